@@ -28,14 +28,13 @@ from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
 from bench.analysis.observation import observed
-from bench.parse.load import standing_queue
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search import Aim, Budget, Measured, search
 from bench.search.placing import ROUND
 from bench.study import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
-from benchmarks.capacity.server import OK, Load, Trace, simulate
+from benchmarks.capacity.server import OK, Load, simulate
 from benchmarks.capacity.truth import last_integer, long_run
 
 HERE = Path(__file__).parent
@@ -44,7 +43,6 @@ FAILED = 0.01
 PRECISION = 0.1
 BUDGET = Budget(30, math.inf)
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
-_SCRAPE_S = 0.2
 _STEADY = 3  # runs, for which a machine's speed stays
 _REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
 _BELOW, _PROBED = 0.7, 0.15  # first load that a probe finds ÷ the limit, and how far that strays
@@ -104,8 +102,8 @@ def _limit_of_starts(case: Case) -> float:
     return float(last_integer(met, round(case.level)))
 
 
-def case_run(case: Case, level: float, count: int, seed: int, speed: float, *, scraped: bool = False) -> dict[str, Any]:
-    """The summary row of a run. Args: scraped: whether it has telemetry, too."""
+def case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
+    """The summary row of a run."""
     demand, held = case.demand, case.demand.arrival == "closed"
     random = np.random.default_rng([case.number, seed, 9])
     prompts = [demand.prompt] * count
@@ -148,18 +146,13 @@ def case_run(case: Case, level: float, count: int, seed: int, speed: float, *, s
         },
         schema_overrides={"after": pl.Int64, "token_times_s": pl.List(pl.Float64), "sent_s": pl.Float64},
     ).filter(pl.col("sent_s").is_not_null())
-    telemetry = _telemetry(trace, case.server.blocks - 1) if scraped else None
-    further = _server_figures(trace, case, prompts, telemetry, frame) if telemetry is not None else {}
-    return row_of(frame, demand.arrival, level, count, telemetry) | further
+    return row_of(frame, demand.arrival, level, count)
 
 
-def row_of(
-    frame: pl.DataFrame, arrival: str, level: float, count: int, telemetry: pl.DataFrame | None = None
-) -> dict[str, Any]:
+def row_of(frame: pl.DataFrame, arrival: str, level: float, count: int) -> dict[str, Any]:
     """The summary row of a run, from a table of its requests. Args: count: of those planned."""
     definition = {"arrival": arrival, "axis": "concurrency" if arrival == "closed" else "request_rate", "level": level}
-    telemetry = pl.DataFrame(schema=TELEMETRY_SCHEMA) if telemetry is None else telemetry
-    window, figures = steady_figures(definition, frame, telemetry)
+    window, figures = steady_figures(definition, frame, pl.DataFrame(schema=TELEMETRY_SCHEMA))
     judged = frame.filter(in_steady_state(window)) if window else frame.clear()
     return {
         **dict.fromkeys(("steady_from_s", "steady_growth", "steady_growth_error", "steady_needs_s")),
@@ -171,45 +164,6 @@ def row_of(
         "judged": judged.select(
             ok=pl.col("outcome") == "ok", **{name: pl.col(f"{name}_s") for name in ("ttft", "tpot", "e2e")}
         ).to_dicts(),
-    }
-
-
-def _telemetry(trace: Trace, blocks: int) -> pl.DataFrame:
-    """The engine's gauges, scraped as a session does it."""
-    at = np.arange(0.0, float(trace.steps[-1]), _SCRAPE_S) if len(trace.steps) else np.empty(0)
-    step = np.searchsorted(trace.steps, at, side="right") - 1
-    values = {"num_requests_running": "running", "num_requests_waiting": "waiting", "kv_cache_usage_perc": "used"}
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "scrape": range(len(at)),
-                "elapsed_s": at,
-                "endpoint": "e",
-                "name": f"vllm:{name}",
-                "labels": "",
-                "value": np.where(step < 0, 0, trace.gauges[gauge][np.maximum(step, 0)]) / (blocks if gauge == "used" else 1),
-            },
-            schema=TELEMETRY_SCHEMA,
-        )
-        for name, gauge in values.items()
-    )
-
-
-def _server_figures(
-    trace: Trace, case: Case, prompts: Sequence[int], telemetry: pl.DataFrame, frame: pl.DataFrame
-) -> dict[str, Any]:
-    """What a run's row has of the server beside its steady window."""
-    peaks = dict(telemetry.group_by("name").agg(pl.col("value").max()).iter_rows())
-    server = case.server
-    return {
-        "kv_usage_peak": peaks.get("vllm:kv_cache_usage_perc"),
-        "running_peak": peaks.get("vllm:num_requests_running"),
-        "preemptions": trace.preemptions,
-        "prompt_tokens_p90": float(np.quantile(prompts, 0.9)),
-        "max_num_seqs": server.slots,
-        "kv_blocks": server.blocks,
-        "kv_tokens": server.blocks * server.block_size,
-        **standing_queue(frame["sent_s"].drop_nulls().sort(), frame["end_s"].drop_nulls().sort(), telemetry),
     }
 
 

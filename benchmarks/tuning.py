@@ -36,7 +36,7 @@ from bench.statistics import Z
 from bench.study import parse_slo
 from bench.tune.race import Ask, race
 from bench.tune.standing import START, Space, Standing
-from bench.tune.visits import target_of, visit_of
+from bench.tune.visits import placing_of, visit_of
 
 _KINDS = ("effects", "flat", "good in short runs")
 _EFFECT, _DRIFT = 0.2, 0.01
@@ -173,7 +173,7 @@ class Machine:
 
         first = ask.start or float(f"{limit * math.exp(self.random.normal(-0.35, 0.15)):.3g}")
         aim = Aim([_SLO], 0.01, False, 0.1, first, first / 64, 4096.0)
-        found = search(aim, _BUDGET, measure, targets=(target_of(ask),))
+        found = search(aim, _BUDGET, measure, placing=placing_of(ask))
         self.load_s += found.seconds
         return visit_of(ask, found, 0.0, 0.0)
 

@@ -1,6 +1,5 @@
 """Turning points of curves whose truth is known, and the reasons where there are none."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,11 +12,10 @@ from scipy import stats
 
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import equilibrium, saturation_point, with_searches
+from bench.analysis.regions import equilibrium, saturation_point
 from bench.words.regions import signals as signals_text
 from bench.words.regions import turning_point
 from tests.support.limits import CURVES, ladder, measured
-from tests.support.planted import searched
 from tests.support.summaries import ladder as summary_ladder
 
 THROUGHPUT = "throughput_tokens_per_s"
@@ -287,31 +285,3 @@ def test_signals_that_differ_are_put_in_order(summary):
     assert saturation_text(row) == "8 (4 to 10), then it falls"
     assert signals_text(row) == "throughput and KV cache cannot be told apart"
     assert signals_text(with_throughput(10, 20, 15, 12, 10, 9)) == "throughput before KV cache"
-
-
-def test_a_point_that_a_search_looked_for_is_the_search_s(summary):
-    def curve(*tokens):
-        return regions(summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=list(tokens)))
-
-    found = curve(10.0, 20.0, 36.0, 50.0, 60.0)
-    (deployment,) = found["deployment"]
-    for target, answer, told in (
-        ("equilibrium", {"limit": 9, "low": 8, "high": 11}, ("left", 9, 8, 11)),
-        ("equilibrium", {"why": "above", "limit": 64, "low": 64, "high": None}, ("above", None, 64, None)),
-        ("equilibrium", {"why": "below", "limit": 0, "low": 0, "high": 2}, ("below", None, None, 2)),
-        ("throughput", {"limit": 13, "low": 12, "high": 15}, ("flat", 13, 12, 15)),
-        ("throughput", {"why": "seconds", "limit": 20, "low": 16, "high": None}, ("above", None, 16, None)),
-    ):
-        name = {"throughput": "saturation"}.get(target, target)
-        record = searched(workload="short", target=target, slos=(), **answer)
-        row, before = with_searches(found, [(deployment, record)]).row(0, named=True), found.row(0, named=True)
-        assert tuple(row[f"{name}_{key}"] for key in ("kind", "at", "low", "high")) == told, (target, answer)
-        assert {key for key in row if row[key] != before[key]} <= {key for key in row if key.startswith(name)}, (target, answer)
-        unmeasured = {"why": "unmeasured", "limit": None, "low": 0, "high": None}
-        for other in ({"workload": "another"}, {"target": "slo"}, unmeasured):
-            assert with_searches(found, [(deployment, replace(record, **other))]).equals(found), (target, answer, other)
-    # A peak stays where a search looked for most of it.
-    peak = curve(10.0, 20.0, 40.0, 80.0, 40.0)
-    record = searched(workload="short", target="throughput", slos=(), limit=7, low=6, high=8)
-    assert peak["saturation_kind"][0] == "peak"
-    assert with_searches(peak, [(deployment, record)]).equals(peak)

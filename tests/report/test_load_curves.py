@@ -196,7 +196,7 @@ AIM = Aim(slos=SLOS, failed_share=0.01, held=True, precision=0.2, start=8, lowes
 
 
 def limit_of(tmp_path, looks, answer):
-    draw(Found({"slo": answer}, looks), AIM, tmp_path / "limit")
+    draw(Found(answer, looks), AIM, tmp_path / "limit")
     return json.loads((tmp_path / "limit.json").read_text())
 
 

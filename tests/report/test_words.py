@@ -1,7 +1,6 @@
 """Every sentence on results, kept in snapshots to be read as a whole: RENEW=1 renews them. What is concluded is tested by value, elsewhere."""
 
 from dataclasses import replace
-from itertools import product
 from types import SimpleNamespace
 from typing import get_args
 
@@ -19,7 +18,6 @@ from bench.errors import count_text, is_are, signed_percent, three_digits, two_d
 from bench.records.calibration import Doubt
 from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
-from bench.study.search import KV_CACHE, SLO, THROUGHPUT
 from bench.words import advice, capacity, causes, charts, comparison, loads, saturates, searches, sizing, verdicts
 from bench.words.predicted import DOUBTS, doubt_text
 from bench.words.regions import POINTS, turning_point
@@ -231,29 +229,24 @@ def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_canno
 
 
 def test_what_a_search_found():
-    """By its target, the axis and where the limit lies; then by why it ended."""
-    ends = {"found": (34, 32, 36), "above": (96, 96, None), "below": (0, 0, 1), "open": (40, 16, None), "never": (64, 64, None),
-            "wide": (4, 0, 9), "runs": (None, 0, None), "unmeasured": (None, 0, None)}  # fmt: skip
+    """By the axis and where the limit lies; then by why it ended."""
+    ends = {"found": (34, 32, 36), "above": (96, 96, None), "below": (0, 0, 1), "open": (40, 16, None),
+            "wide": (4, 0, 9), "runs": (None, 0, None)}  # fmt: skip
     lines = []
-    for target, axis in (*product((SLO, KV_CACHE, THROUGHPUT, "equilibrium"), ["concurrency"]), (THROUGHPUT, "request_rate")):
-        lines += [f"{target}, {axis}:"]
+    for axis in ("concurrency", "request_rate"):
+        lines += [f"{axis}:"]
         for why, (limit, low, high) in ends.items():
-            if (why == "never" and target != KV_CACHE) or (why == "unmeasured" and target == SLO):
-                continue
             reason = "runs" if why in ("open", "wide") else why
-            record = searched(target=target, axis=axis, why=reason, limit=limit, low=low, high=high, top=1234.5)
-            lines += [f"  {why}: {searches.search_sentence(record)}", f"    {searches.search_ended(record)}"]
+            record = searched(axis=axis, why=reason, limit=limit, low=low, high=high)
+            lines += [f"  {why}: {searches.search_limit(record)}", f"    {searches.search_ended(record)}"]
     lines += [searches.search_ended(searched(why=why)) for why in ("seconds", "invalid", "short")]
     snapshots.same("searches", lines)
-    assert all(any(text.split("{")[0] in line for line in lines) for text in searches.FOUND.values())
 
 
-def test_searches_for_several_targets_stand_together():
-    said = searches.answer([("a", searched()), ("a", searched(target=KV_CACHE))])
-    assert said.question == "Which loads did the searches find?"
-    lines = [line.partition(" 3 in flight")[0] for line in said.lines]
-    assert lines == ["a: the highest load within TTFT P99 ≤ 1 s is", "a: the KV cache is full from"]
+def test_searches_for_several_slos_stand_together():
     assert searches.answer([("a", searched())]).question == "What is the highest load within TTFT P99 ≤ 1 s?"
+    both = [("a", searched()), ("b", searched(slos=("TPOT P99 ≤ 1 s",)))]
+    assert searches.answer(both).question == "What is the highest load within the SLOs?"
 
 
 # Turning points, charts and predictions

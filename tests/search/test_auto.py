@@ -36,10 +36,10 @@ MOST = 6
 SEARCH = Paths.SEARCHES.format(deployment="a")
 
 
-def rated(content, target, **workload):
+def rated(content, **workload):
     """A search for a rate in place of that for the concurrency."""
     content["workloads"]["w"] |= {"arrival": "poisson", **workload}
-    ladder = {"deployment": "a", "workload": "w", "request_rate": "auto", "search": {"targets": [target]}}
+    ladder = {"deployment": "a", "workload": "w", "request_rate": "auto"}
     content["study"]["ladders"] = [ladder]
 
 
@@ -143,30 +143,6 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert by_hand.digest in {run.digest for run in folder.search.runs}
 
 
-@pytest.mark.workflow
-@pytest.mark.timeout(480)
-@pytest.mark.long(part="outputs")
-def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, tmp_path, content):
-    server.first_s, server.refuse = 0.02, None
-    at_once = {"precision": 0.5, "highest": 2, "runs": 3}
-    folder = Folder(tmp_path, searching(content, server.base_url, targets=["slo"], **at_once))
-    folder.run()
-    (slo,) = read_searches(tmp_path / SEARCH).searches
-    assert (slo.target, slo.low) == ("slo", 2)
-    before = folder.stored()
-
-    folder.content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput", "kv_cache"], **at_once}
-    folder.run()
-    found = read_searches(tmp_path / SEARCH).searches
-    assert [each.target for each in found] == ["slo", "throughput", "kv_cache"]
-    assert folder.stored().items() >= before.items()
-    assert all({run.digest for run in each.runs} == set(folder.stored()) for each in found)
-    assert (found[2].why, found[1].top > 0) == ("unmeasured", True)
-    sent = len(server.requests)
-    assert "Nothing to be done" in folder.run()
-    assert len(server.requests) == sent
-
-
 def results(folder, plan, *runs):
     """Results with records of runs of the plan's search: levels, requests and repeats, in their order."""
     (search,) = plan.searches
@@ -210,21 +186,11 @@ def test_a_level_that_the_study_lists_as_well_is_one_run(content, tmp_path):
     assert [(run.level, run.searched) for run in plan_of(config, results=tmp_path).runs] == [(4, False), (5, True)]
 
 
-def test_another_threshold_or_target_is_another_search_of_the_same_runs(content):
+def test_another_threshold_is_another_search_of_the_same_runs(content):
     (one,) = plan_of(searching(content)).searches
-    ladder = content["study"]["ladders"][0]
-    assert plan_of(
-        {**content, "study": {**content["study"], "ladders": [{**ladder, "search": {"targets": ["slo"]}}]}}
-    ).searches == (one,)
-    strict = {**content, "thresholds": {**content["thresholds"], "drift": 0.2}}
-    ladder["search"] = {"targets": ["slo", "throughput"]}
-    for changed in (strict, content):
-        (other,) = plan_of(changed).searches
-        assert one.digest != other.digest
-        assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
-    ladder["search"] = {"targets": "kv_cache"}
-    del content["decision"]["slo"]
-    assert plan_of(content).searches[0].slos == ()
+    (other,) = plan_of({**content, "thresholds": {**content["thresholds"], "drift": 0.2}}).searches
+    assert one.digest != other.digest
+    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
 
 
 def test_select_narrows_searches_by_their_names(content):
@@ -244,23 +210,16 @@ def test_what_cannot_be_searched_is_refused_with_its_reason(content):
         (lambda c: c["study"]["ladders"][0].update(concurrency=[1]), "search belongs to `concurrency: auto`"),
         (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, above highest"),
         (lambda c: c["workloads"].update(w=CONTENT["workloads"]["short"]), "sends bursts"),
-        (lambda c: rated(c, "throughput", turns={"count": 2, "new_tokens": 4}), "has turns) only slo is looked for"),
         (
             lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}),
             "Use an open loop and `request_rate: auto`",
         ),
-        (lambda c: rated(c, "slo", step={"factor": 2, "start_s": 1, "duration_s": 1}), "has step"),
+        (lambda c: rated(c, step={"factor": 2, "start_s": 1, "duration_s": 1}), "has step"),
         (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "did you mean auto?"),
         (lambda c: c["study"]["ladders"][0]["search"].update(highest=9.5), "whole numbers, 1 or more"),
         (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
         (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
         (lambda c: c["study"].update(baseline="a"), "whose load is found by search"),
-        (lambda c: c["study"]["ladders"][0].update(search={"targets": []}), "at least 1 item"),
-        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["slo", "slo"]}), "targets names one twice"),
-        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["peak"]}), "targets"),
-        (lambda c: c["study"]["ladders"][0].update(search={"targets": "throughput", "slo": ["e2e_p50=1s"]}), "has no slo"),
-        (lambda c: rated(c, "equilibrium"), "equilibrium compares the throughput of a request with that of one alone"),
-        (lambda c: rated(c, "kv_cache"), "kv_cache takes `concurrency: auto`"),
     ]:
         given = copy.deepcopy(content)
         config = searching(given, precision=0.1)

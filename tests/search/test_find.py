@@ -207,7 +207,7 @@ def test_the_exit_status_is_0_for_what_was_asked_alone():
         (Answer(4, 3, 5, "found"), ONE, 4, 3),
         (Answer(0, 0, math.inf, "short"), [], 4, 3),
     ]:
-        assert status(Found({"slo": answer}, looks), at_least) == code
+        assert status(Found(answer, looks), at_least) == code
 
 
 def test_why_nothing_is_known():
@@ -218,11 +218,11 @@ def test_why_nothing_is_known():
         ("seconds", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-minutes."),
     ]:
         aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
-        found = Found({"slo": Answer(0.0, 0.0, math.inf, why)}, [Look(1.0, 50, 2.0, None, reasons)])
+        found = Found(Answer(0.0, 0.0, math.inf, why), [Look(1.0, 50, 2.0, None, reasons)])
         assert not found.answer.known, words
         assert why_text(found, aim) == words
     aim = Aim([parse_slo("ttft_p99=1s")], 0.01, False, 0.1, 0.5, None, 64.0)
-    found = Found({"slo": Answer(0.0, 0.0, math.inf, "seconds")}, probed=Probed(0.5, 2.5, 8, 31.2), unfit=Next(0.5, 200, 400.0))
+    found = Found(Answer(0.0, 0.0, math.inf, "seconds"), probed=Probed(0.5, 2.5, 8, 31.2), unfit=Next(0.5, 200, 400.0))
     assert why_text(found, aim).startswith(
         "0 runs, 0 s under load, after a probe of 31 s; no run at the load that is next fits"
     )

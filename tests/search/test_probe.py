@@ -60,10 +60,7 @@ def test_a_probe_stops_where_answers_take_long_or_fail():
     assert (found.alone.latency_s, found.alone.cut) == (45.0, True)
 
 
-def test_without_slos_throughput_decides_and_bounds_hold():
-    server = Planted(40, 16)
-    assert 10 <= probe(aim(held=True), closed_loop(server)).load <= 32
-    assert 20 <= probe(aim(held=False), closed_loop(server)).load <= 40
+def test_bounds_hold():
     server = Planted(500, 64)
     assert probe(aim("ttft_p90=10s", held=True, highest=7.0), closed_loop(server)).load <= 7
     assert probe(aim("ttft_p90=10s", held=False, lowest=1000.0), closed_loop(server)).load == 1000

@@ -21,6 +21,7 @@ from bench.study import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
 COLUMN = SLO.column
+UNKNOWN = Answer(0.0, 0.0, math.inf, "runs")
 
 
 def row(values, *, level=4.0, failed=0, why=None, arrival="closed", **columns):
@@ -308,15 +309,17 @@ def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds
         (600.0, 50, 20.0, 150), (600.0, 50, 400.0, 300), (200.0, 50, 20.0, 100), (600.0, 50, 590.0, 50),
         (600.0, 400, 20.0, 400),
     ]:  # fmt: skip
-        found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
+        found = Found(UNKNOWN, [Look(10.0, round(5 * spent), spent, None)])
         assert fitting_requests(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
     # 20 requests/s, 5 conversations/s
-    assert fitting_requests(5000, 10, 10.0, Found({}, [Look(10.0, 400, 20.0, None)]), Budget(40, 600.0), aim(turns=4)) == 150
+    assert (
+        fitting_requests(5000, 10, 10.0, Found(UNKNOWN, [Look(10.0, 400, 20.0, None)]), Budget(40, 600.0), aim(turns=4)) == 150
+    )
     # Ten seconds are left, and a request/s was answered at half the rate.
-    slow = Found({}, [Look(10.0, 590, 590.0, None)])
+    slow = Found(UNKNOWN, [Look(10.0, 590, 590.0, None)])
     assert fitting_requests(5000, 5, 20.0, slow, Budget(40, 600.0), aim(held=False)) == 10
     # A rate that is a tenth too high delays requests by 6 s after a minute; 30 s would show a TTFT within its limit.
-    found = Found({}, [Look(10.0, 100, 20.0, None)])
+    found = Found(UNKNOWN, [Look(10.0, 100, 20.0, None)])
     slow = aim(slos=[parse_slo("ttft_p90=6s")], held=False)
     assert fitting_requests(5000, 50, 10.0, found, Budget(40, 600.0), slow) == 5 * 60
     assert fitting_requests(5000, 50, 10.0, found, Budget(40, 200.0), slow) == 5 * 40  # no more than a fifth of the time
@@ -369,7 +372,7 @@ def test_the_first_run_takes_as_long_as_the_probe_or_the_nearest_run_showed():
     found = search(aim(start=None), Budget(9, 23.0), at_a_rate(), begin=lambda _: probed)
     assert (found.looks, found.unfit) == ([], Next(8.0, 48, 24.0))  # six latencies of eight in flight
     # A lower rate is no faster than itself, though the nearest run was.
-    found = Found({}, [Look(10.0, 100, 10.0, None)])
+    found = Found(UNKNOWN, [Look(10.0, 100, 10.0, None)])
     assert next_run(100, 1.0, found, aim(held=False), 2.0).seconds == pytest.approx(102)
     assert next_run(100, 20.0, found, aim(held=False), 2.0).seconds == pytest.approx(7)
     assert next_run(100, 1.0, found, aim(), 2.0).seconds == pytest.approx(10)

@@ -276,7 +276,6 @@ def test_what_no_tuning_can_be_is_refused(content):
         ({"default": "a"}, {}, None, "tune.default is 'a', which deployments does not define"),
         ({"workload": "none"}, {}, None, "tune.workload is 'none', which workloads does not define"),
         ({"deployments": "a-seqs64"}, {}, None, "a tuning needs two servers or more"),
-        ({"search": {"targets": ["throughput"]}}, {}, None, "a tuning looks for the highest load within the SLOs"),
         ({"minutes": 0}, {}, None, "tune.minutes is 0"),
         ({}, turns, None, "tune.workload is 'w', whose highest load no search finds: conversations that begin"),
         ({}, {"arrival": "burst", "num_requests": None}, None, "tune.concurrency is auto, but workloads.w sends bursts"),

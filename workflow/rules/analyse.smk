@@ -2,7 +2,6 @@ rule analyse:
     """What the runs show, once for figures, report and commands: capacity, saturation, regions and comparisons."""
     input:
         summary=paths.SUMMARY,
-        sessions=SEARCHING,
     output:
         ANALYSED,
     log:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +16,12 @@ from bench.analyse.causes import causes_table, read_causes
 from bench.analyse.comparisons import effects_table, read_comparisons, sides
 from bench.analyse.findings import Findings, Server, find
 from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, regions, saturation
-from bench.analysis.regions import with_searches
 from bench.axes import HELD
 from bench.errors import BenchError
 from bench.published import Accelerator
 from bench.records.columns import schema_of
 from bench.records.files import UNREADABLE, plain, read_object, typed, write_object
 from bench.records.relief import CurveRelief
-from bench.records.searches import SearchRecord
 from bench.study import Decision, questions
 from bench.study.settings import settings_in
 
@@ -84,7 +82,6 @@ class _Made(Analysis):
     device: Accelerator | None
     servers: Mapping[str, Server]
     reliefs: Mapping[tuple[str, str], CurveRelief]
-    searches: Collection[tuple[str, SearchRecord]]
 
     @cached_property
     def curves(self) -> pl.DataFrame:
@@ -97,9 +94,7 @@ class _Made(Analysis):
 
     @cached_property
     def regions(self) -> pl.DataFrame:
-        found = {column: regions(self.runs, column) for column in _THROUGHPUTS}
-        held = [each for each in self.searches if each[1].axis in HELD]  # of a rate, another throughput is looked for
-        return pl.concat([with_searches(table, held) if column == MEAN else table for column, table in found.items()])
+        return pl.concat([regions(self.runs, column) for column in _THROUGHPUTS])
 
     @cached_property
     def saturation(self) -> pl.DataFrame:
@@ -156,16 +151,15 @@ def analyse(
     device: Accelerator | None = None,
     servers: Mapping[str, Server] | None = None,
     reliefs: Mapping[tuple[str, str], CurveRelief] | None = None,
-    searches: Collection[tuple[str, SearchRecord]] = (),
 ) -> Analysis:
     """What the runs show, all of it that figures and the report draw and write.
 
     Args:
         runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
         device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
-        reliefs: of curves that were replayed, by deployment and workload. searches: the deployment of each, and what it found.
+        reliefs: of curves that were replayed, by deployment and workload.
     """
-    return _Made(runs, decision, device, servers or {}, reliefs or {}, searches)
+    return _Made(runs, decision, device, servers or {}, reliefs or {})
 
 
 def causes_of(

@@ -35,8 +35,7 @@ _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
 _BEYOND = math.log(2)  # ln ratio of loads beyond the measured ones in which a limit is looked for; tuned: benchmarks.search
-_HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set; tuned: benchmarks.targets, seed 31
-_BENDS = 0.02  # share of the variance of a throughput's motion that is not smooth; tuned: benchmarks.targets, seed 31
+_BENDS = 0.02  # share of the variance of a smooth motion that is not smooth; convention
 _LEVEL = 3.0  # prior standard deviation of the excess at the middle of the loads; tuned: benchmarks.search
 _SLOPE = 3.0  # prior standard deviation of its slope over ln load; tuned: benchmarks.search
 _SLOPE_MEAN = 1.5  # prior mean of that slope; tuned: benchmarks.search
@@ -128,29 +127,6 @@ def believe_growth(observations: Sequence[Observation]) -> Belief:
     return Belief(np.sort(np.where(limits > loads.max(), math.inf, limits)))
 
 
-def believe_relative(
-    loads: Floats,
-    excesses: Floats,
-    errors: Floats,
-    rounds: Sequence[int | None],
-    offset: Callable[[Floats], Floats],
-    seed: int = 0,
-) -> Belief:
-    """The distribution of the load at which a curve rises above a height that the curve itself sets, such as a share of its top.
-
-    Each draw of the curve is held against its own height, so that what is not known of the height widens the interval. Throughput is
-    smoother than a latency's percentile: the motion is integrated, a spline. Nothing is looked for beyond the measured loads.
-
-    Args:
-        loads, excesses, errors, rounds: of each run of a closed loop: its load, by how much it lies above the height as estimated, the
-            standard error of that, and its round, whose runs share what is not known of the machine's speed.
-        offset: by how much the height of each draw lies above the estimated one; it gets the draws (rows) at the runs (columns).
-    """
-    together = _together(rounds)
-    runs = _Runs(np.log(loads), excesses, errors, _steepness(excesses), together, moves=False, offset=offset)
-    return Belief(_limits(runs, np.random.default_rng(seed)))
-
-
 def _by_criterion(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
     """Draws of the load at which one criterion is missed, ascending: by its excess or by the odds of a miss, whichever knows more.
 
@@ -190,7 +166,6 @@ class _Runs:
         by_speed: by how much each, bounded, rises with the logarithm of the machine's slowness.
         together: 1 for each two runs of the same round, which share the error of its speed. moves: whether that moves a run along the
             curve as well, as it does a rate.
-        offset: as `believe_relative` has it; None where the curve is held against 0.
     """
 
     x: Floats
@@ -199,7 +174,6 @@ class _Runs:
     by_speed: Floats
     together: Floats
     moves: bool
-    offset: Callable[[Floats], Floats] | None = None
 
 
 def _together(rounds: Sequence[int | None]) -> Floats:
@@ -236,16 +210,14 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     # The bound is steeper towards the limit, which is the side that counts.
     errors = np.maximum(_steepness(runs.raw) * runs.errors, np.abs(y - _bounded(runs.raw - np.sign(runs.raw) * runs.errors)))
     centre = float(x.mean())
-    # A percentile may jump at some load and rise smoothly over the others; a throughput bends.
-    motions: Sequence[Motion] = (_brownian, _integrated) if runs.offset is None else (_integrated,)
     by_speed = runs.by_speed
-    fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motions)
+    fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together)
     if runs.moves:
         by_speed = by_speed + sum(fit.times * fit.slopes() for fit in fits) / _PICKED
-        fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motions)
-    grid = _grid(x, centre, fits, _BEYOND if runs.offset is None else _HARDLY_BEYOND)
+        fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together)
+    grid = _grid(x, centre, fits)
     width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
-    line, moved = _line(grid - centre, grid - centre), {motion: motion(grid - centre, grid - centre) for motion in motions}
+    line, moved = _line(grid - centre, grid - centre), {motion: motion(grid - centre, grid - centre) for motion in _MOTIONS}
     limits: list[Floats] = []
     above = np.zeros(len(grid))
     for fit in fits:
@@ -253,8 +225,6 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
         spread = line + fit.rough**2 * moved[fit.motion] - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
-        if runs.offset is not None:
-            draws -= runs.offset(draws[:, at])[:, None]
         above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
         limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
@@ -325,12 +295,16 @@ def _integrated(a: Floats, b: Floats) -> Floats:
     return covariance
 
 
-def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motions: Sequence[Motion]) -> list[_Fit]:
+# A percentile may jump at some load and rise smoothly over the others.
+_MOTIONS: tuple[Motion, ...] = (_brownian, _integrated)
+
+
+def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
     """The curve by each motion, roughness and noise, of runs and of rounds, that the data do not rule out."""
     noises, speeds = (each.ravel() for each in np.meshgrid(_NOISE, _SPEED, indexing="ij"))
     prior = np.outer(_NOISE_PRIOR, _SPEED_PRIOR).ravel()
     noise = np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :] + speeds[:, None, None] ** 2 * shared
-    curves = [(motion, *rough) for motion in motions for rough in zip(map(float, _ROUGH), _ROUGH_PRIOR, strict=True)]
+    curves = [(motion, *rough) for motion in _MOTIONS for rough in zip(map(float, _ROUGH), _ROUGH_PRIOR, strict=True)]
 
     def rooted(motion: Motion, rough: float, these: slice) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
@@ -355,9 +329,9 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motions: Sequenc
     return fits
 
 
-def _grid(x: Floats, centre: float, fits: Sequence[_Fit], beyond: float) -> Floats:
+def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
     """Where curves are drawn: everywhere, more closely where one's sign is not known, and at the measured loads."""
-    coarse = np.linspace(x.min() - beyond, x.max() + beyond, _COARSE)
+    coarse = np.linspace(x.min() - _BEYOND, x.max() + _BEYOND, _COARSE)
     unsure = np.zeros(_COARSE, dtype=bool)
     for fit in fits:
         middle, gain = fit.at(coarse - centre)

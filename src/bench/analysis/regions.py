@@ -6,7 +6,6 @@ Measured levels are compared with one another: no form is fitted, and nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -17,16 +16,13 @@ import polars as pl
 from bench.analysis.levels import Floats, Levels
 from bench.axes import AXES
 from bench.records.columns import schema_of
-from bench.records.searches import SearchRecord
 from bench.statistics import isotonic
-from bench.study.search import EQUILIBRIUM, THROUGHPUT
 
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
 # share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/decisions.md:
 # with 5 % noise, 90 % is inside the error of one comparison
 PROPORTIONAL = 0.8
 FLAT = 0.9  # share of any higher level's throughput from which a curve is flat; convention
-_SEARCHED = {EQUILIBRIUM: "equilibrium", THROUGHPUT: "saturation"}  # by target
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
 
 
@@ -91,38 +87,6 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
             }
         )
     return pl.DataFrame(rows, schema=schema_of("regions"))
-
-
-def with_searches(found: pl.DataFrame, searches: Iterable[tuple[str, SearchRecord]]) -> pl.DataFrame:
-    """The turning points with those that searches looked for in place of what levels show, so that a point has one value.
-
-    A peak, after which throughput falls, stays: a search looks for 90 % of the highest throughput, which is reached below it.
-
-    Args:
-        found: rows of `regions` of the mean throughput. searches: the deployment of each, and what it found.
-    """
-    answers: dict[tuple[str, str, str], Point] = {}
-    for deployment, record in searches:
-        if record.target in _SEARCHED and (point := _searched(record)):
-            answers[deployment, record.workload, _SEARCHED[record.target]] = point
-    rows = found.to_dicts()
-    for row in rows:
-        for name in _SEARCHED.values():
-            point = answers.get((row["deployment"], row["workload"], name))
-            if point and row[f"{name}_kind"] != "peak":
-                row.update(_columns(name, point))
-    return pl.DataFrame(rows, schema=found.schema)
-
-
-def _searched(record: SearchRecord) -> Point | None:
-    """What a search found of a point; None where it knows nothing."""
-    if record.why == "below":
-        return Point("below", high=record.high)
-    if record.high is None:
-        return Point("above", low=record.low) if record.low else None
-    if not record.limit:
-        return None
-    return Point("left" if record.target == EQUILIBRIUM else "flat", record.limit, record.low or None, record.high)
 
 
 def equilibrium(levels: Levels, *, whole: bool) -> Point:

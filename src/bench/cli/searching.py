@@ -19,7 +19,6 @@ from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
 from bench.search.search import Next
 from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
-from bench.study.search import SLO
 
 
 def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
@@ -40,8 +39,8 @@ def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
 def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
     """What a search finds, each of its runs on stderr."""
 
-    def report(found: Found, answer: Answer, _: str) -> None:
-        line = f"{look_text(found.looks[-1], aim)}; {answer_text(answer, aim)}; {spent_text(found, budget)}"
+    def report(found: Found) -> None:
+        line = f"{look_text(found.looks[-1], aim)}; {answer_text(found.answer, aim)}; {spent_text(found, budget)}"
         print(f"  {line}", file=sys.stderr, flush=True)
 
     def begin(aim: Aim) -> Probed:
@@ -71,9 +70,9 @@ def _until_now(server: RunningServer, aim: Aim) -> Found:
     """What the runs measured before the server was lost show."""
     known = server.known()
     if not known:
-        return Found({SLO: Answer(0.0, 0.0, math.inf, "gone")})
+        return Found(Answer(0.0, 0.0, math.inf, "gone"))
     found = search(aim, Budget(len(known), math.inf), server.measure, known, alone=server.alone())
-    found.answers = {name: replace(answer, why="gone") for name, answer in found.answers.items()}
+    found.answer = replace(found.answer, why="gone")
     return found
 
 

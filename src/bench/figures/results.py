@@ -16,7 +16,6 @@ from bench.records.classes import class_names
 from bench.records.searches import SearchRecord, found_in
 from bench.records.tuning import TuningRecord, read_tuning
 from bench.study import Decision, applying
-from bench.study.search import SLO
 from bench.work import unit_of
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Results:
         """What the runs of the whole study show."""
         from bench.analyse import analyse  # noqa: PLC0415 - as above
 
-        return self.analysed or analyse(self.study, self.decision, self.device, searches=self.searches)
+        return self.analysed or analyse(self.study, self.decision, self.device)
 
     def of_curves(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of these runs' curves, of a table with `deployment` and `workload`."""
@@ -184,8 +183,7 @@ class Results:
         return {
             (name, found.workload): found
             for name, found in self.answered
-            if found.target == SLO
-            and found.slos == tuple(map(str, applying(self.decision.slos, class_names(classes.get(found.workload)))))
+            if found.slos == tuple(map(str, applying(self.decision.slos, class_names(classes.get(found.workload)))))
         }
 
     @cached_property
@@ -227,7 +225,7 @@ class Results:
 
 def _by_all(found: SearchRecord, point: Mapping[str, Any] | None) -> SearchRecord:
     """Args: point: row of `capacity`; None where the decision judges no such curve."""
-    mine = point is not None and found.target == SLO and found.slos == tuple(point["slos"]) and found.why in _ENDED
+    mine = point is not None and found.slos == tuple(point["slos"]) and found.why in _ENDED
     if not mine or point is None or point["limit"] is None:
         return found
     held = AXES[found.axis].held  # the search names the last load that is within, as whole number

@@ -19,7 +19,7 @@ from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
 from bench.records.request import RequestRecord
 from bench.study import DeploymentSpec, Plan, RunSpec
-from bench.study.searches import search_records
+from bench.study.searches import search_record
 from bench.terminal import live
 
 # time from one run's end to the next one's start (s): drain, records, the load process's start, the reference load; convention
@@ -90,7 +90,7 @@ class Progress:
         self._file = file
         self._starts, self._before = 0, 0  # of the server; and runs that were measured before its last one
         self._searches: dict[str, float] = {}  # those of this session that are unfinished, with the seconds that each has left
-        others = (each for each in plan.searches if each.deployment.name != spec.name and not search_records(each))
+        others = (each for each in plan.searches if each.deployment.name != spec.name and not search_record(each))
         self._others_s = sum(each.settings.seconds for each in others)
         self.clock = Clock()
         now = time.time()

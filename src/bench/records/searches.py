@@ -16,8 +16,7 @@ class SearchedRun:
 
     Attributes:
         level: its load. requests: how many it sends. repeat: the how manieth of that level. digest: of the run.
-        excess: by SLO column, logarithm of what the run reached ÷ the limit; of another target, by its name, how far the run lies below
-            (negative) or beyond it. Empty where the run shows nothing of it.
+        excess: by SLO column, logarithm of what the run reached ÷ the limit. Empty where the run could not be judged.
     """
 
     level: float
@@ -29,17 +28,16 @@ class SearchedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A search and its answer to one target; with several targets it has as many records.
+    """A search and its answer.
 
     Attributes:
         name: of the search. workload: its name. digest: of all that decides the answer. axis: `concurrency` or `request_rate`.
-        slos: what had to be met; none where no SLO was looked for. precision: half the width asked for, as a share.
+        slos: what had to be met. precision: half the width asked for, as a share.
         why: it ended, as `bench.search.Answer` has it.
-        limit, low, high: the highest load within the SLOs, or the load that the target describes, and its interval at 95 %; limit is
+        limit, low, high: the highest load within the SLOs, and its interval at 95 %; limit is
             None where no run shows it, low 0 where no load is known to be within, high None where no load was too much.
         seconds: under load. runs: in the order in which the search took them into account.
         turns: requests of a conversation; above 1, loads count conversations.
-        target: what was looked for, as configurations have it. top: the highest throughput (tokens/s), where that is known.
     """
 
     name: str
@@ -55,8 +53,6 @@ class SearchRecord:
     seconds: float
     runs: tuple[SearchedRun, ...]
     turns: int = 1
-    target: str = "slo"
-    top: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

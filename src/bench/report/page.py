@@ -193,7 +193,7 @@ def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]
             "deployment": deployment,
             "workload": each.workload,
             "slos": each.slos,
-            "target": looked_for(each.target, each.slos, held=AXES[each.axis].held),
+            "sought": looked_for(each.slos),
             "limit": search_limit(each),
             "ended": search_ended(each),
         }

@@ -1,4 +1,4 @@
-"""A search as a study asks for it, and as it is recorded: its targets, and a record of each answer."""
+"""What a search of a study found, as it is recorded."""
 
 from __future__ import annotations
 
@@ -6,51 +6,28 @@ import math
 from collections.abc import Sequence
 
 from bench.analysis.observation import FAILED, GROWTH
-from bench.axes import AXES
 from bench.records.searches import SearchedRun, SearchRecord
-from bench.search.equilibrium import EquilibriumTarget
 from bench.search.placing import Aim
 from bench.search.search import Found, Measured
-from bench.search.targets import KvCacheTarget, SloTarget, Target
-from bench.search.throughput import RateTarget, ThroughputTarget
 from bench.study import RunSpec
-from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.study.searches import SearchSpec
 
 
-def targets_of(asked: SearchSpec) -> tuple[Target, ...]:
-    """What a search looks for, in the order of its settings."""
-    held = AXES[asked.workload.axis].held
-    kinds: dict[str, Target] = {
-        SLO: SloTarget(),
-        KV_CACHE: KvCacheTarget(),
-        THROUGHPUT: ThroughputTarget() if held else RateTarget(),
-        EQUILIBRIUM: EquilibriumTarget(),
-    }
-    return tuple(kinds[name] for name in asked.settings.targets)
-
-
-def answer_records(
+def answer_record(
     asked: SearchSpec, aim: Aim, found: Found, runs: Sequence[RunSpec], measured: Sequence[Measured]
-) -> list[SearchRecord]:
-    """What a search found, one record a target.
+) -> SearchRecord:
+    """What a search found.
 
     Args:
         runs, measured: behind it, in the order in which the search took them into account.
     """
-    return [_record(asked, aim, target, found, runs, measured) for target in targets_of(asked)]
-
-
-def _record(
-    asked: SearchSpec, aim: Aim, target: Target, found: Found, runs: Sequence[RunSpec], measured: Sequence[Measured]
-) -> SearchRecord:
-    answer = found.answers[target.name]
+    answer = found.answer
     return SearchRecord(
         name=asked.name,
         workload=asked.workload_name,
         digest=asked.digest,
         axis=asked.workload.axis,
-        slos=tuple(map(str, asked.slos)) if target.name == SLO else (),
+        slos=tuple(map(str, asked.slos)),
         precision=asked.settings.precision,
         why=answer.why,
         limit=answer.limit if answer.known else None,
@@ -65,13 +42,11 @@ def _record(
                 digest=run.digest,
                 excess={
                     key: round(excess.value, 4)
-                    for key, excess in (seen.excesses if seen else {}).items()
+                    for key, excess in (look.observation.excesses if look.observation else {}).items()
                     if key not in (FAILED, GROWTH)
                 },
             )
-            for run, each, seen in zip(runs, measured, target.shown(found.looks, aim), strict=True)
+            for run, each, look in zip(runs, measured, found.looks, strict=True)
         ),
         turns=aim.turns,
-        target=target.name,
-        top=answer.top,
     )

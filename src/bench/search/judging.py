@@ -21,7 +21,7 @@ from bench.words.verdicts import reason_text
 def judged_run(
     folder: Path, slos: Sequence[Slo], thresholds: Thresholds, tables: Path
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The summary of the run in `folder` with `judged` and `counts_valid`, and why it cannot be trusted, if it cannot.
+    """The summary of the run in `folder` with `judged`, and why it cannot be trusted, if it cannot.
 
     Args:
         tables: a folder for what is parsed.
@@ -33,7 +33,6 @@ def judged_run(
     row = parse_run(folder, **names, wide=tables / "metrics.csv", summary=tables / "summary.json")
     row = {**row, **goodput(row, judged_requests(row, pl.read_parquet(names["requests"])), slos)}
     found = verdict(row, thresholds)
-    row["counts_valid"] = found.counts_valid
     return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)
 
 

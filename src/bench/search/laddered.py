@@ -9,26 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Never
 
-from bench.aggregate.deployed import deployed
 from bench.axes import AXES
 from bench.errors import BenchError, count_text
 from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import load_of
-from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.files import write_record
-from bench.records.launch import Launch, read_launch
 from bench.records.run import RECORD, RunRecord, read_record
 from bench.records.searches import DeploymentSearches, SearchRecord
-from bench.search.answered import answer_records, targets_of
+from bench.search.answered import answer_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
-from bench.search.placing import ROUND, Aim, Answer
+from bench.search.placing import ROUND, Aim, Placing, place
 from bench.search.probe import Probed, keep_alone, kept_alone, probe
 from bench.search.search import Budget, Found, Measured, Next, search
-from bench.search.targets import Target
 from bench.search.words import answer_text, next_text, probed_text, spent_text
-from bench.store import Store, kept_facts
+from bench.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
@@ -54,12 +50,12 @@ class Terms:
 
     Attributes:
         without: the digests of runs that do not count, of earlier starts. start: the first load; None: as the study says.
-        target: what is looked for.
+        placing: as of `search`.
     """
 
     without: frozenset[str]
     start: float | None
-    target: Target
+    placing: Placing
 
 
 @dataclass
@@ -127,7 +123,7 @@ class LadderSearches:
             if finished is None:
                 raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
             found, known = finished
-            records += answer_records(each, self._aim(each), found, known.runs, known.measured)
+            records.append(answer_record(each, self._aim(each), found, known.runs, known.measured))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_record(DeploymentSearches(deployment=self.spec.name, digest=self.spec.digest, searches=tuple(records)), file)
 
@@ -136,8 +132,7 @@ class LadderSearches:
         before = list(known.measured)
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
-        goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
-        self._tell(rounds, asked, f"searching for {', '.join(goals)}")
+        self._tell(rounds, asked, f"searching for {looked_for(asked.slos)}")
         repeats: dict[float, int] = {}
         for run in self._runs(asked):
             repeats[run.level] = max(run.repeat, repeats.get(run.level, 0))
@@ -156,10 +151,10 @@ class LadderSearches:
 
         budget = self._budget(asked, known)
 
-        def report(found: Found, answer: Answer, target: str) -> None:
+        def report(found: Found) -> None:
             why = found.looks[-1].reasons
             doubts = f"; invalid: {'; '.join(why)}" if why else ""
-            text = f"{answer_text(answer, aim, target)}{doubts}; {spent_text(found, budget)}"
+            text = f"{answer_text(found.answer, aim)}{doubts}; {spent_text(found, budget)}"
             self._tell(rounds, asked, text, budget.seconds - found.seconds)
 
         def begin(aim: Aim) -> Probed:
@@ -174,11 +169,9 @@ class LadderSearches:
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, self._targets(asked), begin, announce, kept_alone(_alone(asked)))
-        for target, answer in found.answers.items():
-            self.say(
-                f"{asked.key}: {answer_text(answer, aim, target)}, after {count_text(len(found.looks), 'run')} ({answer.why})"
-            )
+        found = search(aim, budget, measure, before, report, self._placing, begin, announce, kept_alone(_alone(asked)))
+        answer = found.answer
+        self.say(f"{asked.key}: {answer_text(answer, aim)}, after {count_text(len(found.looks), 'run')} ({answer.why})")
         if found.unfit:
             self.say(f"{asked.key}: the next run, {next_text(found.unfit, aim)}, does not fit into the search's `seconds`")
         rounds.progress.searching(asked.key, "", 0.0)
@@ -200,7 +193,7 @@ class LadderSearches:
 
         try:
             aim, budget, alone = self._aim(asked), self._budget(asked, known), kept_alone(_alone(asked))
-            found = search(aim, budget, measure, known.measured, targets=self._targets(asked), begin=measure, alone=alone)
+            found = search(aim, budget, measure, known.measured, placing=self._placing, begin=measure, alone=alone)
             self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
@@ -222,8 +215,9 @@ class LadderSearches:
         start = max(1.0, round(self.terms.start)) if aim.held else self.terms.start
         return replace(aim, start=min(aim.highest, max(aim.lowest or 0.0, start)))
 
-    def _targets(self, asked: SearchSpec) -> tuple[Target, ...]:
-        return (self.terms.target,) if self.terms else targets_of(asked)
+    @property
+    def _placing(self) -> Placing:
+        return self.terms.placing if self.terms else place
 
     def _places(self) -> list[Place]:
         """Where the deployment's runs stand: those that the study lists, and what its searches measured."""
@@ -237,12 +231,6 @@ class LadderSearches:
         given = [m.row["duration_s"] or 0.0 for run, m in zip(known.runs, known.measured, strict=True) if run.digest in listed]
         return Budget(asked.settings.runs + len(given), asked.settings.seconds + sum(given))
 
-    def _deployment(self) -> tuple[Launch | None, DeploymentFacts | None]:
-        """How the server was started, and what it is, as far as that is known."""
-        launch = Path(Paths.LAUNCH.format(deployment=self.spec.name))
-        facts = kept_facts(self.spec, Paths.facts(self.spec.name))
-        return read_launch(launch) if launch.exists() else None, read_facts(facts) if facts.exists() else None
-
     def _record(self, run: RunSpec) -> RunRecord:
         return read_record(self.store.record(run))
 
@@ -252,7 +240,6 @@ class LadderSearches:
             folder = self.store.folder(run)
             with tempfile.TemporaryDirectory() as tables:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
-            row |= deployed(row, *self._deployment())
             self._judged[key] = Measured(row, reasons, *speed(self._record(run)))
         return self._judged[key]
 

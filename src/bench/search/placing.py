@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,12 +11,11 @@ from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
 from bench.study import Slo
 
-Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
+Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
 CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
-LEAST_CLIMB = math.exp(
-    NEARBY
-)  # smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
+# smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
+_LEAST_CLIMB = math.exp(NEARBY)
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 # fewest rounds of an answer, so that not all runs share one error of the machine's speed; measured: docs/explanation/search.md, with
@@ -47,7 +46,7 @@ class Aim:
     """What is looked for, and within which bounds.
 
     Attributes:
-        slos, failed_share: what has to be met; the share of requests that may fail (0–1). No SLOs where none are looked for.
+        slos, failed_share: what has to be met; the share of requests that may fail (0–1).
         held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
         precision: half the width of the interval that is asked for, as a share of its middle.
         start, lowest, highest: the first load, and the bounds of all. Without a start, a probe finds one (`begun`); without a lowest,
@@ -95,7 +94,7 @@ class Aim:
             latency_s: E2E of a request, of a load that is carried. near: the limit, where four times as many are sent.
             cut: as few as still say something, where no more can be answered in what is left of the budget.
         """
-        allowed = min(((1 - slo.share) * self.shares.get(slo.request_class or "", 1.0) for slo in self.slos), default=1.0)
+        allowed = min((1 - slo.share) * self.shares.get(slo.request_class or "", 1.0) for slo in self.slos)
         count = max(_FEWEST_CUT if cut else _FEWEST_REQUESTS, round(_BEYOND / allowed, 6)) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
@@ -139,15 +138,13 @@ class Answer:
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
             that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
             `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `lost`, it is
-            below a rival's (95 %); `never`, no load reaches it; `unmeasured`, no run shows it.
-        top: the highest throughput (tokens/s), where that is looked for.
+            below a rival's (95 %).
     """
 
     limit: float
     low: float
     high: float
     why: Why
-    top: float | None = None
 
     @property
     def known(self) -> bool:
@@ -155,31 +152,30 @@ class Answer:
         return bool(self.limit or self.low) or math.isfinite(self.high)
 
 
-def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = CLIMB) -> Answer | Step:
-    """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run.
+Placing = Callable[[Sequence[Observation], Aim], Answer | Step]
 
-    Args:
-        belief: where the limit lies, if not by the observations' excesses. climb: from the highest measured load to the next, at most.
-    """
+
+def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
+    """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run."""
     if not observations:
         return Step(aim.first, near=False)
     levels = [each.level for each in observations]
     top, bottom = max(levels), min(levels)
     highest = [each for each in observations if each.level == top]
-    belief = belief or believe(observations)
+    belief = believe(observations)
     if len(highest) == 1 and highest[0].grows and not highest[0].slow and GROWTH not in highest[0].excesses:
         return Step(top, near=True)  # a server that still fills, or one that will never have caught up
     if belief.lies_below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
-        middle = max(LEAST_CLIMB * top, min(climb * top, belief.middle))
+        middle = max(_LEAST_CLIMB * top, min(CLIMB * top, belief.middle))
         return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
     if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
-        middle = min(bottom / LEAST_CLIMB, max(bottom / CLIMB, belief.middle))
+        middle = min(bottom / _LEAST_CLIMB, max(bottom / CLIMB, belief.middle))
         return Step(max(aim.least, level_of(middle, aim)), near=False)
-    answer = _interval(belief, aim, "found", top)
+    answer = interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
@@ -194,10 +190,10 @@ def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim
     show what many near it do not. None where both ends are known, or such a run is there.
     """
     middle = belief.middle
-    if math.isinf(answer.high) and belief.lies_below(top) < _SURELY and top < min(aim.highest, LEAST_CLIMB * middle):
-        return Step(min(aim.highest, level_of(LEAST_CLIMB * top, aim, up=True)), near=False)
-    if not answer.low and belief.lies_below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / LEAST_CLIMB):
-        return Step(max(aim.least, level_of(bottom / LEAST_CLIMB, aim)), near=False)
+    if math.isinf(answer.high) and belief.lies_below(top) < _SURELY and top < min(aim.highest, _LEAST_CLIMB * middle):
+        return Step(min(aim.highest, level_of(_LEAST_CLIMB * top, aim, up=True)), near=False)
+    if not answer.low and belief.lies_below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / _LEAST_CLIMB):
+        return Step(max(aim.least, level_of(bottom / _LEAST_CLIMB, aim)), near=False)
     return None
 
 
@@ -219,11 +215,12 @@ def _rounds(observations: Sequence[Observation]) -> float:
     return len({each.round for each in observations} - {None})
 
 
-def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why, belief: Belief | None = None) -> Answer:
-    """What is known when a search ends early."""
+def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:
+    """What is known when a search ends early: of fewer runs than an answer takes, no ends."""
     if not observations:
         return Answer(0.0, 0.0, math.inf, why)
-    return _interval(belief or believe(observations), aim, why, max(each.level for each in observations))
+    found = interval(believe(observations), aim, why, max(each.level for each in observations))
+    return found if len(observations) >= FEWEST_RUNS else replace(found, low=0.0, high=math.inf)
 
 
 def _more(load: float, count: float, observations: Sequence[Observation], sure: float) -> float:
@@ -240,7 +237,7 @@ def _more(load: float, count: float, observations: Sequence[Observation], sure: 
     return max(1.0, min(alike, variance / count / sure**2))
 
 
-def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
+def interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
     """The interval and its middle. Args: top: the highest level that was measured: no more than that is known to be carried."""
     low, high = belief.interval
     ends = (min(belief.middle, top) if math.isinf(belief.middle) else belief.middle, min(low, top), high)
@@ -265,7 +262,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     """
     middle = belief.middle
     if not math.isfinite(middle) or middle <= 0:
-        middle = max(loads) * LEAST_CLIMB if middle > 0 else min(loads) / LEAST_CLIMB
+        middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
         return min(aim.highest, max(aim.least, level_of(middle, aim)))
     if aim.held and middle * aim.precision < 1:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
@@ -274,7 +271,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
         if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < ROUND:
                 return min(aim.highest, max(aim.least, level_of(middle, aim)))
-            ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), LEAST_CLIMB * max(loads)))
+            ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), _LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
             return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:

@@ -248,10 +248,10 @@ def _flat(steps: Sequence[_Step]) -> bool:
 
 
 def _ended(steps: Sequence[_Step], aim: Aim) -> bool:
-    """Whether an SLO is missed; or, where the load is a rate or no SLO counts, throughput no longer rises."""
+    """Whether an SLO is missed; or, where the load is a rate, throughput no longer rises."""
     if (steps[-1].reached or 0.0) > 1 or not steps[-1].rate:
         return True
-    return (not aim.held or not aim.slos) and _flat(steps)
+    return not aim.held and _flat(steps)
 
 
 def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
@@ -264,16 +264,13 @@ def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
         return max(1.0, carried)
     if not _flat(steps) and (steps[-1].reached or 0.0) <= 1:  # the time was spent before anything was reached
         return _BELOW * answered[-1].rate / aim.turns
-    allowed = min((1 - slo.share for slo in aim.slos), default=1.0)
+    allowed = min(1 - slo.share for slo in aim.slos)
     return _rate(answered, carried, allowed) / aim.turns
 
 
 def _within_slos(steps: Sequence[_Step], aim: Aim) -> float:
     """Requests in flight that meet every SLO: between the last step that does and the first that does not, by logarithms."""
     last = steps[-1]
-    if not aim.slos:
-        best = max(step.rate for step in steps)
-        return next(step.in_flight for step in steps if step.rate >= FLAT * best)
     if last.reached is None:
         return last.in_flight
     if last.reached <= 1:  # once throughput is flat, latencies rise with what is in flight

@@ -15,10 +15,8 @@ from threadpoolctl import threadpool_limits
 from bench.analysis.observation import Observation, observed, unjudged
 from bench.analysis.speed import Reference, speeds
 from bench.errors import BenchError
-from bench.search.placing import Aim, Answer, Step, Why
+from bench.search.placing import Aim, Answer, Placing, Step, Why, answer_so_far, place
 from bench.search.probe import Alone, Probed
-from bench.search.targets import SloTarget, Target
-from bench.study.search import SLO
 
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
@@ -27,6 +25,7 @@ _TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the bu
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
+_NOTHING = Answer(0.0, 0.0, math.inf, "runs")  # what is known before the first run
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Look:
     """A run and what it showed.
 
     Attributes:
-        observation: of its latencies; None where it could not be judged. row: of the summary. speed: of the machine ÷ its usual one.
+        observation: of its latencies; None where it could not be judged. row: of the summary.
     """
 
     load: float
@@ -68,7 +67,6 @@ class Look:
     observation: Observation | None
     reasons: tuple[str, ...] = ()
     row: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    speed: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,24 +80,19 @@ class Next:
 
 @dataclass
 class Found:
-    """The answers, and the runs behind them in order.
+    """The answer, and the runs behind it in order.
 
     Attributes:
-        answers: by the name of the target, in the order in which they were asked for.
+        answer: as it is known so far.
         probed: by the probe, where one was sent. alone: that single requests miss an SLO, by this probe or by that of the search which
             goes on. unfit: the run that no longer fits in the budget; None where none was left out.
     """
 
-    answers: dict[str, Answer]
+    answer: Answer
     looks: list[Look] = field(default_factory=list)
     probed: Probed | None = None
     alone: Alone | None = None
     unfit: Next | None = None
-
-    @property
-    def answer(self) -> Answer:
-        """The answer of the first target."""
-        return next(iter(self.answers.values()))
 
     @property
     def seconds(self) -> float:
@@ -117,19 +110,18 @@ def search(
     budget: Budget,
     measure: Callable[[float, int, int], Measured],
     known: Sequence[Measured] = (),
-    report: Callable[[Found, Answer, str], None] = lambda *_: None,
-    targets: Sequence[Target] = (SloTarget(),),
+    report: Callable[[Found], None] = lambda _: None,
+    placing: Placing = place,
     begin: Callable[[Aim], Probed] = lambda _: Probed(1.0, 0.0, 1, 0.0),
     announce: Callable[[Next], None] = lambda _: None,
     alone: Alone | None = None,
 ) -> Found:
-    """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
-    place the next one.
+    """Find what `aim` describes.
 
     Args:
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
-        report: gets what is known after each run, the answer so far of the target that asked for it, and that target's name.
+        report: gets what is known after each run. placing: gives the next run, or the answer.
         begin: finds the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that
             the same runs and the same `alone` always lead to the same search.
         announce: gets each run before it begins.
@@ -144,7 +136,7 @@ def search(
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
-        return _search(aim, budget, measure, known, report, targets, Found({}, probed=probed, alone=alone), announce)
+        return _search(aim, budget, measure, known, report, placing, Found(_NOTHING, probed=probed, alone=alone), announce)
 
 
 def _search(
@@ -152,8 +144,8 @@ def _search(
     budget: Budget,
     measure: Callable[[float, int, int], Measured],
     known: Sequence[Measured],
-    report: Callable[[Found, Answer, str], None],
-    targets: Sequence[Target],
+    report: Callable[[Found], None],
+    placing: Placing,
     found: Found,
     announce: Callable[[Next], None],
 ) -> Found:
@@ -163,30 +155,25 @@ def _search(
     former = list(known)
     before: list[float] = []
     began = len(former)  # runs that were invalid may be valid by now
-    target = targets[0]
     while True:
         step: Step | None = None
         if former:
             measured = former.pop(0)
         else:
-            placed = {
-                each: Answer(0.0, 0.0, 0.0, "alone") if found.alone and each.name == SLO else each.place(found.looks, aim)
-                for each in targets
-            }
-            found.answers = {each.name: answer for each, answer in placed.items() if isinstance(answer, Answer)}
-            if len(found.answers) == len(targets):
+            seen = found.observations
+            placed = Answer(0.0, 0.0, 0.0, "alone") if found.alone else placing(seen, aim)
+            if isinstance(placed, Answer):
+                found.answer = placed
                 return found
             if why := _spent(found, budget, began):
-                return _ended(found, placed, aim, why)
-            steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
-            target, step = steps[len(found.looks) % len(steps)]
-            seen = target.observations(found.looks, aim)
+                return _ended(found, aim, why)
+            step = placed
             least, wanted = (round(longer * aim.requests(step.load, latency_s, seen, near=near)) for near in (False, step.near))
             requests = fitting_requests(wanted, least, step.load, found, budget, aim, latency_s)
             fewest = round(longer * aim.requests(step.load, latency_s, seen, near=False, cut=True))
             if requests < min(least, fewest):
                 found.unfit = next_run(fewest, step.load, found, aim, latency_s)
-                return _ended(found, placed, aim, "seconds")
+                return _ended(found, aim, "seconds")
             announce(next_run(requests, step.load, found, aim, latency_s))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
@@ -211,15 +198,12 @@ def _search(
         elif not look.reasons:
             longer *= max(_LONGER, (measured.row.get("steady_needs_s") or 0.0) / max(look.seconds, 1e-3))
         if step is not None:
-            report(found, target.so_far(found.looks, aim, "runs"), target.name)
+            report(_ended(found, aim, "runs"))
 
 
-def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: Why) -> Found:
-    """The result when the budget is spent."""
-    found.answers = {
-        each.name: answer if isinstance(answer, Answer) else each.so_far(found.looks, aim, why)
-        for each, answer in placed.items()
-    }
+def _ended(found: Found, aim: Aim, why: Why) -> Found:
+    """The result if the search ends here."""
+    found.answer = answer_so_far(found.observations, aim, why)
     return found
 
 
@@ -290,7 +274,7 @@ def _look(measured: Measured, aim: Aim, speed: float, number: int | None) -> Loo
             if why := unjudged(row["judged"], slo):
                 raise BenchError(why)
         observation = replace(observation.at_usual_speed(speed), round=number)
-    return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons, row, speed)
+    return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons, row)
 
 
 def _latency(row: Mapping[str, Any]) -> float | None:

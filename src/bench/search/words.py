@@ -12,12 +12,11 @@ from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
-from bench.study.search import SLO
 from bench.study.slo import time_text
-from bench.words.searches import LoadUnit, ended_text, limit_text, target_text
+from bench.words.searches import LoadUnit, ended_text, limit_text
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
-_BOUNDS = {"highest": "--most", "runs": "--max-runs", "seconds": "--max-minutes", "lower": None}  # as the command has them
+_BOUNDS = {"highest": "--most", "runs": "--max-runs", "seconds": "--max-minutes"}  # as the command has them
 # Why a search of the command ended, where a study's search would not say it so.
 _ENDED = {
     "seconds, unfit": "not yet {asked}: the next run, {next}, does not fit into what is left of --max-minutes; with more, it goes on "
@@ -50,10 +49,8 @@ def _unit(aim: Aim) -> LoadUnit:
     return LoadUnit(aim.held, aim.turns > 1)
 
 
-def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = False) -> str:
+def answer_text(answer: Answer, aim: Aim, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
-    if target != SLO:
-        return target_text(target, answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why, top=answer.top)
     name = "The highest load within the SLOs is" if whole else "limit"
     if answer.why == "alone":
         return "No load meets the SLOs" if whole else "no load meets the SLOs"
@@ -131,7 +128,7 @@ def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
     why = _why(found)
     if why not in _ENDED:
-        return f"{took_text(found)}; {ended_text(SLO, why, aim.precision, _BOUNDS)}."
+        return f"{took_text(found)}; {ended_text(why, aim.precision, _BOUNDS)}."
     ended = _ENDED[why].format(
         asked=f"± {shown_share(aim.precision)}",
         reasons="; ".join(found.looks[-1].reasons) if found.looks else "",

@@ -30,7 +30,7 @@ from bench.store.state import kept_facts
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
-from bench.study.searches import search_records
+from bench.study.searches import search_record
 from bench.study.sweep import expand
 
 STUDY = "study.yaml"
@@ -65,7 +65,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     of_tuning, tuned = _tuning(plan, store)
     digests = {run.key: run.digest for run, _ in found}
     missing = tuple(run.key for run in plan.runs if run.key not in digests)
-    ended = [search.key for search in plan.searches if search_records(search)]
+    ended = [search.key for search in plan.searches if search_record(search)]
     missing += tuple(search.key for search in plan.searches if search.key not in ended)
     if not found:
         raise BenchError("no run of this study is measured here, so there is nothing to pack; `bench runs` lists them.")

@@ -16,7 +16,7 @@ from bench.records.run import RECORD
 from bench.records.session import SessionIndex, read_session_index
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
-from bench.study.searches import SearchSpec, search_records
+from bench.study.searches import SearchSpec, search_record
 
 State = Literal["missing", "measured", "stale", "invalid"]
 
@@ -83,10 +83,12 @@ def _missing(plan: Plan, deployment: str, session: int, store: Store) -> list[st
 
 
 def _ended(search: SearchSpec, plan: Plan, store: Store) -> bool:
-    """Whether a search has its answers, and the runs that they rest on are still there."""
-    answers = search_records(search, store.root.parent)
-    held = {run.digest for run in plan.every if run.deployment == search.deployment and store.holds(run)} if answers else set()
-    return bool(answers) and all(run.digest in held for answer in answers for run in answer.runs)
+    """Whether a search has its answer, and the runs that it rests on are still there."""
+    answer = search_record(search, store.root.parent)
+    if answer is None:
+        return False
+    held = {run.digest for run in plan.every if run.deployment == search.deployment and store.holds(run)}
+    return all(run.digest in held for run in answer.runs)
 
 
 def refresh_sessions(plan: Plan, store: Store) -> None:

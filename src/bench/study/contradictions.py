@@ -20,7 +20,7 @@ from bench.study.deployment import Deployment, Engine
 from bench.study.named import as_written, names_text
 from bench.study.plan import longest_request, swept
 from bench.study.precision import with_requests
-from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
+from bench.study.search import Search
 from bench.study.slo import applying, parse_slo
 from bench.study.tuning_faults import tuning_faults
 from bench.study.workload import Workload
@@ -159,7 +159,7 @@ def _searched_twice(config: Config) -> typing.Iterator[str]:
                 yield (
                     f"study.ladders[{i}].{ladder.axis}: study.ladders[{first}] searches for the load of {name} on "
                     f"{ladder.deployment} already. Remove one; search.slo takes several limits, all of "
-                    "which have to be met, and search.targets several targets."
+                    "which have to be met."
                 )
 
 
@@ -173,27 +173,10 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
     if unsteady := next((key for key in ("step", "ramp", "lose") if getattr(workload, key)), None):
         yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has {unsteady}. Give levels, or remove it."
     search = ladder.search or Search()
-    if workload.turns:
-        yield from _unsearchable_conversations(where, ladder, search)
     bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
     for key, bound in bounds.items():
         if AXES[ladder.axis].held and (bound < 1 or bound % 1):
             yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."
-    if EQUILIBRIUM in search.targets and not AXES[ladder.axis].requests:
-        yield (
-            f"{where}.search.targets: equilibrium compares the throughput of a request with that of one alone, which takes "
-            f"`concurrency: auto`; of a {ladder.axis}, throughput is what is sent. Remove it; `throughput` is the highest rate that "
-            "the server keeps up with."
-        )
-    if KV_CACHE in search.targets and not AXES[ladder.axis].requests:
-        yield (
-            f"{where}.search.targets: kv_cache takes `concurrency: auto`; whether random arrivals fill the cache at some moment "
-            "depends on how long a run lasts. Remove it; `throughput` is the highest rate that the server keeps up with."
-        )
-    if SLO not in search.targets:
-        if search.slo:
-            yield f"{where}.search.slo has limits, and search.targets has no slo. Remove one, or add slo to the targets."
-        return
     if not config.packed:  # which searches nothing, and comes without the files that say how long answers are
         yield from _unsearchable_slos(where, ladder, workload, config)
 
@@ -215,17 +198,7 @@ def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: C
             yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
     if not (ladder.search and ladder.search.slo) and not config.decision.slo:
         yield (
-            f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo; or look "
-            "for something else with search.targets."
-        )
-
-
-def _unsearchable_conversations(where: str, ladder: Ladder, search: Search) -> typing.Iterator[str]:
-    turns = f"workloads.{ladder.workload} has turns"
-    if search.targets != [SLO]:
-        yield (
-            f"{where}.search.targets: of conversations ({turns}) only slo is looked for. Remove the other targets, or the turns (an "
-            "archetype's with `turns: null`)."
+            f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo."
         )
 
 

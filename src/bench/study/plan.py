@@ -24,7 +24,7 @@ from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
-from bench.study.search import SLO, Search
+from bench.study.search import Search
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import applying, parse_slo
 from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
@@ -372,7 +372,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
             continue
         own, settings = config.workloads[ladder.workload], ladder.search or Search()
         slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
-        slos = applying(slos, own.classes) if SLO in settings.targets else []
+        slos = applying(slos, own.classes)
         files = file_digests(own, config.files if config.packed else None)
         for name, workload in swept(ladder, own):
             yield SearchSpec(

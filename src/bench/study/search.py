@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from bench.fields import MOST_RATE, Count, Seconds, Strict
 from bench.study.decision import SloTexts
 
-SLO: Literal["slo"] = "slo"
-KV_CACHE: Literal["kv_cache"] = "kv_cache"
-THROUGHPUT: Literal["throughput"] = "throughput"
-EQUILIBRIUM: Literal["equilibrium"] = "equilibrium"
-
-TargetName = Literal["slo", "kv_cache", "throughput", "equilibrium"]
 _Positive = Annotated[float, Field(gt=0)]
-
-
-def _slo_alone() -> list[TargetName]:
-    return [SLO]
 
 
 class Search(Strict):
     """What `auto` looks for, and how. A change goes on from what is measured."""
 
-    targets: Annotated[
-        list[TargetName],
-        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-        Field(min_length=1),
-    ] = Field(
-        default_factory=_slo_alone,
-        description="What to look for; all targets share the runs. `slo`: the highest load that meets the SLOs. `kv_cache`, for "
-        "`concurrency`: the lowest load that fills the KV cache. `throughput`: the lowest load with 90 % of the highest steady "
-        "throughput; of a rate, the highest that the server keeps up with. `equilibrium`, for `concurrency`: the lowest load at which "
-        "a request gets less than 80 % of the throughput that it gets alone, the end of proportional growth.",
-    )
-
     slo: SloTexts | None = Field(default=None, description="Limits to search by, in place of those of `decision.slo`.")
     precision: Annotated[float, Field(ge=0.02, lt=1)] = Field(
         default=0.1,
-        description="Half the width of each answer's interval (95 %), as a share of it, at which the search ends.",
+        description="Half the width of the answer's interval (95 %), as a share of it, at which the search ends.",
     )
     start: _Positive | None = Field(
         default=None, description="First load. Default: near what is looked for, as a probe of a few seconds shows it."
@@ -49,22 +27,8 @@ class Search(Strict):
         default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of the first load for a rate."
     )
     highest: Annotated[float, Field(gt=0, le=MOST_RATE)] = Field(default=4096.0, description="Highest load to try.")
-    runs: Count = Field(default=40, description="Most runs for all targets together, those of an earlier search included.")
+    runs: Count = Field(default=40, description="Most runs, those of an earlier search included.")
     seconds: Seconds = Field(default=3600.0, description="Most time under load (s), that of earlier runs included.")
-
-    @model_validator(mode="after")
-    def _different(self) -> Search:
-        if len(set(self.targets)) < len(self.targets):
-            raise ValueError("targets names one twice; list each once")
-        return self
-
-    @model_validator(mode="after")
-    def _alone(self) -> Search:
-        if EQUILIBRIUM in self.targets and (self.lowest or 1) > 1:
-            raise ValueError(
-                f"lowest is {self.lowest:g}, but the target equilibrium compares with one request alone; remove lowest, or that target"
-            )
-        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Search:

@@ -14,7 +14,7 @@ from bench.axes import AXES
 from bench.records.files import UNREADABLE, read_object
 from bench.records.searches import SearchRecord, read_searches
 from bench.study.paths import Paths
-from bench.study.search import SLO, Search
+from bench.study.search import Search
 from bench.study.slo import Slo
 from bench.study.specs import DeploymentSpec, RunSpec, digest, load_label
 from bench.study.workload import Workload
@@ -22,11 +22,11 @@ from bench.study.workload import Workload
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """A search for loads of a deployment: the highest within SLOs, or another target.
+    """A search for the highest load of a deployment within SLOs.
 
     Attributes:
         family, workload_name, workload: as of a run. settings: the ladder's `search`.
-        slos, failed_share: what has to be met; no SLOs where none are looked for.
+        slos, failed_share: what has to be met.
         thresholds: by which runs are judged. seed: of the study. files: SHA-256 of each file that the workload reads, by path.
     """
 
@@ -57,8 +57,6 @@ class SearchSpec:
         first = self._run(self._start, 1, 1, stop=self.workload.stop_overloaded)  # which changes no answer
         slos = [str(slo) for slo in self.slos]
         settings = self.settings.model_dump(mode="json")
-        if settings["targets"] == [SLO]:  # as before there were others
-            del settings["targets"]
         return digest([first.digest, settings, slos, self.failed_share, dict(self.thresholds)])
 
     @property
@@ -122,8 +120,8 @@ def found_runs(searches: Sequence[SearchSpec], records: Iterable[Path]) -> list[
     return [run for _, run in sorted(found.values(), key=lambda pair: (pair[0], pair[1].name))]
 
 
-def search_records(search: SearchSpec, results: Path = Path(Paths.RESULTS)) -> tuple[SearchRecord, ...]:
-    """What a search found, one record a target, if it has ended as it is defined now."""
+def search_record(search: SearchSpec, results: Path = Path(Paths.RESULTS)) -> SearchRecord | None:
+    """What a search found, if it has ended as it is defined now."""
     place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Paths.RESULTS)
     record = read_searches(place)
-    return tuple(each for each in record.searches if each.digest == search.digest) if record else ()
+    return next((each for each in record.searches if each.digest == search.digest), None) if record else None

@@ -9,7 +9,6 @@ from typing import Any
 from bench.axes import AXES
 from bench.study.config import Config
 from bench.study.named import as_written, names_text
-from bench.study.search import SLO
 from bench.study.tuning import candidates, competing
 
 _PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
@@ -47,8 +46,6 @@ def tuning_faults(
         yield "tune.deployments names one twice. Remove it."
     if len(names) < _FEWEST_CANDIDATES:
         yield f"tune.deployments is {names[0]} alone, and a tuning needs two servers or more. Give it a sweep, or name another one."
-    if tune.search.targets != [SLO]:
-        yield "tune.search.targets: a tuning looks for the highest load within the SLOs. Remove targets."
     if tune.objective == "cost":
         for name in names:
             deployment = config.deployments.get(name)

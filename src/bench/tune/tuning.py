@@ -27,7 +27,7 @@ from bench.study.tuning import candidates, competing
 from bench.tune.predicted import predicted
 from bench.tune.race import Ask, Outcome, race
 from bench.tune.standing import Space
-from bench.tune.visits import target_of, visit_of
+from bench.tune.visits import placing_of, visit_of
 
 
 @dataclass
@@ -75,7 +75,7 @@ class _Servers:
         spec, store = plan.deployments[name], Store(owner=name)
         (asked,) = plan.searches
         before = found_runs([asked], store.root.glob(f"{name}/*/{RECORD}"))
-        terms = Terms(frozenset(run.digest for run in before), ask.start, target_of(ask))
+        terms = Terms(frozenset(run.digest for run in before), ask.start, placing_of(ask))
         searches = LadderSearches(plan, spec, store, self.say, terms)
         try:
             with own_gpus(spec, os.environ, self.say):

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.analysis.belief import Belief, believe
+from bench.analysis.observation import Observation
 from bench.records.tuning import Visit
-from bench.search.placing import Aim, Answer, Step, answer_so_far
-from bench.search.targets import SloTarget
+from bench.search.placing import Aim, Answer, Placing, Step, interval, place
 from bench.statistics import CONFIDENCE
 from bench.tune.race import Ask, Rival
 
 if TYPE_CHECKING:
-    from bench.search.search import Found, Look
+    from bench.search.search import Found
 
 _BEYOND = 2.0  # factor beyond the measured loads at which a limit counts that none of them brackets; convention
 _ONE_SIGMA = 0.841  # share of a normal distribution below one standard deviation; derived
 
 
-@dataclass(frozen=True)
-class AgainstRival(SloTarget):
-    """The highest load within the SLOs, unless it lies below a rival's (95 %)."""
-
-    rival: Rival
-
-    def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
-        seen = self.observations(looks, aim)
-        if seen and _beaten(believe(seen), self.rival) >= CONFIDENCE:
-            return answer_so_far(seen, aim, "lost")
-        return super().place(looks, aim)
+def placing_of(ask: Ask) -> Placing:
+    """How the search of a visit places its runs."""
+    return partial(_against, ask.rival) if ask.rival else place
 
 
-def target_of(ask: Ask) -> SloTarget:
-    """What the search of a visit looks for."""
-    return AgainstRival(ask.rival) if ask.rival else SloTarget()
+def _against(rival: Rival, seen: Sequence[Observation], aim: Aim) -> Answer | Step:
+    """The next run, or the answer: the highest load within the SLOs, unless it lies below a rival's (95 %)."""
+    if seen and _beaten(belief := believe(seen), rival) >= CONFIDENCE:
+        return interval(belief, aim, "lost", max(each.level for each in seen))
+    return place(seen, aim)
 
 
 def visit_of(ask: Ask, found: Found, began: float, seconds: float) -> Visit:

@@ -150,16 +150,16 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
 
 
 def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[tuple[SearchSpec, str, str]]:
-    """Each search with its state and its answers. Args: rejected: digests of invalid runs."""
-    from bench.study.searches import search_records
-    from bench.words.searches import search_ended, search_limit, search_sentence
+    """Each search with its state and its answer. Args: rejected: digests of invalid runs."""
+    from bench.study.searches import search_record
+    from bench.words.searches import search_ended, search_limit
 
     found = []
     for search in plan.searches:
-        answers = () if search in unended else search_records(search)
-        found_text = search_limit if len(answers) == 1 else search_sentence
-        for answer in answers:
-            invalid = bool(answer.runs) and all(run.digest in rejected for run in answer.runs)
-            found.append((search, "invalid" if invalid else "measured", f"{found_text(answer)}; {search_ended(answer)}"))
-        found += [] if answers else [(search, "missing", "")]
+        answer = None if search in unended else search_record(search)
+        if answer is None:
+            found.append((search, "missing", ""))
+            continue
+        invalid = bool(answer.runs) and all(run.digest in rejected for run in answer.runs)
+        found.append((search, "invalid" if invalid else "measured", f"{search_limit(answer)}; {search_ended(answer)}"))
     return found
