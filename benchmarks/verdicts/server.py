@@ -22,8 +22,7 @@ class Engine:
         step_s: a step's time with one sequence; per_sequence: by how much of it each further one adds. prefill_s: a prompt token's
             time; a step takes `budget` of them at most. slots: sequences in a step. gate: requests that something before the engine
             lets in at once. admitted: requests in the engine beyond which it answers 503. others: requests of somebody else, always
-            running. repeated: share of requests that something before the engine sends twice, as it loses the first answer.
-        api_s: what the API server takes to pass a token on, one after the other (s).
+            running.
     """
 
     step_s: float
@@ -34,8 +33,6 @@ class Engine:
     gate: int | None = None
     admitted: int | None = None
     others: int = 0
-    repeated: float = 0.0
-    api_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,6 @@ class Request:
     output: int
     left: int = 0
     entered: float = 0.0  # when the engine got it
-    lost_after: int | None = None  # tokens after which what lies between loses the answer, and sends the request again
-    lost: list[tuple[float, float, float, int]] = field(default_factory=list)  # each try: entered, first token, lost, tokens
     made: list[float] = field(default_factory=list)  # when the engine made each token
     tokens: list[float] = field(default_factory=list)  # when the client got it
     end: float | None = None
@@ -70,7 +65,6 @@ class _State:
     waiting: deque[Request] = field(default_factory=deque)
     running: list[Request] = field(default_factory=list)
     gated: deque[Request] = field(default_factory=deque)
-    passed_on: float = 0.0  # when the API server is done with the last token
 
 
 def serve(
@@ -101,8 +95,6 @@ def serve(
             output = max(2, round(lengths[1] * generator.uniform(0.9, 1.1)))
             prompt = max(1, round(lengths[0] * generator.uniform(0.9, 1.1)))
             request = Request(due, at, prompt, output, left=prompt)
-            if engine.repeated and generator.random() < engine.repeated:
-                request.lost_after = int(generator.integers(1, output))
             done.append(request)
             if engine.admitted is not None and len(state.waiting) + len(state.running) >= engine.admitted:
                 request.status, request.end = 503, at + _REFUSED_S
@@ -135,14 +127,9 @@ def _step(engine: Engine, state: _State, now: float, follow: object) -> float:
     now += engine.step_s * (1 + engine.per_sequence * max(0, sequences - 1)) + engine.prefill_s * prefilled
     for request in state.running:
         if not request.left:
-            state.passed_on = max(state.passed_on, now) + engine.api_s
             request.made.append(now)
-            request.tokens.append(state.passed_on + OVERHEAD_S)
-            if len(request.tokens) == request.lost_after:
-                request.lost.append((request.entered, request.tokens[0], now, len(request.tokens)))
-                request.made, request.tokens, request.left = [], [], request.prompt
-                request.lost_after, request.entered = None, now
-            elif len(request.tokens) == request.output:
+            request.tokens.append(now + OVERHEAD_S)
+            if len(request.tokens) == request.output:
                 request.end = request.tokens[-1]
                 follow(request.end)  # type: ignore[operator]
     state.running = [request for request in state.running if request.end is None]

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HAPROXY = "haproxy"
-CHECK_S = 1.0  # time between checks of a replica (s); convention: half of HAProxy's default
-_FALLEN, _RISEN = 2, 1  # checks in a row after which a replica gets no requests, and some again; convention
 
 # Without http-no-delay HAProxy holds back the first chunk of an answer for up to 0.2 s, and with reuse a connection that a server
 # closes takes a request along. Answers may take as long as the client waits for them. A request that a replica refuses goes to another.
@@ -40,20 +38,18 @@ def haproxys(balance: str) -> str:
 
 
 def command_of(
-    command: Sequence[str], balance: str, program: str, workers: Sequence[str], *, port: str, file: Path, checked: bool = False
+    command: Sequence[str], balance: str, program: str, workers: Sequence[str], *, port: str, file: Path
 ) -> list[str]:
     """The command of a router, whose file is written where it has one.
 
     Args:
         command: of a router that is not HAProxy; empty: of HAProxy. balance, program: HAProxy's.
         workers: addresses of the replicas. port: where it answers. file: for HAProxy.
-        checked: whether HAProxy checks each replica every second, takes it out after two failures and in again after one success.
     """
     if command:
         words = [word.replace("{port}", port) for word in command]
         return [each for word in words for each in (workers if word == "{workers}" else (word,))]
-    checks = f" check inter {CHECK_S:g}s fall {_FALLEN} rise {_RISEN}" if checked else ""
     hosts = [url.removeprefix("http://") for url in workers]
-    lines = [f"  server replica{number} {host}{checks}" for number, host in enumerate(hosts, 1)]
+    lines = [f"  server replica{number} {host}" for number, host in enumerate(hosts, 1)]
     file.write_text(_CONFIGURATION.format(port=port, balance=haproxys(balance), workers="\n".join(lines)), encoding="utf-8")
     return [program, "-db", "-f", str(file)]

@@ -220,7 +220,6 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
     apart = [{**row, "role": role} for row, role in zip(workers(2), ("prefill", "decode"), strict=True)]
     for number, (change, options, said) in enumerate([
         ({"point": BELOW}, (), "there is nothing to guard by"),
-        ({"lost_at_s": 3.0}, (), "short kills a worker in each run, so that its C_max is not what all of them sustain."),
         ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
         ({"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]}, (), two),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),

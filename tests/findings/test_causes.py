@@ -115,8 +115,7 @@ def test_without_the_servers_gauges_no_cause_is_claimed(summary):
         ({**nothing, "steady_running": None, "kv_usage_peak": None}, "no_gauges"),
         ({"scrape_gap_max_s": 30.0}, "metrics_gaps"),  # the telemetry cannot be trusted
         ({"scrape_gap_max_s": 30.0, "steady_kv_usage": None}, "metrics_gaps"),
-        ({**nothing, "lost_at_s": 6.0}, "worker_lost"),
-        ({**nothing, "lost_at_s": 6.0, "scrape_endpoint": None}, "metrics_unread"),
+        ({**nothing, "scrape_endpoint": None}, "metrics_unread"),
     ):
         for slos in (TTFT, TPOT):
             rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]

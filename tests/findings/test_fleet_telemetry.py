@@ -11,11 +11,10 @@ from bench.aggregate import summary_frame
 from bench.analysis import verdict
 from bench.analysis.capacity import operating_points
 from bench.analysis.efficiency import Efficiency, efficiencies
-from bench.analysis.front import front
-from bench.analysis.workers import computing, miscast, prefilling, worker_verdicts, workers_of_runs
+from bench.analysis.workers import worker_verdicts, workers_of_runs
 from bench.figures import Results
 from bench.figures.registry import load_figure
-from bench.parse.fleet import FLEET, fleet_telemetry, with_deviations, worker_rows
+from bench.parse.fleet import FLEET, fleet_telemetry
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
 from bench.records.run import DECODE, PREFILL, Worker
@@ -29,7 +28,6 @@ from tests.support.planted import steady_row, summary_row, summary_rows
 from tests.support.study import ROOT
 
 THRESHOLDS = Thresholds()
-NO_REQUESTS = {"index": pl.Int64, "after": pl.Int64, "outcome": pl.String, "completion_tokens": pl.Int64}
 
 
 def apart(fleet, folder):
@@ -62,7 +60,7 @@ def test_a_fleets_numbers_are_the_sums_of_its_workers(tmp_path):
         "scrape_endpoint": FLEET,
     }  # fmt: skip
     assert {name: summary[name] for name in told} == told
-    assert (found, judged(summary, "telemetry")[1]) == ([(1, "kv_tokens")], [])
+    assert (found, judged(summary, "telemetry")[1]) == ([], [])
     each = {row["worker"]: row for row in summary["workers"]}
     for i, name in enumerate(fleet.names):
         served = ((fleet.at == i).sum(), fleet.tokens[fleet.at == i].sum(), pytest.approx(fleet.usage[i]),
@@ -100,9 +98,6 @@ def test_each_way_to_be_apart_is_found_and_named_alone(tmp_path):
         ({"restarts": {0: 10.0}, "start_times": False}, [(0, "restarted")]),
         ({"versions": {1: "0.30.0"}}, [(1, "version")]),
         ({"versions": {1: None}}, []),  # not known is not different
-        ({"kv_tokens": {1: 8000}}, [(1, "kv_tokens")]),
-        ({"kv_tokens": {1: 15800}}, []),  # what a GPU has free differs by some blocks
-        ({"router": lambda rng, _: int(rng.random() < 0.75)}, [(0, "requests"), (1, "requests")]),
     )):  # fmt: skip
         fleet = Fleet(**{"router": in_turn, **planted})
         (folder := tmp_path / str(i)).mkdir()
@@ -118,34 +113,10 @@ def test_each_way_to_be_apart_is_found_and_named_alone(tmp_path):
             assert not told, planted  # a note
 
 
-def test_a_worker_that_was_meant_to_be_killed_is_no_fault_and_no_sum_is_taken(tmp_path):
-    fleet = Fleet(router=lambda _, i: i % 2 if i < 60 else 0, killed=(1, 6.0))
-    summary, found = apart(fleet, tmp_path)
-    assert found == []
-    assert (judged(summary, "telemetry")[1], summary["server_generation_tokens"]) == ([], None)
-    assert (summary["lost_at_s"], summary["lost_failed"]) == (6.0, 10)
-    each = {row["worker"]: row for row in summary["workers"]}
-    assert each[fleet.names[0]]["requests"] > each[fleet.names[1]]["requests"] > 0
-    # Another worker that falls silent meanwhile is one.
-    fleet = Fleet(workers=3, router=lambda _, i: i % 3, killed=(1, 6.0), silent={2: (8.0, 12.0)})
-    assert apart(fleet, tmp_path)[1] == [(2, "silent")]
-    # A fleet without any scrape is parsed, and its workers are silent.
+def test_a_fleet_without_any_scrape_is_parsed_and_its_workers_are_silent(tmp_path):
     summary, found = apart(Fleet(router=in_turn, scraped=False), tmp_path)
     assert found == [(0, "silent"), (1, "silent")]
     assert summary["server_generation_tokens"] is None
-
-
-def test_disaggregated_workers_whose_sums_count_requests_twice_are_named(tmp_path):
-    for workers in (2, 4):
-        fleet = Disaggregated(workers=workers, router=lambda _, i, workers=workers: i % workers)
-        (folder := tmp_path / str(workers)).mkdir()
-        summary, _ = apart(fleet, folder)
-        assert summary["workers"][0]["requests"] > 0, workers
-        found, (told,) = judged(summary, "telemetry")
-        assert (told.check, told.names) == ("worker_prefills", tuple(fleet.names[: workers // 2])), workers
-        assert "counts each request twice" in reason_text(told), workers
-        assert not found.counts_valid, workers
-        assert front(summary) == [], workers  # nor is anything sent again
 
 
 def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
@@ -158,7 +129,7 @@ def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
     together, arrived = fleet_telemetry(samples, scrapes, workers)
     found = server_figures(together, scraped=True, version="0.32.0")
     assert len(arrived) == 3
-    assert (found["server_prompt_tokens"], found["server_generation_tokens"], found["server_requests"]) == (11_700, 666, 30)
+    assert (found["server_prompt_tokens"], found["server_generation_tokens"]) == (11_700, 666)
     assert (found["prefix_queries"], found["prefix_hits"], found["preemptions"]) == (11_700, 0, 0)
     assert (found["running_peak"], found["waiting_peak"], found["counters_fell"]) == (4, None, [])
     prefill, decode = (server_figures(samples.filter(endpoint=each.endpoint), scraped=True) for each in workers)
@@ -166,13 +137,10 @@ def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
     for name in ("server_ttft", "server_e2e", "server_queue_time"):
         assert found[f"{name}_mean_s"] == pytest.approx(prefill[f"{name}_mean_s"] + decode[f"{name}_mean_s"])
     assert found["server_itl_mean_s"] == decode["server_itl_mean_s"]
-    rows = worker_rows(samples, {}, workers, pl.DataFrame(schema=NO_REQUESTS), (0.0, 1e9))
-    assert [row["prompt_tokens_computed"] for row in rows] == [11_700, 180]  # 384 of 390 came from the other server
-    assert computing({"workers": rows}) == []
     # Without roles each counts twice.
     both, _ = fleet_telemetry(samples, scrapes, [replace(worker, role=None) for worker in workers])
     twice = server_figures(both, scraped=True)
-    assert (twice["server_prompt_tokens"], twice["server_generation_tokens"], twice["server_requests"]) == (23_400, 696, 60)
+    assert (twice["server_prompt_tokens"], twice["server_generation_tokens"]) == (23_400, 696)
 
 
 def test_sums_by_role_count_each_request_once(tmp_path):
@@ -182,7 +150,7 @@ def test_sums_by_role_count_each_request_once(tmp_path):
         summary, found = apart(fleet, folder)
         n = fleet.requests
         told = {
-            "server_prompt_tokens": 16 * n, "server_generation_tokens": fleet.tokens.sum(), "server_requests": n, "preemptions": 3 * n,
+            "server_prompt_tokens": 16 * n, "server_generation_tokens": fleet.tokens.sum(), "preemptions": 3 * n,
             "prefix_hit_rate": pytest.approx(0.25),  # of the prefill workers
             "running_peak": 14,  # 10 requests/s of 1.4 s each
             "kv_usage_peak": pytest.approx(0.25), "server_ttft_mean_s": pytest.approx(PREFILLS_S + 0.1),
@@ -195,59 +163,6 @@ def test_sums_by_role_count_each_request_once(tmp_path):
         known = {(row["role"], row["kv_usage_mean"], row["running_mean"] is None) for row in summary["workers"]}
         assert known == {("prefill", None, True), ("decode", 0.25, False)}, workers
         assert (found, judged(summary, "telemetry", "content")[1]) == ([], []), workers
-        again = [{**row, "prompt_tokens_computed": 2 * row["block_size"] * row["requests"]} for row in summary["workers"]]
-        result = verdict({**summary, "workers": again}, THRESHOLDS)
-        (told,) = result.found
-        decoding = tuple(row["worker"] for row in again[workers // 2 :])
-        assert (told.check, told.names, result.counts_valid) == ("worker_computes", decoding, False), workers
-        both = [{**row, "generation_tokens": 60 * row["requests"]} for row in summary["workers"]]
-        (told,) = (result := verdict({**summary, "workers": both}, THRESHOLDS)).found
-        prefilling_too = tuple(row["worker"] for row in both[: workers // 2])
-        assert (told.check, told.names, result.counts_valid) == ("worker_decodes", prefilling_too, False), workers
-        assert "decoded too" in reason_text(told), workers
-
-
-def test_workers_of_one_role_are_compared(tmp_path):
-    fleet = Disaggregated(workers=4, prefill=2, router=lambda rng, _: int(rng.random() < 0.8), kv_tokens={0: 900, 1: 900})
-    _, found = apart(fleet, tmp_path)
-    assert found == [(place, "requests") for place in range(4)]  # no cache is another than those of its role
-
-
-def test_counts_say_who_does_not_keep_to_a_role():
-    for served, named in (
-        ([("prefill", 100, 100), ("decode", 100, 9_600)], None),
-        ([("prefill", 100, 160), ("decode", 100, 9_600)], ("worker_decodes", ["0"])),
-        # The router prefilled some where they were decoded.
-        ([("prefill", 50, 50), ("decode", 100, 9_600)], ("worker_spared", ["0"])),
-        ([("prefill", 50, 50), ("decode", 50, 50), ("decode", 100, 9_600)], ("worker_prefills_too", ["1"])),
-        ([("prefill", 50, 50), ("prefill", 50, 50), ("decode", 100, 9_600)], None),
-        ([("prefill", None, 50), ("decode", 100, 9_600)], None),
-        ([(None, 10, 900), (None, 90, 90)], None),
-    ):
-        rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
-        assert miscast({"ok": 100, "workers": rows}) == named, served
-        assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) is None, served
-    # Decode workers that compute prompts are named.
-    for role, computed, block_size, named in (
-        (DECODE, 100 * 16, 16, []),  # the last block of each prompt
-        (DECODE, 100 * 20, 16, ["0"]),  # a part of them once more, whole
-        (DECODE, None, 16, []),
-        (DECODE, 100 * 20, None, []),
-        (PREFILL, 100 * 390, 16, []),
-        (None, 100 * 390, 16, []),
-    ):
-        row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
-        assert computing({"workers": [row]}) == named, (role, computed, block_size)
-    # A worker with little to do prefills for none.
-    for served, ok, named in (
-        ([(1, 1), (200, 12_800)], 201, []),
-        ([(4, 4), (96, 9_600)], 100, []),
-        ([(1, 1), (99, 9_900), (100, 10_000)], 200, []),
-        ([(100, 100), (100, 9_600)], 100, ["0"]),
-        ([(49, 49), (50, 50), (100, 9_600)], 100, ["0", "1"]),
-    ):
-        rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
-        assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named, served
 
 
 class Ranks(Fleet):
@@ -263,40 +178,6 @@ def test_several_processes_of_a_worker_are_no_restart(tmp_path):
     summary, found = apart(Ranks(router=in_turn), tmp_path)
     assert found == []
     assert [row["restarts"] for row in summary["workers"]] == [0, 0]
-
-
-def deviations(seed, workers, requests, turns, router=None):
-    """What sets workers apart in a run whose counts are known, without the files."""
-    fleet = Fleet(workers=workers, requests=requests, turns=turns, seed=seed, router=router)
-    of_worker = [fleet.at == i for i in range(workers)]
-    counted = [
-        {"role": None, "requests": float(its.sum()), "generation_tokens": float(fleet.tokens[its].sum())} for its in of_worker
-    ]
-    after = [None if i % turns == 0 else i - 1 for i in range(requests)]
-    told = {"index": range(requests), "after": after, "outcome": ["ok"] * requests, "completion_tokens": fleet.tokens}
-    table = pl.DataFrame(told, schema_overrides={"after": pl.Int64})
-    alike = {"scrape_gap_s": 0.1, "restarts": 0, "version": "1", "kv_tokens": None, "kv_blocks": None}
-    rows = [{**alike, **row, "worker": name} for row, name in zip(with_deviations(counted, table), fleet.names, strict=True)]
-    return worker_verdicts(rows, THRESHOLDS.scrape_gap_s)
-
-
-def test_shares_that_are_beyond_chance_are_unbalanced():
-    """Of 200 requests: half each, 115 of them, and three quarters. Of 25 conversations of eight, a worker may well have 15."""
-    for turns, to_second, found in ((1, 100, 0), (1, 115, 0), (1, 150, 2), (8, 15, 0), (8, 25, 2)):
-        router = lambda _, i, most=to_second: int(i < most)  # noqa: E731 - one line
-        assert len(deviations(0, 2, 200, turns, router)) == found, (turns, to_second)
-
-
-@pytest.mark.long(part="truth")
-def test_chance_alone_makes_few_fleets_unbalanced():
-    """The limit is 0.1 % of runs: of 600, 4 or more have a probability of 0.3 %. Single requests would often be judged to be apart
-    in conversations of eight, which go one way."""
-    for workers, requests, turns in ((2, 200, 1), (4, 400, 1), (2, 400, 8), (2, 160, 8), (3, 60, 1)):
-        wrong = sum(bool(deviations(seed, workers, requests, turns)) for seed in range(600))
-        assert wrong <= 3, (workers, requests)
-    for share, requests, least in ((0.75, 200, 0.99), (0.6, 1000, 0.99)):  # a router that prefers a worker is found
-        found = [deviations(seed, 2, requests, 1, lambda rng, _, share=share: int(rng.random() < share)) for seed in range(100)]
-        assert np.mean([len(each) == 2 for each in found]) >= least, share
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +199,6 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, 
     assert len(fleet["rows"]) == 4
     said = " ".join(fleet["sentences"])
     assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in said
-    assert "in 1 of 2 runs, where an even share is 50 %" in said
     assert sentences({"r": []}) == []
     assert list(workers_of_runs(runs, 1.0)) == ["a"]
     drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
@@ -326,17 +206,9 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, 
     assert "share of requests" in text
     assert "KV cache" in text
     assert "http://10.0.0.2:8000" in text
-    # A lost or a single worker is no matter of balance.
-    lost, alone = runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))
-    beside = pl.concat([lost, alone.with_columns(lost_at_s=pl.lit(None, pl.Float64))])
-    cases = (
-        (lost, "each run with several workers lost one"),
-        (beside, "each run with several workers lost one"),  # and a single server lost nobody
-        (alone.with_columns(lost_at_s=5.0), "no run keeps several workers"),
-        (alone, "no run keeps several workers"),
-    )
-    for others, said in cases:
-        assert load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why.startswith(said)
+    # A single worker is no matter of balance.
+    alone = runs.with_columns(pl.col("workers").list.head(1))
+    assert load_figure("worker-balance").draw(Results(alone, pl.DataFrame())).why.startswith("no run keeps several workers")
     # Shares are those of a role in the report and the figure.
     Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
     runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from bench.parse import parse_run
 from bench.records.checksums import checksums
 from bench.records.files import write_record
 from bench.records.request import write_requests
-from bench.records.run import DECODE, PREFILL, RECORD, REQUESTS, TELEMETRY, Lost, Worker
+from bench.records.run import DECODE, PREFILL, RECORD, REQUESTS, TELEMETRY, Worker
 from tests.support import records
 from tests.support.study import METRICS
 
@@ -32,7 +32,6 @@ class Fleet:
         silent: of a worker, between which moments (s) it answers no scrape. restarts: when a worker is started again (s).
         lacks: metrics that a worker does not expose. scraped: whether anything was scraped at all.
         prefill: how many workers, the first ones, prefill for the others by what the study says.
-        killed: a worker that is killed, and when (s): what it has not answered by then fails.
     """
 
     workers: int = 2
@@ -49,7 +48,6 @@ class Fleet:
     start_times: bool = True
     scraped: bool = True
     prefill: int = 0
-    killed: tuple[int, float] | None = None
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -123,8 +121,6 @@ class Fleet:
                     last = slot == slots
                     at = self.end_s + 0.1 if last else slot * INTERVAL_S if slot >= 0 else -0.1
                     low, high = self.silent.get(worker, (1e9, 0.0))
-                    if self.killed and worker == self.killed[0]:
-                        low, high = self.killed[1], 1e9
                     told = {"error": "no answer"} if low <= at <= high else {"text": self.exposition(worker, at)}
                     number = slot + 1 + (worker if last else 0)
                     line = {
@@ -151,11 +147,6 @@ class Fleet:
             )
             for i in range(self.requests)
         ]
-        if self.killed:
-            worker, at_s = self.killed
-            gone = {"outcome": "disconnect", "e2e_s": None, "last_token_s": None, "completion_tokens": None}
-            for i in np.flatnonzero((self.at == worker) & (self.sent + SERVES_S > at_s)):
-                made[i] = replace(made[i], **gone, end_s=max(at_s, float(self.sent[i])))
         write_requests(made, folder / REQUESTS)
         definition = {
             **records.DEFINITION,
@@ -168,7 +159,6 @@ class Fleet:
             definition=definition,
             workers=self.records,
             scrape_interval_s=INTERVAL_S,
-            lost=Lost(worker=self.names[self.killed[0]], at_s=self.killed[1]) if self.killed else None,
             duration_s=self.end_s,
             files=checksums(folder, (REQUESTS, TELEMETRY)),
         )

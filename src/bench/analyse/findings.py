@@ -31,7 +31,6 @@ from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.level_values import level_values
-from bench.analysis.loss import Loss, losses
 from bench.analysis.setting_curve import SettingCurve, setting_curves
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.analysis.token_costs import LengthCost, StreamingGain
@@ -93,7 +92,7 @@ class Findings:
     Attributes:
         bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
         factors, lengths, streaming, settings, setting_curves: what answers those questions; empty where the runs do not ask them.
-        efficiencies: of each fleet that was measured beside one of its replicas. losses: of each run that lost a worker.
+        efficiencies: of each fleet that was measured beside one of its replicas.
     """
 
     curves: tuple[CurveFindings, ...]
@@ -107,7 +106,6 @@ class Findings:
     settings: tuple[SettingGain, ...]
     setting_curves: tuple[SettingCurve, ...]
     efficiencies: tuple[Efficiency, ...] = ()
-    losses: tuple[Loss, ...] = ()
 
 
 def asked_of(runs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -161,7 +159,6 @@ def find(
         settings=tuple(setting_gains(plain)) if several_settings(asked) else (),
         setting_curves=tuple(setting_curves(plain)) if several_settings(asked) else (),
         efficiencies=tuple(efficiencies(plain, decision.slos, decision.failed_share)),
-        losses=tuple(losses(runs, decision.slos, decision.failed_share)),
     )
 
 

@@ -266,8 +266,6 @@ def _silent(runs: pl.DataFrame, queue: bool, usage: bool) -> Evidence | None:
         return None
     if runs["scrape_endpoint"].null_count() == len(runs):
         return "metrics_unread"
-    if runs["lost_at_s"].is_not_null().any():
-        return "worker_lost"
     if not whole:
         return "metrics_gaps"
     return "no_usage" if queue else "no_queue" if usage else "no_gauges"

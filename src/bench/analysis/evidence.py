@@ -14,7 +14,6 @@ Evidence = Literal[
     "highest_level",
     "metrics_unread",
     "metrics_gaps",
-    "worker_lost",
     "no_gauges",
     "no_queue",
     "no_usage",

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
-from bench.analysis.workers import SPOILS, computing, miscast, prefilling, worker_verdicts
+from bench.analysis.workers import worker_verdicts
 from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
@@ -41,11 +41,6 @@ Check = Literal[
     "drift",
     "worker_silent",
     "worker_restarted",
-    "worker_prefills",
-    "worker_decodes",
-    "worker_spared",
-    "worker_prefills_too",
-    "worker_computes",
     "scrape_gap",
     "never_scraped",
     "scrape_share",
@@ -72,11 +67,6 @@ LASTING: frozenset[Check] = frozenset(
         "never_scraped",
         "metrics_missing",
         "tokens_not_counted",
-        "worker_prefills",
-        "worker_decodes",
-        "worker_spared",
-        "worker_prefills_too",
-        "worker_computes",
     }
 )
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
@@ -323,20 +313,9 @@ def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]
         yield Reason("machine", "clock_step", step, _CLOCK_STEP_S)
 
 
-def _roles(run: Mapping[str, Any]) -> Iterator[Reason]:
-    """What is wrong with who prefills and who decodes."""
-    if twice := prefilling(run):
-        yield Reason("telemetry", "worker_prefills", names=tuple(twice))
-    if wrong := miscast(run):
-        check, names = wrong
-        yield Reason("telemetry", check, names=tuple(names))
-    if own := computing(run):
-        yield Reason("telemetry", "worker_computes", names=tuple(own))
-
-
 def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     apart = worker_verdicts(run.get("workers") or (), thresholds.scrape_gap_s)
-    silent, restarted = ([each for each in apart if each.check == check] for check in SPOILS)
+    silent, restarted = ([each for each in apart if each.check == check] for check in ("silent", "restarted"))
     if silent:  # a fleet has no scrape that one worker lacks
         gaps = [each.value for each in silent]
         longest = None if None in gaps else max(map(float, gaps))  # type: ignore[arg-type]
@@ -347,7 +326,6 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
         yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
     if restarted:
         yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
-    yield from _roles(run)
     error = (run["scrape_error"],) if run.get("scrape_error") else ()
     if run.get("scraped") is False and not silent:
         yield Reason("telemetry", "never_scraped", names=error)

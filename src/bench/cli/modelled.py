@@ -128,8 +128,6 @@ class Modelled:
                 f"{self.workload}: nothing is predicted of classes with models, priorities or shared beginnings of their own. Leave "
                 "these keys out to predict what their lengths alone come to."
             )
-        if workload.lose:
-            raise BenchError("--workload has lose, and what is predicted loses no instance. Remove it.")
         if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
             raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
         return workload

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from bench.engine.gpus import shown_gpus
 from bench.engine.server import Server
 from bench.errors import BenchError
 from bench.records.launch import Launch
-from bench.routers import CHECK_S, HAPROXY, command_of
+from bench.routers import HAPROXY, command_of
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
 # Debian puts HAProxy where users without root do not look.
@@ -88,7 +87,7 @@ class Fleet(Server):
             for i in range(launch.replicas)
         ]
         assert launch.router is not None
-        self._kind, self._checked, self._file = launch.router, False, log.with_name("router.cfg")
+        self._kind, self._file = launch.router, log.with_name("router.cfg")
         self._program = router_program(launch.router.command)
         self.router_version = None if launch.router.command else _version(self._program)
         # Ports are others at each start; a replica is the same one.
@@ -108,7 +107,6 @@ class Fleet(Server):
         self.argv = first.argv
         whole = {name: value for name, value in launch.environment.items() if name == _GPUS}
         self.environment = {name: value for name, value in first.environment.items() if name != _GPUS} | whole
-        self._lost: Server | None = None
 
     def __enter__(self) -> Fleet:
         try:
@@ -132,49 +130,13 @@ class Fleet(Server):
             list(self.workers.values()),
             port=port,
             file=self._file,
-            checked=self._checked,
         )
         self._router.start()
         self._router.wait()
 
-    def check_often(self, checked: bool) -> None:
-        """Have the router check each replica every second, or as it does by itself; if that changes, it is started anew.
-
-        Checked so often, a replica that is too busy to answer would be taken out, which only a run that loses one is worth.
-
-        Raises:
-            ServerDied: it did not become ready.
-        """
-        if checked == self._checked:
-            return
-        self._router.stop()
-        self._checked = checked
-        self._start_router()
-
     @property
     def _parts(self) -> list[Server]:
-        return [each for each in (*self._replicas, self._router) if each is not self._lost]
-
-    def lose(self, number: int) -> None:
-        """Kill a replica: until `restore`, the others are the fleet. Args: number: which one, from 1."""
-        self._lost = self._replicas[number - 1]
-        self._lost.kill()
-
-    def restore(self) -> str | None:
-        """Start the replica that was lost again, and return its address when it has requests of the router; None where none was lost.
-
-        Raises:
-            ServerDied: it did not become ready.
-        """
-        lost = self._lost
-        if lost is None:
-            return None
-        lost.stop()
-        lost.start()
-        lost.wait()
-        time.sleep(2 * CHECK_S)  # the router's next check finds it
-        self._lost = None
-        return lost.base_url
+        return [*self._replicas, self._router]
 
     def running(self) -> bool:
         """Whether the router and every replica are alive."""
@@ -182,8 +144,7 @@ class Fleet(Server):
 
     def answers(self) -> bool:
         """Whether the router and every replica are ready to serve."""
-        # vLLM's router calls itself unwell where a replica is.
-        return all(each.answers() for each in self._parts if each is not self._router or self._lost is None)
+        return all(each.answers() for each in self._parts)
 
     def ending(self) -> str:
         """How the first of its processes that is gone ended, as a verb."""

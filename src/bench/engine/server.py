@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -202,16 +201,6 @@ class Server:
         if self._guard:
             assert self._guard.stdin is not None
             self._guard.stdin.close()
-
-    def kill(self) -> None:
-        """Kill the server and everything that it started at once, as a crash would; its guard ends by itself."""
-        if self._guard is None:
-            return
-        with suppress(psutil.NoSuchProcess):
-            for inner in psutil.Process(self._guard.pid).children():  # the half of the guard that holds the command
-                for process in inner.children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
 
     def stop(self) -> None:
         """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""

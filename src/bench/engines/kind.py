@@ -141,7 +141,6 @@ class Kind(ABC):
         repeats: labels of ranks that share the same requests: what differs in them alone is the same count once more. All other labels
             divide what they count. totals: by label the value that stands for all of its other values together.
         tpot: its histogram with the TPOT of each request, which alerts read; None where it has none.
-        prompt_sources: its counter of prompt tokens by where they came from, its label `source`; None where it has none.
     """
 
     name: ClassVar[str]
@@ -153,7 +152,6 @@ class Kind(ABC):
     repeats: ClassVar[Sequence[str]] = ()
     totals: ClassVar[Mapping[str, str]] = {}
     tpot: ClassVar[str | None] = None
-    prompt_sources: ClassVar[str | None] = None
 
     def spellings(self) -> tuple[Spelling, ...]:
         """Its own one, that of collectors which allow no colon in a name, and `others`."""

@@ -81,7 +81,6 @@ class VLLM(Managed):
     metrics = names_of("vllm", "vllm:")
     facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
     others = ray_spellings("vllm")
-    prompt_sources = "vllm:prompt_tokens_by_source_total"
     tpot = "vllm:request_time_per_output_token_seconds"
 
     def info(self, ask: Ask) -> dict[str, Any] | None:

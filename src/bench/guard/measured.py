@@ -183,15 +183,10 @@ def read_curve(folder: Path, deployment: str | None = None, workload: str | None
 def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
     """What production can be held to by one curve of a folder of results.
 
-    Args and errors as of `read_curve`; a workload that kills workers is refused, too, and a fleet with workers that only prefill.
+    Args and errors as of `read_curve`; a fleet with workers that only prefill is refused, too.
     """
     found_curve = read_curve(folder, deployment, workload)
     point, curve, facts = found_curve.point, found_curve.runs, found_curve.facts
-    if curve["lost_at_s"].is_not_null().any():
-        raise BenchError(
-            f"{folder}: {point['workload']} kills a worker in each run, so that its C_max is not what all of them sustain. Name a "
-            "workload without lose: --workload NAME."
-        )
     if any(row.get("role") for workers in curve["workers"].drop_nulls().to_list() for row in workers):
         raise BenchError(
             f"{folder}: some workers of {point['deployment']} only prefill. The rules add up all workers of a fleet, which would count "

@@ -22,7 +22,6 @@ from bench.load.client import Load, LoadResult, PreparedLoad
 from bench.load.schedule import expected_cached_tokens
 from bench.load.target import Target
 from bench.measure.host import HostWatch, wall_ahead_s
-from bench.measure.losing import Losing
 from bench.measure.metrics import metric_values
 from bench.measure.served import Room, served_tokens
 from bench.records.checksums import checksums
@@ -77,7 +76,6 @@ def record_run(
     descends: bool = False,
     alive: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda _: None,
-    losing: Losing | None = None,
 ) -> Recording:
     """Send `load`, scrape the server meanwhile, and write `requests.jsonl`, `telemetry.jsonl.gz` and, last, `run.json`.
 
@@ -89,7 +87,7 @@ def record_run(
         prefix_block_size: tokens in a block of the server's prefix cache; 0 where it is off, None where that is not known.
         engines: behind the endpoint, each with a prefix cache of its own. room: of the one prefix cache; None where it is not known.
         descends: whether the server's processes descend from this one. alive: called every second of the load; it raises where the
-            server has ended. say: takes a line if the server does not come to rest soon. losing: kills a worker during the load.
+            server has ended. say: takes a line if the server does not come to rest soon.
 
     Raises:
         BenchError: the server does not accept connections, or a load process ended.
@@ -112,11 +110,7 @@ def record_run(
                 for url in engines_metrics
             }
             stack.enter_context(scraping(scraped, scrape_interval_s, folder / TELEMETRY, headers=own))
-        if losing:
-            with losing:
-                result = send()
-        else:
-            result = send()
+        result = send()
         records = result.records
         write_requests(records, folder / REQUESTS)  # before anything else can fail
         if engines_metrics:
@@ -134,7 +128,6 @@ def record_run(
         host=host.seen(),
         form=target.form(load.workload.endpoint),
         stopped=result.stopped,
-        lost=losing.lost(result.start) if losing else None,
         versions=_versions(),
         files=checksums(folder, (REQUESTS, TELEMETRY)),
     )

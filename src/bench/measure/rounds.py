@@ -9,15 +9,14 @@ from time import monotonic
 from typing import Any
 
 from bench.drift import drift_reasons, place_of_run
-from bench.engine import Fleet, Server
+from bench.engine import Server
 from bench.errors import BenchError, count_text, shown_share
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
-from bench.measure.losing import Losing
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.reference import Patience, reference_load
-from bench.measure.warmup import load_of, warm_up
+from bench.measure.warmup import load_of
 from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.store import Store
@@ -164,12 +163,8 @@ class Rounds:
         if prompts is not None:
             load = replace(load, seed=f"{run.digest}/{prompts}")
         with self.store.adding(run) as folder, blaming(self.server):
-            lose, fleet = run.workload.lose, self.server
-            if isinstance(fleet, Fleet):
-                fleet.check_often(lose is not None)
             self.progress.run_begins(run)
-            losing = Losing(fleet, lose) if lose and isinstance(fleet, Fleet) else None
-            recorded = record_run(self.target, load, folder, header=header, losing=losing, **self.recording)
+            recorded = record_run(self.target, load, folder, header=header, **self.recording)
             # A dead server's failures are not the run's; and who answers in its place is another one.
             if recorded.failed or not self.server.running():
                 refuse_dead(self.server)
@@ -178,9 +173,6 @@ class Rounds:
         line = self.progress.run_ended(run, recorded.requests, recorded.tokens_per_s, recorded.duration_s)
         early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
         limit = self.plan.config.thresholds.other_share
-        if isinstance(fleet, Fleet) and (address := fleet.restore()):
-            self.progress.state("starting the worker that was killed")
-            warm_up(replace(self.target, base_url=address), [run], self.plan.measurement, self.launch)
         self.say(line + early + disturbed(recorded.other_share, limit, recorded.busy_share))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import polars as pl
 
 from bench.engines import MANAGED
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.server import gauges, labels_of, marked, requests_served, rises_of, server_figures
+from bench.parse.server import gauges, marked, requests_served, server_figures
 from bench.records.run import DECODE, PREFILL, Worker, of_role
 from bench.telemetry import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
 
@@ -176,39 +175,18 @@ def _sizes(workers: Sequence[Worker]) -> dict[str, float] | None:
 
 
 def worker_rows(
-    samples: pl.DataFrame,
-    times: Mapping[str, float | None],
-    workers: Sequence[Worker],
-    requests: pl.DataFrame,
-    window: tuple[float, float],
-    *,
-    balanced: bool = True,
+    samples: pl.DataFrame, times: Mapping[str, float | None], workers: Sequence[Worker], window: tuple[float, float]
 ) -> list[dict[str, Any]]:
     """A row for each worker, as `bench.records.columns.WORKER_FIELDS` has it; null where a worker does not show it.
 
     Args:
-        samples: of all endpoints. times: the longest time without a scrape of each endpoint (s). requests: the tidy table.
-            window: of the load (s); means are taken over it. balanced: whether a router could give each worker an even share.
+        samples: of all endpoints. times: the longest time without a scrape of each endpoint (s). window: of the load (s); means are
+            taken over it.
     """
-    rows = [
+    return [
         _row(samples.filter(pl.col("endpoint") == worker.endpoint), times.get(worker.endpoint), worker, window)
         for worker in workers
     ]
-    return with_deviations(rows, requests if balanced else requests.clear())
-
-
-def with_deviations(rows: Sequence[dict[str, Any]], requests: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows with how far each worker's counts are off an even share of those with its role, in standard errors.
-
-    Args:
-        rows: `role`, `requests` and `generation_tokens` of each worker. requests: `index`, `after`, `outcome` and `completion_tokens`.
-    """
-    conversations = _conversations(requests)
-    for counted, weight in (("requests", "count"), ("generation_tokens", "tokens")):
-        alike = {role: [row[counted] for row in rows if row["role"] == role] for role in (row["role"] for row in rows)}
-        apart = {role: iter(_deviations(counts, conversations[weight])) for role, counts in alike.items()}
-        rows = [{**row, f"{counted}_deviation": next(apart[row["role"]])} for row in rows]
-    return list(rows)
 
 
 def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[float, float]) -> dict[str, Any]:
@@ -228,7 +206,6 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
         "role": worker.role,
         "requests": requests_served(own),
         "prompt_tokens": figures["server_prompt_tokens"],
-        "prompt_tokens_computed": _computed(own, figures),
         "generation_tokens": figures["server_generation_tokens"],
         "running_mean": running,
         "waiting_mean": means.get("waiting"),
@@ -238,28 +215,10 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
         "version": worker.engine_version,
         "kv_tokens": worker.kv_tokens,
         "kv_blocks": worker.kv_blocks,
-        "block_size": worker.block_size,
         "restarts": _restarts(own),
         "scrape_gap_s": gap_s,
         "metrics_missing": figures["metrics_missing"],
     }
-
-
-def _computed(own: pl.DataFrame, figures: Mapping[str, Any]) -> float | None:
-    """Prompt tokens that a worker computed itself; None where it does not count those that came from another server.
-
-    Of a transfer that fails, vLLM takes back those that came, and not that it had found them, so that the rest is what counts.
-
-    Source: `_update_requests_with_invalid_blocks` (vllm/v1/core/sched/scheduler.py).
-    """
-    name = find_catalogue(own["name"].unique().to_list()).prompt_sources or ""
-    sources = own.filter(pl.col("name") == name)
-    came = [text for text in sources["labels"].unique() if labels_of(text).get("source") == "external_kv_transfer"]
-    prompts, hits = figures["server_prompt_tokens"], figures["prefix_hits"]
-    if not came or prompts is None or hits is None:
-        return None
-    transferred = rises_of(sources.filter(pl.col("labels").is_in(came)), own["scrape"]).get(name)
-    return None if transferred is None else prompts - hits - transferred
 
 
 def _restarts(own: pl.DataFrame) -> int | None:
@@ -281,33 +240,3 @@ def _restarts(own: pl.DataFrame) -> int | None:
     )
     falls: list[int] = fell["falls"].to_list()
     return max([changed, *falls])
-
-
-def _conversations(requests: pl.DataFrame) -> pl.DataFrame:
-    """What each conversation has: `count` (requests) and `tokens` (output). A router may keep a conversation at one worker."""
-    first: dict[int, int] = {}  # request of each request's conversation that began it; a trace's conversations interleave
-    for index, after in requests.sort("index").select("index", "after").iter_rows():
-        first[index] = index if after is None else first.get(after, after)
-    answered = pl.col("outcome") == "ok"
-    return (
-        requests.sort("index")
-        .group_by(pl.col("index").replace_strict(first).alias("conversation"), maintain_order=True)
-        .agg(
-            count=answered.sum().cast(pl.Float64),
-            tokens=pl.col("completion_tokens").filter(answered).sum().cast(pl.Float64),
-        )
-    )
-
-
-def _deviations(counted: Sequence[float | None], weights: pl.Series) -> list[float | None]:
-    """By how many standard errors each worker's count is off the mean of all, if conversations come to any worker with equal chance.
-
-    Args:
-        counted: of each worker. weights: what each conversation adds to the count.
-    """
-    known = [value for value in counted if value is not None]
-    n = len(counted)
-    error = math.sqrt(float((weights**2).sum()) * (n - 1)) / n
-    if len(known) < n or not error:
-        return [None] * n
-    return [(value - sum(known) / n) / error for value in known]

@@ -9,7 +9,7 @@ import polars as pl
 from bench.parse.percentiles import percentile
 
 # requests of a recovered window; derived: one of a server that is as before passes with a probability of 0.999 (`recovery`)
-WINDOW = 9
+_WINDOW = 9
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Recovery:
     """What the step did.
 
     Attributes:
-        baseline_p50_s, baseline_p90_s: TTFT before the step (s); None where fewer than `WINDOW` requests stand for it.
-        recovered: whether TTFT came back; None if unknown: no baseline, or fewer than `WINDOW` requests after the step.
+        baseline_p50_s, baseline_p90_s: TTFT before the step (s); None where fewer than `_WINDOW` requests stand for it.
+        recovered: whether TTFT came back; None if unknown: no baseline, or fewer than `_WINDOW` requests after the step.
         recovery_s: time from the step's end to the first request of the first recovered window (s); None unless recovered.
     """
 
@@ -43,38 +43,18 @@ def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) 
     """
     due = requests.rename({"scheduled_s": "due_s"})
     before = due.filter((pl.col("due_s") < step_start_s) & (pl.col("outcome") == "ok"))["ttft_s"].drop_nulls()
-    if len(before) < WINDOW:
+    if len(before) < _WINDOW:
         return Recovery(None, None, None, None)
     p50, p90 = percentile(before, 0.5), percentile(before, 0.9)
-    after = _latencies(due.filter(pl.col("due_s") >= step_end_s), "ttft_s")
-    if len(after) < WINDOW:
-        return Recovery(p50, p90, None, None)
-    back = _back(after, before)
-    return Recovery(p50, p90, recovered=back is not None, recovery_s=None if back is None else back - step_end_s)
-
-
-def back_from(after: pl.DataFrame, latency: str, usual: pl.Series) -> float | None:
-    """When the first of `WINDOW` consecutive requests was due whose median is at most the P90 of what is usual (s); None if none was.
-
-    Args:
-        after: `due_s`, `outcome` and the latency (s). A request that failed is one of infinite latency; an answer without this latency
-            says nothing. usual: latencies (s).
-    """
-    return _back(_latencies(after, latency), usual)
-
-
-def _latencies(requests: pl.DataFrame, latency: str) -> pl.DataFrame:
-    """`due_s` and `latency_s` of the requests that say something of it, in their order."""
+    # A request that failed is one of infinite TTFT. Polars puts a window's median at its last row; the shift brings it to its first.
     ok = pl.col("outcome") == "ok"
-    return (
-        requests.sort("due_s")
-        .select("due_s", latency_s=pl.when(ok).then(latency).otherwise(float("inf")))
-        .drop_nulls("latency_s")
+    after = (
+        due.filter(pl.col("due_s") >= step_end_s)
+        .sort("due_s")
+        .select("due_s", ttft_s=pl.when(ok).then("ttft_s").otherwise(float("inf")))
+        .drop_nulls("ttft_s")
     )
-
-
-def _back(after: pl.DataFrame, usual: pl.Series) -> float | None:
-    # Polars puts a window's median at its last row; the shift brings it to its first.
-    median = pl.col("latency_s").rolling_median(WINDOW).shift(1 - WINDOW)
-    back = after.filter(median <= percentile(usual, 0.9))["due_s"]
-    return float(back[0]) if len(back) else None
+    if len(after) < _WINDOW:
+        return Recovery(p50, p90, None, None)
+    back = after.filter(pl.col("ttft_s").rolling_median(_WINDOW).shift(1 - _WINDOW) <= p90)["due_s"]
+    return Recovery(p50, p90, recovered=len(back) > 0, recovery_s=float(back[0]) - step_end_s if len(back) else None)

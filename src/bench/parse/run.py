@@ -16,7 +16,6 @@ from bench.parse.devices import device_figures, device_samples
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
-from bench.parse.loss import loss_figures
 from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import FEWEST_SCRAPES, server_figures
@@ -62,9 +61,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     mine = times.pop(engine, []) if engine else []
     if record.workers and scraped:
         engine = FLEET
-        if record.lost is None:  # else sums would be those of some workers alone
-            together, mine = fleet_telemetry(samples, scrapes, record.workers)
-            samples = pl.concat([samples, together])
+        together, mine = fleet_telemetry(samples, scrapes, record.workers)
+        samples = pl.concat([samples, together])
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
     endpoint = _endpoint(record)
     table = supported(table, reasons=endpoint.reasons)
@@ -81,14 +79,9 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     content["scrape_error"] = _most_often(scrapes.filter(pl.col("endpoint") == (record.scrape_endpoint or ""))["error"])
     if times:
         begin, end = window
-        ends = {
-            worker.endpoint: record.lost.at_s for worker in record.workers if record.lost and worker.name == record.lost.worker
-        }
-        content["scrape_gaps"] = {name: _longest_gap(at, begin, min(end, ends.get(name, end))) for name, at in times.items()}
+        content["scrape_gaps"] = {name: _longest_gap(at, begin, end) for name, at in times.items()}
     if engine == FLEET:
-        content["workers"] = worker_rows(
-            samples, content.get("scrape_gaps", {}), record.workers, table, window, balanced=record.lost is None
-        )
+        content["workers"] = worker_rows(samples, content.get("scrape_gaps", {}), record.workers, window)
         lacking = [f"{metric} at {row['worker']}" for row in content["workers"] for metric in row["metrics_missing"]]
         if lacking or any(worker.role for worker in record.workers):  # whose fleet has no queue, though each shows one
             content["metrics_missing"] = lacking
@@ -162,9 +155,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         requests,
         telemetry,
         stopped=record.stopped is not None,
-        lost_at_s=record.lost.at_s if record.lost else None,
     )
-    content |= loss_figures(record.lost, requests, steady)
     content |= figures | {
         f"steady_{key}": value
         for key, value in _latencies(
@@ -178,7 +169,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     within = telemetry.filter(pl.col("elapsed_s").is_between(steady.begin_s, steady.end_s)) if steady else telemetry.clear()
     content |= {f"steady_{key}": value for key, value in speculation_figures(within).items()}
     content |= load_figures(record, requests, telemetry, content, (begin, end))
-    to_scrape = record.scrape_endpoint or (record.workers and record.lost is None)
+    to_scrape = record.scrape_endpoint or record.workers
     content |= _scrape_figures(scrapes, record.scrape_interval_s if to_scrape else None, begin, end)
     return content
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -136,20 +136,13 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     for name in HISTOGRAMS:
         count, total = (rises.get(samples.get(f"{name}_{part}", "")) for part in ("count", "sum"))
         figures[f"{name}_mean_s"] = total / count if count and total is not None else None
-    figures |= _requests_counted(rises, samples, old=catalogue.lag_s > 0)
+    figures["server_ttft_n"] = None if catalogue.lag_s else rises.get(samples.get("server_ttft_count", ""))
     return {**figures, "metrics_missing": sorted(missing), "counters_fell": fell}
-
-
-def _requests_counted(rises: Mapping[str, float], samples: Mapping[str, str], *, old: bool) -> dict[str, float | None]:
-    """Requests in the histogram of TTFT, and those that ended or began to be answered. Args: old: whether values lag behind."""
-    first, ended = (None if old else rises.get(samples.get(f"{name}_count", "")) for name in ("server_ttft", "server_e2e"))
-    known = [count for count in (first, ended) if count is not None]
-    return {"server_ttft_n": first, "server_requests": max(known, default=None)}
 
 
 def _figures() -> list[str]:
     means = (f"{name}_mean_s" for name in HISTOGRAMS)
-    return [*(f"{name}_peak" for name in GAUGES), *COUNTERS, *means, "server_ttft_n", "server_requests"]
+    return [*(f"{name}_peak" for name in GAUGES), *COUNTERS, *means, "server_ttft_n"]
 
 
 def _rises(counters: pl.DataFrame, scrapes: pl.Series) -> tuple[dict[str, float], list[str]]:

@@ -265,7 +265,6 @@ def steady_figures(
     telemetry: pl.DataFrame,
     *,
     stopped: bool = False,
-    lost_at_s: float | None = None,
 ) -> tuple[SteadyWindow | None, dict[str, Any]]:
     """The steady window of a run and its numbers, all of which start with `steady`.
 
@@ -273,8 +272,6 @@ def steady_figures(
         definition: the run's. requests: the tidy table. telemetry: the samples of the engine's endpoint.
         stopped: whether the run ended early since requests piled up. The rule that stopped it knew the arrivals still to come, so it
             decides that the load grows, even where those that were sent are too few to show it.
-        lost_at_s: when a worker was killed (s since the run's start); what is looked for then is the window in which the others
-            serve the load.
 
     Returns:
         The window, None where the run has none to look for: bursts, loads that change on purpose (`step`, `ramp`), and runs of fewer
@@ -283,8 +280,7 @@ def steady_figures(
     """
     if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
         return None, {}
-    since = requests if lost_at_s is None else requests.filter(pl.col("sent_s") >= lost_at_s)
-    window = steady_window(since, held=AXES[definition["axis"]].held)
+    window = steady_window(requests, held=AXES[definition["axis"]].held)
     if window is None:
         too_few = len(requests) > 0
         return None, {"steady": False, "steady_why": "short"} if too_few else {}

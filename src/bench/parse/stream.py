@@ -21,7 +21,7 @@ _SURE = 1.1  # most by which TPOT may be off where it is not known how many toke
 # benchmarks.stream_truth
 ONE_EACH = 1.25
 # factor by which clients wait longer between tokens than the engine by its own clock, from which on it runs ahead of them; convention:
-# 1.00 to 1.02 where it does not, 1.8 to 2.0 on the one GPU where it did; benchmarks.fronts judges it
+# 1.00 to 1.02 where it does not, 1.8 to 2.0 on the one GPU where it did
 _AHEAD = 1.2
 
 

@@ -26,14 +26,11 @@ WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "worker": pl.String,
     "role": pl.String,  # `prefill` or `decode`; null where it does both
     **dict.fromkeys(("requests", "prompt_tokens", "generation_tokens", "running_mean", "waiting_mean"), pl.Float64),
-    "prompt_tokens_computed": pl.Float64,  # neither from its prefix cache nor from another server
     **dict.fromkeys(("kv_usage_mean", "kv_usage_peak", "prefix_hit_rate"), pl.Float64),
     "version": pl.String,
-    **dict.fromkeys(("kv_tokens", "kv_blocks", "block_size", "restarts"), pl.Int64),
+    **dict.fromkeys(("kv_tokens", "kv_blocks", "restarts"), pl.Int64),
     "scrape_gap_s": pl.Float64,
     "metrics_missing": pl.List(pl.String),
-    # Standard errors by which a count is off the mean of all workers, if conversations came to any of them with equal chance.
-    **dict.fromkeys(("requests_deviation", "generation_tokens_deviation"), pl.Float64),
 }
 # Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
 _MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -22,7 +22,6 @@ _DEFINITION: dict[str, tuple[type, ...]] = {
     **{"workload": (str,), "axis": (str,), "level": _NUMBER},
     **dict.fromkeys(("deployment", "run", "arrival", "family"), (str, type(None))),
     **{"repeat": (int, type(None)), "seed": (int, str, type(None)), "turns": (dict, type(None)), "step": (dict, type(None))},
-    "lose": (dict, type(None)),
 }
 
 
@@ -121,18 +120,6 @@ class Stopped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lost:
-    """A worker that was killed during the run, as its workload asks for.
-
-    Attributes:
-        worker: its name. at_s: when, since the run's start.
-    """
-
-    worker: str
-    at_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Worker(KvFacts):
     """One of the engines behind a router, as it was before the session's first run.
 
@@ -203,7 +190,7 @@ class RunRecord(RunHeader):
         form: how its requests were written.
         drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: of the
             engine's metrics; None where these were not, and of a fleet, whose workers have one each.
-        stopped: that it ended early, and why; None where all requests were sent. lost: None where no worker was killed.
+        stopped: that it ended early, and why; None where all requests were sent.
         versions: of this package and what it builds on. files: SHA-256 of each file beside the record.
     """
 
@@ -218,7 +205,6 @@ class RunRecord(RunHeader):
     host: Host
     form: RequestForm = field(default_factory=RequestForm)
     stopped: Stopped | None = None
-    lost: Lost | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
     files: Mapping[str, str]
 

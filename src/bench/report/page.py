@@ -37,7 +37,7 @@ from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.report.levels import level_rows, shown_latencies
-from bench.report.workers import fleets, in_front
+from bench.report.workers import fleets
 from bench.study import applying
 from bench.study.config import Thresholds
 from bench.words import accuracy, advice, comparison, predicted, predictions, regions, trust
@@ -131,8 +131,7 @@ def write_report(
         "levels": level_rows(results.runs, shown),
         "levels_within": limits_text(judged),
         "classes": class_rows(results.runs, results.decision.slos),
-        "fleets": fleets(results.runs, thresholds or Thresholds(), found.efficiencies, found.losses),
-        "in_front": in_front(results.runs),
+        "fleets": fleets(results.runs, thresholds or Thresholds(), found.efficiencies),
         "latency_text": latency_text,
         "shown": shown_latencies(shown),
         "accuracy": _accuracy(results),
@@ -157,7 +156,7 @@ def write_report(
         "invalid": [run for run in rows if False in (run["valid"], run["counts_valid"])],
         "accept": trust.accept_others(run["reasons"] for run in runs.filter(~pl.col("valid")).iter_rows(named=True)),
         "invalid_why": trust.alike(reason for run in rows for reason in run["reasons"]),
-        "streamed": trust.alike(note for run in rows for note in stream_notes(run, fronts=not run["workers"])),
+        "streamed": trust.alike(note for run in rows for note in stream_notes(run)),
         "parts": PARTS,
         "failing": [run for run in rows if run["failures"]],
         "facts": provenance.deployments(known, runs),

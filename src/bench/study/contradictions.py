@@ -52,7 +52,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
-        if unsendable := _unsendable(where, ladder, workload, config.deployments[ladder.deployment], packed=config.packed):
+        if unsendable := _unsendable(where, ladder, workload, packed=config.packed):
             yield unsendable
             continue
         yield from _unfit(config, ladder)
@@ -89,7 +89,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
     yield from tuning_faults(config, tables, swept_names, partial(contradictions, swept_names=swept_names))
 
 
-def _unsendable(where: str, ladder: Ladder, workload: Workload, deployment: Deployment, *, packed: bool) -> str | None:
+def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:
     """Why a ladder cannot send what it asks for; None where it can. Args: packed: nothing will be sent."""
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
@@ -105,12 +105,6 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, deployment: Depl
         )
     if packed:
         return None
-    replicas = deployment.replicas
-    if workload.lose and max(2, workload.lose.worker) > replicas:
-        return (
-            f"{where}: {name}.lose kills worker {workload.lose.worker}, and deployments.{ladder.deployment} starts {replicas} in all. "
-            "Give it more `replicas`, at least 2, or remove lose."
-        )
     for part, sent in workload.parts.items():
         try:
             sent.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
@@ -170,7 +164,7 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
             "judge a percentile by. Use arrival: closed, or give levels."
         )
-    if unsteady := next((key for key in ("step", "ramp", "lose") if getattr(workload, key)), None):
+    if unsteady := next((key for key in ("step", "ramp") if getattr(workload, key)), None):
         yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has {unsteady}. Give levels, or remove it."
     search = ladder.search or Search()
     bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}

@@ -17,7 +17,7 @@ from bench.models import Architecture, Model
 from bench.prompts import SOURCES, Source
 from bench.prompts.file import PromptFile
 from bench.published import Accelerator
-from bench.study import classes, config, decision, deployment, lose, search, tuning, turns, workload
+from bench.study import classes, config, decision, deployment, search, tuning, turns, workload
 from bench.study.lengths import LengthDistribution
 
 _INTRODUCTION = """\
@@ -61,7 +61,6 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`workloads.NAME.turns.think_s`", turns.Pause),
     ("`workloads.NAME.step`", workload.Step),
     ("`workloads.NAME.ramp`", workload.Ramp),
-    ("`workloads.NAME.lose`", lose.Lose),
     ("`workloads.NAME.classes.NAME`", classes.RequestClass),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),

@@ -19,7 +19,6 @@ from bench.study.arrivals import GAPS
 from bench.study.classes import RequestClass, mixture_faults
 from bench.study.deployment import Name
 from bench.study.lengths import Length, LengthDistribution
-from bench.study.lose import Lose
 from bench.study.trace import PUBLISHERS, TraceRequest, read_trace, shared_block
 from bench.study.trace_times import TraceUnit
 from bench.study.turns import Turns
@@ -138,9 +137,6 @@ class Workload(Strict):
     )
     step: Step | None = Field(default=None, description="Open loop: a higher or lower rate for some time.")
     ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes linearly.")
-    lose: Lose | None = Field(
-        default=None, description="Open loop with `duration_s`, on `replicas`: a worker that is killed during each run."
-    )
     trace: str | None = Field(
         default=None,
         description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
@@ -321,9 +317,6 @@ class Workload(Strict):
             (not opened and bool(self.step or self.ramp), f"step and ramp belong to {', '.join(OPEN)}, not to {self.arrival}"),
             (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
             (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
-            (self.lose is not None and self.lose.after_s >= (self.duration_s or 0.0),
-             "lose belongs to an open loop with a duration_s beyond lose.after_s: a closed loop would send less to fewer workers"),
-            (self.lose is not None and bool(self.step or self.ramp), "lose needs a rate that does not change; remove step and ramp"),
             (self.cache not in self.prompts.caches,
              f"cache {self.cache} does not go with {_named(self.prompts)}, which can be "
              f"{' or '.join(self.prompts.caches)}" + ("; natural reuses what they have in common" if own else "")),
@@ -333,7 +326,7 @@ class Workload(Strict):
             (self.cache in ("shared", "repeated") and ENDPOINTS[self.endpoint].ranks,
              f"cache {self.cache} does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
             (self.stop_overloaded and not self.stoppable,
-             f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step, ramp and lose"),
+             f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip
         yield from (message for wrong, message in rules if wrong)
 
@@ -473,7 +466,7 @@ class Workload(Strict):
     @property
     def stoppable(self) -> bool:
         """Whether a run of it may end early: requests that pile up are an overload only where as many keep coming."""
-        return self.arrival in OPEN and not (self.turns or self.step or self.ramp or self.lose)
+        return self.arrival in OPEN and not (self.turns or self.step or self.ramp)
 
     @property
     def files(self) -> list[str]:

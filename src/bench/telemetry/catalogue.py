@@ -39,7 +39,6 @@ class Catalogue:
         zero: metrics that are not exposed yet because there was nothing to count.
         missing: of each metric that should be exposed and is not, a few words that name it.
         tpot: what its histogram of the TPOT of each request would be called, exposed or not; None where it has none at all.
-        prompt_sources: likewise of its counter of prompt tokens, by where they came from.
     """
 
     engine: str | None
@@ -50,7 +49,6 @@ class Catalogue:
     missing: list[str]
     lag_s: float = 0.0
     tpot: str | None = None
-    prompt_sources: str | None = None
 
     def sample_names(self) -> dict[str, str]:
         """The samples to read: of a gauge or a counter the one of its name, of a histogram `…_sum` and `…_count`."""
@@ -98,8 +96,7 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
     facts = {fact: spelled(name) for fact, name in engine.facts.items() if spelled(name) in present}
     names = {metric: name for metric, name in names.items() if spelling.sums or metric not in HISTOGRAMS}
     tpot = spelled(engine.tpot) if engine.tpot else None
-    sources = spelled(engine.prompt_sources) if engine.prompt_sources else None
-    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), spelling.lag_s, tpot, sources)
+    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), spelling.lag_s, tpot)
 
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:

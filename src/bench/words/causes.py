@@ -19,7 +19,6 @@ WHY: dict[Evidence, str] = {
     "highest_level": "{at}, the highest load measured, nothing is missed.",
     "metrics_unread": "{at}, the cause is not known: the server's metrics were not read.",
     "metrics_gaps": "{at}, the cause is not known: the server's metrics have gaps.",
-    "worker_lost": "{at}, the cause is not known: a worker was killed, and no sum of the workers is taken then.",
     "no_gauges": "{at}, the cause is not known: the server reports neither its queue nor its KV usage.",
     "no_queue": "{at}, the cause is not known: the server does not report its queue.",
     "no_usage": "{at}, the cause is not known: the server does not report its KV usage.",

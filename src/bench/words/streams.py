@@ -5,44 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.analysis.front import Front, front
+from bench.analysis.front import long_wait
 from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH
 from bench.records.form import INEXACT
-from bench.words.templates import filled
 
 # what the difference of the clients' and the engines' TTFT shows: not which of the two it is
-QUEUED = (
-    "requests waited {wait} on average before the engine had them[, {waiting:.3g} at a time], longer than at the load with the "
-    "shortest way: a gateway, or the API server, queues them, and TTFT and E2E hold that wait"
+_QUEUED = (
+    "requests waited {wait:.3g} s on average before the engine had them, longer than at the load with the shortest way: a gateway, or "
+    "the API server, queues them, and TTFT and E2E hold that wait"
 )
 _LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
 
-def stream_notes(run: Mapping[str, Any], *, fronts: bool = True) -> Iterator[str]:
-    """What a reader of a run's latencies should know of its streams and of what lies between client and engine; nothing where each
-    token has a chunk of its own, and no gateway shows.
+def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader of a run's latencies should know of its streams and of the wait before the engine; nothing where each token has a
+    chunk of its own, and nothing waited.
 
     Args:
-        run: a row of the summary table. fronts: whether what a gateway did to requests is not said elsewhere.
+        run: a row of the summary table.
     """
     each, ok = run.get("tokens_per_chunk"), run["ok"]
-    between: dict[str, Front] = {found.kind: found for found in front(run)}
-    yield from _of_front(between) if fronts else ()
+    if wait := long_wait(run):
+        yield _QUEUED.format(wait=wait)
     if run.get("held_back_answers") and run.get("ttft_n") == 0:
-        buffered = between.get("buffers")
-        earlier = f". In the mean the engine had their first token {buffered.wait_s:.3g} s earlier" if buffered else ""
         yield (
             f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
-            f"holds them back, so there is no TTFT, TPOT or ITL{earlier}"
+            f"holds them back, so there is no TTFT, TPOT or ITL"
         )
     elif held := run.get("held_back_answers"):
         yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
     if run.get("ttft_n") != 0:
-        yield from _of_chunks(
-            each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")), between.get("gathers")
-        )
+        yield from _of_chunks(each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")))
     if run.get("hidden_tokens"):
         yield (
             f"{count_text(run['hidden_tokens'], 'token')} had no chunk that shows them, such as reasoning that is not streamed, or "
@@ -65,24 +60,8 @@ def stream_notes(run: Mapping[str, Any], *, fronts: bool = True) -> Iterator[str
     yield from _of_requests(run)
 
 
-def _of_front(between: Mapping[str, Front]) -> Iterator[str]:
-    """What a gateway did to requests, rather than to answers."""
-    if queue := between.get("queues"):
-        yield filled(QUEUED, {"wait": f"{queue.wait_s:.3g} s", "waiting": queue.waiting})
-    for kind, why in (
-        ("repeats", "a gateway sends requests again"),
-        ("repeats_or_others", "a gateway sends requests again, or to several engines, or others send requests of this length"),
-    ):
-        if again := between.get(kind):
-            yield f"the engine counted {again.requests:.0f} requests that the client did not send, as long as its own: {why}"
-
-
-def _of_chunks(each: float | None, at_once: float | None, speculated: bool, gathered: Front | None) -> Iterator[str]:
-    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT.
-
-    Args:
-        speculated: whether drafted tokens were accepted. gathered: what the engine shows of tokens that arrive together.
-    """
+def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> Iterator[str]:
+    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT. Args: speculated: whether drafted tokens were accepted."""
     if each is not None and each > ONE_EACH:
         yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
@@ -93,9 +72,8 @@ def _of_chunks(each: float | None, at_once: float | None, speculated: bool, gath
             "tokens after the first moment, and there is no ITL"
         )
     elif at_once is not None and at_once > ONE_EACH:
-        one_by_one = f" and the engine makes one every {1000 * (gathered.every_s or 0.0):.3g} ms" if gathered else ""
         yield (
-            f"{at_once:.3g} tokens arrive together on average, though each has a chunk{one_by_one}: something gathers them, so TTFT is "
+            f"{at_once:.3g} tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is "
             "late by up to as many, TPOT counts the tokens after the first moment, and there is no ITL"
         )
 

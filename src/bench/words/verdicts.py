@@ -45,16 +45,6 @@ _TEXTS: dict[Check, str] = {
     "drift": "{drift}",
     "worker_silent": "no scrape of {names}[ for {value:.3g} s, over {limit:g} s]",
     "worker_restarted": "{names} started again during the run: what had been counted is lost",
-    "worker_prefills": "{names} made one token of each of its requests, and other workers all the others: prefill and decode are "
-    "disaggregated, so what the workers counted together counts each request twice. Give the engine `prefill_workers`, and sums "
-    "are taken by role",
-    "worker_decodes": "{names} should only prefill (`prefill_workers`), and decoded too: sums by role are not those of the requests",
-    "worker_spared": "{names} should prefill for all (`prefill_workers`), and did not have every request: sums by role are not those "
-    "of the requests",
-    "worker_prefills_too": "{names} made one token of each of its requests, though it should decode, and those that should prefill did "
-    "not have every request: sums by role are not those of the requests. Is `prefill_workers` the number of workers that prefill?",
-    "worker_computes": "{names} should only decode, and computed more of the prompts than the last block of each: KV caches did not "
-    "come from the prefill workers, or not whole, and sums by role lack what was computed twice. Look for failed transfers in the log",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
     "never_scraped": "no scrape succeeded[: {names}]",
     "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}[: {names}]",

@@ -194,7 +194,7 @@ class Find(Sending):
         from bench.study.workload import OPEN
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
-        if unsteady := next((key for key in ("step", "ramp", "lose") if content.get(key)), None):
+        if unsteady := next((key for key in ("step", "ramp") if content.get(key)), None):
             raise BenchError(f"--workload {self.workload} has {unsteady}, and a search needs a steady load. Remove it.")
         content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
         workload = self.checked({**content, "num_requests": 1})

@@ -32,19 +32,17 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
     "count requests; a line a worker through the means of its levels, and dashed the even share. Where some workers only prefill, "
     "shares are of the workers with the same role. Below: the KV cache's usage of each worker, in the mean over the load. Lines that "
-    "part show a worker that is slower, or preferred by the router. Runs in which a worker was killed are left out.",
+    "part show a worker that is slower, or preferred by the router.",
     judged="counts_valid",
 )
 def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """Each worker's share of the load, over its KV usage, a panel for each curve with several workers.
 
     Args:
-        results: `runs` with `workers` (rows of `bench.records.columns.WORKER_FIELDS`), `counts_valid` and `lost_at_s`.
+        results: `runs` with `workers` (rows of `bench.records.columns.WORKER_FIELDS`) and `counts_valid`.
     """
     several = results.runs.filter(pl.col("workers").list.len() > 1)
-    runs = with_curve(results, several.filter(pl.col("lost_at_s").is_null()))
-    if runs.is_empty() and several.height:
-        return nothing_to_show("each run with several workers lost one")
+    runs = with_curve(results, several)
     table = runs.select("curve", "run", "level", "counts_valid", "workers").explode("workers").unnest("workers")
     parts = [(curve, *_shares(table.filter(pl.col("curve") == curve))) for curve in curve_column(results)]
     known = [(curve, rows, what) for curve, rows, what in parts if what]
