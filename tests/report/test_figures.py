@@ -53,7 +53,7 @@ SHOWN = (
     "latency-throughput", "user-speed", "comparison", "slo-margin", "kv-saturation", "peak-throughput", "performance-profile",
     "latencies", "saturation-by-kv-bytes", "memory-pressure", "economics", "predicted-loads", "throughput-over-time", *OF_GPUS,
 )  # fmt: skip
-ELSEWHERE = ("tuning", "answers", "fleet", "classes", "speculation", "settings", "settings-heat-map", "worker-balance", "ttft-by-prompt-length",
+ELSEWHERE = ("tuning", "answers", "fleet", "classes", "speculation", "settings", "worker-balance", "ttft-by-prompt-length",
              "latency-by-output-length", "streaming", "factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch")  # fmt: skip
 
 

@@ -136,23 +136,15 @@ def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
     return Results(rows.with_columns(valid=~bad), study.timeseries)
 
 
-def test_half_of_a_pair_of_devices_is_left_out_and_counted(summary):
-    """A level that one number of devices has alone stays."""
-    every, low = ({(n, level) for n in (1, 2, 4) for level in levels} for levels in ((1, 4, 16), (1, 4)))
-    for invalid, shown, pairs in (
-        (set(), every, 0),
-        ({(4, 16)}, every - {(4, 16)}, 1),
-        ({(2, 16), (4, 16)}, low, 2),
-        (every, set(), 6),
-        (every - low, low, 2),
+def test_a_level_of_which_no_pair_is_valid_is_left_out(summary):
+    for invalid, shown in (
+        (set(), {("d2", 1), ("d2", 4), ("d2", 16), ("d4", 1), ("d4", 4), ("d4", 16)}),
+        ({(4, 16)}, {("d2", 1), ("d2", 4), ("d2", 16), ("d4", 1), ("d4", 4)}),
+        ({(1, 16)}, {("d2", 1), ("d2", 4), ("d4", 1), ("d4", 4)}),
+        ({(1, 1), (1, 4), (1, 16)}, set()),
     ):
         spec = saved_spec("settings", tensor_parallel(summary, *invalid))
-        assert {(int(row["series"][3:]), row["level"]) for row in drawn_rows(spec, "run")} == shown, invalid
-        assert (f"Pairs that are not compared for that: {pairs}." in spec["usermeta"]["note"]) == bool(pairs), invalid
-    study = tensor_parallel(summary, counts=(1, 2))
-    alone = study.runs.filter((pl.col("tensor_parallel") == 2) | (pl.col("level") < 16))
-    rows = drawn_rows(spec_of("settings", Results(alone, study.timeseries)), "run")
-    assert {row["series"] for row in rows if row["level"] == 16} == {"TP=2"}
+        assert {(row["deployment"], row["level"]) for row in drawn_rows(spec, "series")} == shown, invalid
 
 
 def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):

@@ -7,7 +7,7 @@ from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.analysis.effects import Ratio
 from bench.analysis.lengths import Line
 from bench.analysis.locked import Differs
-from bench.analysis.setting_gain import Gain, SettingGain
+from bench.analysis.setting_gain import Load, SettingGain
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.study import Slo
 from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs
@@ -43,36 +43,29 @@ def test_lengths_and_streaming():
 
 
 def test_settings_and_devices():
-    same, shared = Ratio(1.5, 1.4, 1.6), Ratio(1.2, 1.1, 1.3)
-    room = Gain((1.0, 4.0), same, (2.0, 4.0), Ratio(0.8, 0.7, 0.9))
-    short = Gain((8.0, 16.0), Ratio(3.5, 3.4, 3.6), (16.0,), shared)
-    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), (8.0, None), (True, True), room, short,
-                          1.1, 12, True, True, ())  # fmt: skip
-    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False)
-    eager = replace(seqs, setting="flag_enforce_eager", values=(None, "true"), full=(None, None), full_known=(False, True), short=None)  # fmt: skip
-    worse = replace(eager, room=replace(room, same=Ratio(0.8, 0.7, 0.9)), doubling=None)
-    unsure, wide, noiseless = (Gain((4.0,), Ratio(1.1, *ends)) for ends in ((0.9, 1.3), (0.01, 9.0), (None, None)))
-    one = replace(devices, full=(None, None), short=None)
-    changed = (Differs("flag_spec_size_n", None, "2"), Differs("flag_spec_type", None, "ngram"), Differs("kv_bytes_per_token", 64, 128))  # fmt: skip
-    ngram = replace(eager, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_size_n", "flag_spec_type"),
-                    deployments=("plain", "ngram"), differences=changed)  # fmt: skip
+    gain = Ratio(1.5, 1.4, 1.6)
+    loads = (
+        Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,), 0.42),
+        Load(16.0, Ratio(3.5, None, None), "no evidence", None, (1, 2), ()),
+    )
+    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), (8.0, None), (True, True), gain, "better",
+                          loads, 12, True, True, ())  # fmt: skip
+    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False, loads=loads[:1])
+    ngram = replace(seqs, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_type",), deployments=("plain", "ngram"), full=(None, None),
+                    full_known=(False, True), differences=(Differs("flag_spec_type", None, "ngram"),))  # fmt: skip
     cases = {
         "devices": [devices],
-        "devices that give more than separate instances": [replace(one, room=replace(room, shared=shared))],
-        "devices without separate instances": [replace(one, room=Gain((1.0, 4.0), same))],
-        "devices, not established": [replace(one, room=unsure, doubling=None, differences=(Differs("kv_bytes_per_token", 64, 128),))],
-        "devices, unsure of both": [replace(one, room=Gain((4.0,), Ratio(1.9, 1.5, 2.2), (4.0,), Ratio(1.0, 0.9, 1.1)))],
-        "workers of an open loop": [replace(devices, devices=(1, 4), gpus=False, axis="request_rate", room=None, short=None)],
-        "devices without a pair": [replace(devices, pairs=0)],
-        "devices, none valid where it is full": [replace(devices, short=Gain())],
+        "workers": [replace(devices, devices=(1, 4), gpus=False)],
+        "without a pair": [replace(devices, pairs=0, whole=None, verdict=None, loads=())],
         "a setting": [seqs],
-        "a flag, and one for the worse": [eager, worse],
-        "noise that hides it, or is not known": [replace(eager, room=room) for room in (unsure, wide, noiseless)],
-        "another changed too": [replace(seqs, beside=("flag_x",), differences=(Differs("flag_x", None, "1"),))],
-        "a mode and its parameters": [replace(ngram, workload=name) for name in ("repeated", "random")],
-        "of two engines": [seqs, replace(seqs, engine=None)],
-    }  # fmt: skip
-    lines = [line for name, gains in cases.items() for each in setting_gain.answers(gains) for line in written(name, each)]
+        "for the worse, and not established": [
+            replace(seqs, verdict="worse"),
+            replace(seqs, verdict="no evidence", whole=Ratio(1.1, None, None)),
+        ],
+        "a mode and its parameters": [ngram],
+    }
+    lines = [line for name, gains in cases.items() for line in written(name, setting_gain.answer(gains))]
+    lines += [", ".join(map(str, row.values())) for row in setting_gain.rows([devices, seqs])]
     snapshots.same("settings", lines)
 
 

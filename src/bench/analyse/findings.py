@@ -31,7 +31,6 @@ from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.level_values import level_values
-from bench.analysis.setting_curve import SettingCurve, setting_curves
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.models import Geometry, Model
@@ -91,7 +90,7 @@ class Findings:
 
     Attributes:
         bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
-        factors, lengths, streaming, settings, setting_curves: what answers those questions; empty where the runs do not ask them.
+        factors, lengths, streaming, settings: what answers those questions; empty where the runs do not ask them.
         efficiencies: of each fleet that was measured beside one of its replicas.
     """
 
@@ -104,7 +103,6 @@ class Findings:
     lengths: tuple[LengthCost, ...]
     streaming: tuple[StreamingGain, ...]
     settings: tuple[SettingGain, ...]
-    setting_curves: tuple[SettingCurve, ...]
     efficiencies: tuple[Efficiency, ...] = ()
 
 
@@ -157,7 +155,6 @@ def find(
         lengths=tuple(length_costs(runs)) if any(applies(asked) for applies in SWEEPS) else (),
         streaming=tuple(streaming_gains(runs)) if with_and_without_streaming(asked) else (),
         settings=tuple(setting_gains(plain)) if several_settings(asked) else (),
-        setting_curves=tuple(setting_curves(plain)) if several_settings(asked) else (),
         efficiencies=tuple(efficiencies(plain, decision.slos, decision.failed_share)),
     )
 

@@ -127,11 +127,6 @@ def compare(
     )
 
 
-def log_ratios(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """The pairs that `compare` judges, as in `Comparison.pairs`. Args: as of `compare`."""
-    return _matched(baseline, candidate, metrics).pairs
-
-
 @dataclass(frozen=True)
 class _Matched:
     """Two sets of runs, called alike and in windows. Attributes: failures, pairs: as of `Comparison`."""

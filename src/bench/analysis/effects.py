@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,13 +15,12 @@ from bench.analysis.levels import squares_within
 from bench.analysis.parts import Part, parts_of
 from bench.analysis.power import Noise, smallest_difference
 from bench.records.columns import METRICS, schema_of
-from bench.statistics import FEWEST_POINTS, student_t
+from bench.statistics import FEWEST_POINTS
 
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 _FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
 Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
-Beside = Literal["more", "less", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -39,53 +38,6 @@ class Ratio:
         if half is None:
             return cls(value, None, None)
         return cls(value, math.exp(log - half), math.exp(min(_FAR, log + half)))
-
-    def beside(self, whole: float) -> Beside:
-        """Whether it is significantly more, or less, than `whole`."""
-        if self.low is None or self.high is None:
-            return "unknown"
-        return "more" if self.low > whole else "less" if self.high < whole else "unknown"
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """How far a candidate is from a baseline in one metric, over one load sweep.
-
-    The effect at a load, and at several together, is read off one fit to all pairs, so that no ratio of two deployments has two values
-    wherever it is printed.
-
-    Attributes:
-        loads: those of which a pair is compared, ascending. fit: its levels are these.
-    """
-
-    loads: tuple[float, ...]
-    fit: blocks.Fit
-
-    def log(self, loads: Collection[float]) -> tuple[float, float, float]:
-        """Mean ln (candidate ÷ baseline) over some of the loads, its standard error and the degrees of freedom behind that."""
-        there = np.isin(self.loads, list(loads))
-        estimate, error, freedom = blocks.judge(self.fit, there[None, :] / there.sum())
-        return float(estimate[0]), float(error[0]), float(freedom[0])
-
-    def ratio(self, loads: Collection[float], confidence: float | None) -> Ratio:
-        """The geometric mean over some of the loads. Args: confidence: of its interval; None where the noise is not known."""
-        log, error, freedom = self.log(loads)
-        return Ratio.of(log, student_t(freedom, confidence) * error if confidence else None)
-
-
-def sweep(pairs: pl.DataFrame) -> Sweep | None:
-    """None without a pair.
-
-    Args:
-        pairs: as `effects` takes them, of one deployment, metric, workload and axis; with `part` where the effect may step between
-            parts of the sweep.
-    """
-    if pairs.is_empty():
-        return None
-    levels = pairs.select("level").unique().sort("level").with_row_index("at")
-    known = pairs.join(levels, on="level", maintain_order="left")
-    cells = _cells(known, levels.height, pairs["metric"][0])
-    return Sweep(tuple(levels["level"]), _fit(*cells, blocks.ASSUMED_SPREAD, 0.0))
 
 
 def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, spreads: Spreads | None = None) -> pl.DataFrame:
@@ -163,7 +115,7 @@ def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
     if not alone:
         return 0.0, 0.0
     squares, freedom = 0.0, 0
-    for _, curve in mine.group_by("workload", "axis", *({"part"} & set(mine.columns))):
+    for _, curve in mine.group_by("workload", "axis"):
         if curve.height >= FEWEST_POINTS and curve["level"].min() > 0:  # type: ignore[operator]
             line = np.polyfit(np.log(curve["level"].to_numpy()), curve["log_ratio"].to_numpy(), 1, full=True)
             squares, freedom = squares + float(sum(line[1])), freedom + curve.height - 2

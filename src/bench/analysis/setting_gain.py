@@ -1,29 +1,28 @@
-"""What another value of a setting changes in throughput: at loads that fit the first value's KV cache, and at those that do not.
+"""What another value of a setting changes in throughput, load by load; how it follows a number, and how many devices are best.
 
-More devices of one instance (tensor parallelism) are a setting, with a question of their own: whether separate instances on as many
-devices would give more.
+A setting is a comparison of two deployments that differ in it, or in little else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from bench.analysis.compare import Comparison, compare
-from bench.analysis.effects import Ratio, sweep
+from bench.analysis.compare import compare
+from bench.analysis.effects import Ratio
 from bench.analysis.locked import Difference, Differs
 from bench.analysis.saturation import saturation
-from bench.analysis.windows import OF_WINDOWS
-from bench.axes import AXES
+from bench.axes import HELD
+from bench.statistics import FEWEST_POINTS
 from bench.study.settings import settings_in, varying_settings
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
-_METRIC = "throughput_tokens_per_s"
-_THROUGHPUT = (_METRIC, OF_WINDOWS[_METRIC])
+_THROUGHPUT, _LATENCY = "throughput_tokens_per_s", "e2e_p50_s"
 _SETTINGS = (
     "parameters",
     "device",
@@ -37,25 +36,29 @@ _TYPES = {"dtype", "kv_cache_dtype"}  # which decide kv_bytes_per_token too
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Throughput with the other value of a setting ÷ that with the first, over a part of a load sweep.
+class Load:
+    """Throughput with the other value of a setting ÷ that with the first, at one load.
 
     Attributes:
-        loads: levels of which a pair of runs is compared, ascending. same: at the same load an instance; None where no pair is valid.
-        shared_loads: of more devices, those at which the fewer were measured under the load that each of several separate instances
-            would get of it.
-        shared: at the same load in all ÷ that of the separate instances together; None where they were not measured so.
+        verdict: `better`, `worse` or `no evidence`.
+        latency: the same of E2E P50; None where it is not known.
+        most: of devices, the numbers that may give the most output tokens/s each: no other one is significantly better. quickest:
+            likewise with the shortest E2E P50. Empty of other settings.
+        power: of a number with three values or more, the b with which throughput is most nearly proportional to its bth power.
     """
 
-    loads: tuple[float, ...] = ()
-    same: Ratio | None = None
-    shared_loads: tuple[float, ...] = ()
-    shared: Ratio | None = None
+    level: float
+    ratio: Ratio
+    verdict: str
+    latency: Ratio | None = None
+    most: tuple[int, ...] = ()
+    quickest: tuple[int, ...] = ()
+    power: float | None = None
 
 
 @dataclass(frozen=True)
 class SettingGain:
-    """A deployment with one value of a setting beside one with another, under the same load.
+    """A deployment with one value of a setting beside one with another, under the same closed load.
 
     Attributes:
         setting: its column. beside: other settings in which the two deployments differ.
@@ -63,9 +66,7 @@ class SettingGain:
         devices: of an instance with either: tensor × pipeline × data parallelism.
         deployments: with either. full: the load at which the KV cache of each is full; None where no load fills it, or it is not known
             (`full_known`).
-        room: while the KV cache of the first has room. short: from where it is full on. None where no such load was measured of both,
-            and of an open loop: its throughput is the load that it offers, whatever serves it.
-        doubling: the factor by which the gain changes with each doubling of the load; None where no change is established.
+        whole: the ratio over all loads; None where no pair of runs is valid. verdict: on it. loads: each load, ascending.
         pairs: of valid runs. spread_assumed: whether how far sessions differ is assumed, and not measured.
         gpus: whether they run on GPUs.
         differences: what differs besides the setting and what follows from it.
@@ -82,9 +83,9 @@ class SettingGain:
     deployments: tuple[str, str]
     full: tuple[float | None, float | None]
     full_known: tuple[bool, bool]
-    room: Gain | None
-    short: Gain | None
-    doubling: float | None
+    whole: Ratio | None
+    verdict: str | None
+    loads: tuple[Load, ...]
     pairs: int
     spread_assumed: bool
     gpus: bool
@@ -97,7 +98,7 @@ class SettingGain:
 
 
 @dataclass(frozen=True)
-class Pair:
+class _Pair:
     """The runs of a deployment with the first value of a setting and of one with another, under one workload.
 
     Attributes:
@@ -111,20 +112,22 @@ class Pair:
 
 
 def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
-    """What another value of each setting changes, of each model, engine and load that was measured with several.
+    """What another value of each setting changes, of each model, engine and closed load that was measured with several.
 
-    Throughput is compared level by level (`compare`): a mean of the levels at which the KV cache of the first has room, and one of
-    those at which it is full, since there a setting may bring memory, not speed. Both are at the confidence of the comparison's verdict
-    over all levels.
+    Of open loops nothing is said: their throughput is the load that they offer.
 
     Args:
         runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
             `compare` and `saturation` take).
     """
-    return [_gain(each) for each in setting_pairs(runs)]
+    gains = [_gain(pair) for pair in _pairs_of(runs.filter(pl.col("axis").is_in(HELD)))]
+    same: dict[tuple[str, str, str], list[SettingGain]] = {}
+    for each in gains:
+        same.setdefault((each.workload, each.setting, each.deployments[0]), []).append(each)
+    return [_beside_others(each, same[each.workload, each.setting, each.deployments[0]]) for each in gains]
 
 
-def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
+def _pairs_of(runs: pl.DataFrame) -> list[_Pair]:
     """The deployments that are compared, by each setting that varies.
 
     The first value is that of the study's baseline; of parallelism, and without a baseline, the least. Of several deployments with a
@@ -143,7 +146,7 @@ def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
                 names = frozenset((first["deployment"][0], other["deployment"][0]))
                 if names not in compared:
                     compared.add(names)
-                    found.append(Pair(setting, _beside(setting, first, other), first, other))
+                    found.append(_Pair(setting, _beside(setting, first, other), first, other))
     return found
 
 
@@ -155,19 +158,15 @@ def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     """The deployments that are compared: for each other value, the pair that differs least from the first value in anything else."""
-    values = sorted({side[setting][0] for side in sides}, key=rank)
-    based = baseline_value(setting, sides)
+    values = sorted({side[setting][0] for side in sides}, key=_rank)
+    # The value of the study's baseline; of parallelism, or without a baseline, the least.
+    based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
     values.sort(key=lambda value: value not in based)
     of = [[side for side in sides if side[setting][0] == value] for value in values]
     return [min(((one, other) for one in of[0] for other in part), key=_unlike) for part in of[1:]]
 
 
-def baseline_value(setting: str, sides: Sequence[pl.DataFrame]) -> list[Any]:
-    """That of the study's baseline, with which the others are compared; none of parallelism, or without a baseline: the least is."""
-    return [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
-
-
-def rank(value: Any) -> tuple[bool, float, str]:
+def _rank(value: Any) -> tuple[bool, float, str]:
     """A sort key for a setting's values: the default first, numbers by size, texts by name."""
     try:
         return value is not None, float(value), ""
@@ -181,24 +180,19 @@ def _unlike(pair: tuple[pl.DataFrame, pl.DataFrame]) -> int:
     return sum(one[name] != other[name] for name in (*_SETTINGS, *settings_in(one)))
 
 
-def devices_of(side: pl.DataFrame) -> int:
+def _devices_of(side: pl.DataFrame) -> int:
     """Devices of an instance; what is not known counts as one."""
     return math.prod(side[name][0] or 1 for name in _PARALLEL)
 
 
-def _gain(pair: Pair) -> SettingGain:
+def _gain(pair: _Pair) -> SettingGain:
     setting, first, other = pair.setting, pair.first, pair.other
     row = first.row(0, named=True)
     full, known = zip(*(_full(side) for side in (first, other)), strict=True)
-    border = full[0] if full[0] is not None else float("inf")
-    whole = compare(first, other, [_METRIC])
-    trends = whole.trends.filter(pl.col("verdict") != "no evidence")
-    closed = AXES[row["axis"]].held
-    devices = (devices_of(first), devices_of(other))
-    times = devices[1] / devices[0] if devices[0] != devices[1] else None
-    # So many of the first, each with its own load: as one with all of the load, that gives as many times as much.
-    several = compare(first.with_columns(pl.col("level", *_THROUGHPUT) * times), other, [_METRIC]) if times and closed else None
+    found = compare(first, other, [_THROUGHPUT])
+    slower = {each["level"]: _ratio(each) for each in _levels(compare(first, other, [_LATENCY]).effects)}
     follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
+    whole = found.overall.row(0, named=True) if found.overall.height else None
     return SettingGain(
         model=row["model"],
         engine=row["engine"],
@@ -207,18 +201,28 @@ def _gain(pair: Pair) -> SettingGain:
         setting=setting,
         beside=pair.beside,
         values=(row[setting], other[setting][0]),
-        devices=devices,
+        devices=(_devices_of(first), _devices_of(other)),
         deployments=(row["deployment"], other["deployment"][0]),
         full=(full[0], full[1]),
         full_known=(known[0], known[1]),
-        room=_gains((first, other), pl.col("level") < border, whole, several) if closed else None,
-        short=_gains((first, other), pl.col("level") >= border, whole, several) if closed else None,
-        doubling=trends["ratio"][0] if trends.height and closed else None,
-        pairs=whole.matched,
-        spread_assumed=bool(whole.overall["spread_assumed"].any()),
+        whole=_ratio(whole) if whole else None,
+        verdict=whole["pooled"] if whole else None,
+        loads=tuple(
+            Load(each["level"], _ratio(each), each["verdict"], slower.get(each["level"])) for each in _levels(found.effects)
+        ),
+        pairs=found.matched,
+        spread_assumed=bool(found.overall["spread_assumed"].any()),
         gpus=row["device"] == "cuda",
-        differences=tuple(each for each in whole.differences if not (isinstance(each, Differs) and each.variable in follows)),
+        differences=tuple(each for each in found.differences if not (isinstance(each, Differs) and each.variable in follows)),
     )
+
+
+def _levels(effects: pl.DataFrame) -> list[dict[str, Any]]:
+    return effects.filter(scope="level").sort("level").to_dicts()
+
+
+def _ratio(row: dict[str, Any]) -> Ratio:
+    return Ratio(row["ratio"], row["low"], row["high"])
 
 
 def _full(runs: pl.DataFrame) -> tuple[float | None, bool]:
@@ -227,18 +231,47 @@ def _full(runs: pl.DataFrame) -> tuple[float | None, bool]:
     return (rows["measured"][0], rows["cache_known"][0]) if rows.height else (None, False)
 
 
-def _gains(sides: tuple[pl.DataFrame, pl.DataFrame], part: pl.Expr, same: Comparison, shared: Comparison | None) -> Gain | None:
-    """The gain over some levels; None where not both have them. Args: shared: None of as many devices."""
-    first, other = (set(side.filter(part)["level"]) for side in sides)
-    if not first & other:
+def _beside_others(gain: SettingGain, same: Iterable[SettingGain]) -> SettingGain:
+    """The gain with what its loads show together with those of the setting's other values.
+
+    Args:
+        same: of the same first deployment, setting and workload, this one among them.
+    """
+    there = {load.level: [(each, at) for each in same for at in each.loads if at.level == load.level] for load in gain.loads}
+    return replace(gain, loads=tuple(_judged(gain, load, there[load.level]) for load in gain.loads))
+
+
+def _judged(gain: SettingGain, load: Load, there: Sequence[tuple[SettingGain, Load]]) -> Load:
+    """The load, beside the other values under it. Args: there: all of them, with what they belong to."""
+    load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at for _, at in there]))
+    if not any(each.times for each, _ in there):
+        return load
+    speeds = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)} | {
+        each.devices[1]: _over(at.ratio, each.times or 1.0) for each, at in there
+    }
+    times = [at.latency for _, at in there if at.latency]
+    quick = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)}
+    quick |= {each.devices[1]: _inverse(ratio) for (each, _), ratio in zip(there, times, strict=False)}
+    return replace(load, most=_best(speeds), quickest=_best(quick) if len(times) == len(there) else ())
+
+
+def _over(ratio: Ratio, times: float) -> Ratio:
+    return Ratio(ratio.value / times, ratio.low and ratio.low / times, ratio.high and ratio.high / times)
+
+
+def _inverse(ratio: Ratio) -> Ratio:
+    return Ratio(1 / ratio.value, ratio.high and 1 / ratio.high, ratio.low and 1 / ratio.low)
+
+
+def _best(speeds: Mapping[int, Ratio]) -> tuple[int, ...]:
+    """The numbers of devices that no other one significantly beats: whose interval ends below no other's begin."""
+    highest = max(ratio.low or 0.0 for ratio in speeds.values())
+    return tuple(sorted(devices for devices, ratio in speeds.items() if ratio.high is None or ratio.high >= highest))
+
+
+def _power(values: Iterable[Any], others: Iterable[Load]) -> float | None:
+    """The slope of ln throughput over ln value; None of fewer than three values, or of one that is no number above 0."""
+    numbers = [_rank(value)[1] if not isinstance(value, bool) else 0.0 for value in values]
+    if len(numbers) < FEWEST_POINTS or min(numbers) <= 0 or not all(map(math.isfinite, numbers)):
         return None
-    return Gain(*_over(same, other), *(_over(shared, other) if shared else ()))
-
-
-def _over(found: Comparison, levels: set[float]) -> tuple[tuple[float, ...], Ratio | None]:
-    """Those of the levels of which a pair is compared, and their geometric mean."""
-    assert found.pairs is not None
-    # A setting that brings memory raises throughput at once where the cache is full: that step is no noise.
-    known = sweep(found.pairs.with_columns(part=pl.col("level").is_in(levels)))
-    loads = tuple(load for load in known.loads if load in levels) if known else ()
-    return loads, known.ratio(loads, found.overall["confidence"][0]) if known and loads else None
+    return float(np.polyfit(np.log(numbers), [0.0, *(math.log(each.ratio.value) for each in others)], 1)[0])

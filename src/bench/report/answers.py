@@ -31,7 +31,6 @@ from bench.words import (
     recovery,
     saturates,
     searches,
-    setting_curve,
     setting_gain,
     sustained,
     token_costs,
@@ -76,11 +75,9 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     swept, streamed = any(applies(rows) for applies in SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
         yield token_costs.answer(findings.lengths, findings.streaming)
-    # What the comparison with the baseline answers is not answered again. It does not say whether separate instances give more.
-    yield from setting_gain.answers(
-        [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]
-    )
-    yield from setting_curve.answers(findings.setting_curves)
+    # What the comparison with the baseline answers is not answered again.
+    if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
+        yield setting_gain.answer(gains)
     if judged and not sized:
         yield sustained.answer(judged, decision)
     if steps := runs.drop_nulls("recovered").to_dicts():

@@ -40,7 +40,7 @@ from bench.report.levels import level_rows, shown_latencies
 from bench.report.workers import fleets
 from bench.study import applying
 from bench.study.config import Thresholds
-from bench.words import accuracy, advice, comparison, predicted, predictions, regions, trust
+from bench.words import accuracy, advice, comparison, predicted, predictions, regions, setting_gain, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
@@ -59,6 +59,7 @@ _SECTIONS = (
     "classes",
     "accuracy",
     "verdicts",
+    "settings",
     "workers",
     "searches",
     "operating",
@@ -131,6 +132,7 @@ def write_report(
         "levels": level_rows(results.runs, shown),
         "levels_within": limits_text(judged),
         "classes": class_rows(results.runs, results.decision.slos),
+        "settings": setting_gain.rows(found.settings),
         "fleets": fleets(results.runs, thresholds or Thresholds(), found.efficiencies),
         "latency_text": latency_text,
         "shown": shown_latencies(shown),

@@ -10,10 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.axes import HELD
 from bench.prompts import RANDOM, SOURCES
 from bench.statistics import FEWEST_POINTS
-from bench.study.settings import SPECULATION, STEP_TOKENS, crossed_settings, flag_column, varying_settings
+from bench.study.settings import SPECULATION, STEP_TOKENS, flag_column, varying_settings
 from bench.study.workload import ALIKE
 
 Rows = Sequence[Mapping[str, Any]]
@@ -113,11 +112,6 @@ def with_and_without_streaming(rows: Rows) -> bool:
 def several_settings(rows: Rows) -> bool:
     """The same model on the same engine under the same load, with several values of a setting."""
     return any(map(varying_settings, _alike(rows)))
-
-
-def two_settings(rows: Rows) -> bool:
-    """The same with two settings, each with several values of the other, under a load whose throughput is the server's."""
-    return any(map(crossed_settings, _alike([row for row in rows if row.get("axis") in HELD])))
 
 
 def _alike(rows: Rows) -> list[list[Mapping[str, Any]]]:

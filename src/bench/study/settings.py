@@ -5,7 +5,6 @@ Rows are plain: those of a plan before anything has run, and those of the summar
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -94,29 +93,6 @@ def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = 
             found[name] = ()
         else:
             found[same] = (*found[same], name)
-    return found
-
-
-def crossed_settings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
-    """Pairs of settings that were each measured with several values of the other.
-
-    Args:
-        rows: one a deployment, with its settings.
-
-    Returns:
-        Columns of both, and the rows that are alike in all other settings: a pair of settings once for each such group. Of several
-        rows with the same two values the first stays.
-    """
-    groups = varying_settings(rows)
-    found = []
-    for one, other in itertools.combinations(groups, 2):
-        alike: dict[tuple[Any, ...], dict[tuple[Any, Any], Mapping[str, Any]]] = {}
-        for row in rows:
-            rest = tuple(row.get(name) for name in groups if name not in (one, other))
-            alike.setdefault(rest, {}).setdefault((row.get(one), row.get(other)), row)
-        for cells in alike.values():
-            if len({x for x, _ in cells}) > 1 and len({y for _, y in cells}) > 1 and len(cells) >= _FEWEST_CELLS:
-                found.append((one, other, list(cells.values())))
     return found
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, is_are, signed_percent
+from bench.errors import count_text, is_are
 from bench.study import Slo
 from bench.words.answer import listed
-from bench.words.comparison import interval_text
 from bench.words.loads import numbers_text
 
 _NAMED = 5  # most loads that a title names
@@ -133,21 +132,6 @@ def sustained_title(points: pl.DataFrame) -> str | None:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
     return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
-
-
-def cell_text(ratio: float, verdict: str) -> str:
-    """A cell of a heat map: a difference as a share of the first, or that it is the first."""
-    return "first" if verdict == "first" else f"{signed_percent(ratio - 1, 0)} %"
-
-
-def undrawn_note(count: int) -> str:
-    """That further pairs of settings are not drawn."""
-    return f"Not drawn: {count_text(count, 'further pair')} of settings, with no more combinations than these"
-
-
-def cell_interval(low: float | None, high: float | None, verdict: str) -> str:
-    """The interval of a cell's difference, in percent; empty of the first."""
-    return "" if verdict == "first" else interval_text(low, high, 0)
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
