@@ -11,7 +11,7 @@ from bench.analysis import operating_points
 from bench.analysis.advice import Advice, Carried, Recommendation
 from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
 from bench.analysis.judging import Miss, Unsettled
-from bench.analysis.locked import Differs, SlowerMachine
+from bench.analysis.locked import Differs
 from bench.analysis.validity import PARTS, Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
 from bench.errors import count_text, is_are, signed_percent, three_digits, two_digits, was_were
@@ -310,8 +310,7 @@ def compared(worse=(), regions=()):
 def test_comparisons():
     lines = [comparison.sentence(compared(worse)) for worse in ((1, 2, 4, 8), (4, 8), (1, 2), (2, 4), (1, 8), (2,))]
     lines += [comparison.sentence(rows) for rows in (compared((), ["high loads"]), [ROW], [{**ROW, "low": None, "high": None}])]
-    differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)),
-                   SlowerMachine("baseline", 0.5, "a"))  # fmt: skip
+    differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)))  # fmt: skip
     lines += map(comparison.difference_text, differences)
     lines += [comparison.overlooked({"could_see": could, "sessions": None}, 5) for could in (None, 12.5)]
     snapshots.same("comparison", [*lines, comparison.assumed_text(2, 0.1)])

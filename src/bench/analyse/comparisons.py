@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis.compare import ALONE, UNCOMPARED, Comparison
 from bench.analysis.failures import FAILURES
 from bench.analysis.identical import IDENTICAL
-from bench.analysis.locked import Difference
+from bench.analysis.locked import Differs
 from bench.records.columns import schema_of
 from bench.records.files import plain, typed
 
@@ -31,7 +31,7 @@ class _Sides:
     uncompared: tuple[Any, ...]
     absent: tuple[str, ...]
     estimates: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[Differs, ...]
     replica: bool
 
 

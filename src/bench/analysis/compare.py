@@ -15,7 +15,7 @@ from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
 from bench.analysis.effects import CONFIGURATION, Spreads, effects
 from bench.analysis.failures import failures
 from bench.analysis.identical import identical
-from bench.analysis.locked import Difference, differences
+from bench.analysis.locked import Differs, differences
 from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 from bench.records.columns import METRICS
@@ -53,7 +53,7 @@ class Comparison:
     uncompared: pl.DataFrame
     absent: list[str]
     estimates: list[str]
-    differences: list[Difference]
+    differences: list[Differs]
     replica: bool = False
     pairs: pl.DataFrame | None = None
 

@@ -1,12 +1,10 @@
-"""Whether two deployments gave the same answers to the same requests, and how far the others agree."""
+"""Whether two deployments gave the same answers to the same requests."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
-from statistics import median
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -25,9 +23,6 @@ IDENTICAL = {
     "share": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
-    "agree_characters": pl.Float64,
-    "agree_words": pl.Float64,
-    "agree_share": pl.Float64,
     "unknown": pl.String,
 }
 Row = Mapping[str, Any]
@@ -54,9 +49,8 @@ def identical(both: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row a level: `answers` (pairs of them), to `prompts` (distinct requests); `identical` of them, their `share` with its
-        interval (`low`, `high`; 0–1); of those that differ, in the median, how far they agree: `agree_characters`, `agree_words` (whole
-        ones) and `agree_share` (characters ÷ the longer one's); null where none differs. `unknown`, where nothing is known: `baseline`
-        or `candidate` (that side kept no answers), `temperature` (not 0 on both sides), or `requests` (none is the same on both).
+        interval (`low`, `high`; 0–1). `unknown`, where nothing is known: `baseline` or `candidate` (that side kept no answers),
+        `temperature` (not 0 on both sides), or `requests` (none is the same on both).
     """
     rows = [
         {**dict(zip(CONFIGURATION, level, strict=True)), **_row(pairs.to_dicts())}
@@ -82,20 +76,13 @@ def _row(runs: Sequence[Row]) -> dict[str, Any]:
     shares = [sum(each) / len(each) for each in same.values()]
     share = Share(sum(shares), len(shares))
     low, high = share.interval()
-    unlike = [pair for pair in pairs if pair.ours != pair.theirs]
-    agreed = [_agreed(pair.ours, pair.theirs) for pair in unlike]
     return {
         "answers": len(pairs),
         "prompts": len(shares),
-        "identical": len(pairs) - len(unlike),
+        "identical": sum(pair.ours == pair.theirs for pair in pairs),
         "share": share.share,
         "low": low,
         "high": high,
-        "agree_characters": _median(agreed),
-        "agree_words": _median(_agreed(pair.ours.split(), pair.theirs.split()) for pair in unlike),
-        "agree_share": _median(
-            characters / max(len(pair.ours), len(pair.theirs)) for characters, pair in zip(agreed, unlike, strict=True)
-        ),
     }
 
 
@@ -119,13 +106,3 @@ def _by_request(answers: Iterable[Row]) -> dict[str, list[str]]:
         if each["request_digest"] is not None and each["answer"] is not None:
             found[each["request_digest"]].append(each["answer"])
     return found
-
-
-def _agreed(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    """How many come before the first that differs."""
-    return sum(1 for _ in takewhile(lambda each: each[0] == each[1], zip(ours, theirs, strict=False)))
-
-
-def _median(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return float(median(known)) if known else None

@@ -15,7 +15,7 @@ import polars as pl
 
 from bench.analysis.compare import compare
 from bench.analysis.effects import Ratio
-from bench.analysis.locked import Difference, Differs
+from bench.analysis.locked import Differs
 from bench.analysis.saturation import saturation
 from bench.axes import HELD
 from bench.statistics import FEWEST_POINTS
@@ -89,7 +89,7 @@ class SettingGain:
     pairs: int
     spread_assumed: bool
     gpus: bool
-    differences: tuple[Difference, ...]
+    differences: tuple[Differs, ...]
 
     @property
     def times(self) -> float | None:
@@ -213,7 +213,7 @@ def _gain(pair: _Pair) -> SettingGain:
         pairs=found.matched,
         spread_assumed=bool(found.overall["spread_assumed"].any()),
         gpus=row["device"] == "cuda",
-        differences=tuple(each for each in found.differences if not (isinstance(each, Differs) and each.variable in follows)),
+        differences=tuple(each for each in found.differences if each.variable not in follows),
     )
 
 

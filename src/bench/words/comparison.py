@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.analysis import Comparison, blind, regressions, unseen
-from bench.analysis.locked import Difference, SlowerMachine
+from bench.analysis.locked import Differs
 from bench.analysis.power import FAR
 from bench.axes import AXES
 from bench.errors import count_text, first_names, shown_share, signed_percent, two_digits
@@ -143,14 +143,9 @@ def estimated_percent(found: Comparison, row: Row) -> str:
     return f"{'~' if row['metric'] in found.estimates else ''}{percent_text(row['ratio'])}"
 
 
-def difference_text(found: Difference) -> str:
+def difference_text(found: Differs) -> str:
     """What differs between two sets of runs besides, such as `engine_version: 0.31.0 → 0.32.0`."""
     of = f" of {found.deployment}" if found.deployment is not None else ""
-    if isinstance(found, SlowerMachine):
-        return (
-            f"machine{of}: the client's own work took {shown_share(found.share)} more CPU time beside the {found.side}: most "
-            "likely the machine was slower then, or shared"
-        )
     loads = [f"{workload} at {level:g}" for workload, level in found.loads or ()]
     at = f" ({first_names(loads, _NAMED)})" if loads else ""
     setting = bool(settings_in([found.variable])) and not found.variable.endswith("_parallel")

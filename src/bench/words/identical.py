@@ -1,4 +1,4 @@
-"""In words: how many answers of a deployment are those of its baseline, and where the others begin to differ."""
+"""In words: how many answers of a deployment are those of its baseline."""
 
 from __future__ import annotations
 
@@ -24,14 +24,7 @@ def same_answers(found: Comparison, row: Mapping[str, Any]) -> str:
         return f"{place}: whether answers are identical is not known: {_UNKNOWN[row['unknown']]}"
     prompts = f" to {count_text(row['prompts'], 'distinct request')}" if row["prompts"] < row["answers"] else ""
     share = share_text(row["share"], row["low"], row["high"])
-    said = f"{place}: identical answers: {row['identical']} of {row['answers']}{prompts} ({share})"
-    if row["agree_share"] is None:
-        return said
-    characters, words = (f"{row[key]:.0f}" for key in ("agree_characters", "agree_words"))
-    return (
-        f"{said}; in the median the others agree in their first {characters} characters ({words} words, "
-        f"{100 * row['agree_share']:.0f} % of the answer)"
-    )
+    return f"{place}: identical answers: {row['identical']} of {row['answers']}{prompts} ({share})"
 
 
 def share_text(share: float, low: float, high: float) -> str:
