@@ -11,7 +11,17 @@ from bench.cli import main
 from bench.engines.kind import OnGpu
 from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import Architecture, Demand, Setting, choices, config_of, geometry_of, plan, tensor_parallel_sizes
+from bench.models import (
+    Architecture,
+    Demand,
+    Setting,
+    choices,
+    config_of,
+    geometry_of,
+    geometry_of_entry,
+    plan,
+    tensor_parallel_sizes,
+)
 from bench.published import Accelerator, accelerator_named, accelerators, catalogue
 from tests.support.study import ARCHITECTURE
 
@@ -28,7 +38,7 @@ def planned(capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def geometries():
-    return {key: geometry_of(entry.config) for key, entry in catalogue().items()}
+    return {key: geometry_of_entry(entry) for key, entry in catalogue().items()}
 
 
 def test_a_plan_by_hand():
@@ -53,7 +63,10 @@ def test_a_plan_by_hand():
     assert told["kv_capacity_tokens"] == 659_849 * 16  # whole blocks of 4,096 bytes
     assert told["predicted_saturation"] == 659_849 / 40
     assert (told["min_gpus"], told["gpus_with_headroom"], told["tensor_parallel_sizes"]) == (1, 1, [1, 2, 4])
-    assert [note[:39] for note in told["notes"]] == ["at most 256 sequences run in a step (--"]
+    assert [note[:39] for note in told["notes"]] == [
+        "of the weights, they are counted by the",
+        "at most 256 sequences run in a step (--",
+    ]
     # Two GPUs split weights and KV heads; of four, each KV head is held by two. GPUs of 4 GiB have no fast links.
     two, four = (plan(SMALL, DEVICE, Demand(128, 512), Setting(tensor_parallel=n))["terms"] for n in (2, 4))
     assert two["overhead_bytes_per_gpu"] == 1_106_598_323
@@ -80,9 +93,9 @@ def test_ceilings_by_hand():
     # Two GPUs split the two KV heads, four hold each twice, and read them twice.
     assert ceilings(2, device=reads)["decode_tokens_per_s_at_context"] == pytest.approx(2e12 / (weights + kv))
     assert ceilings(4, device=reads)["decode_tokens_per_s_at_context"] == pytest.approx(4e12 / (weights + 2 * kv))
-    # Linear layers of 73,728 parameters, an output of 512 × 64, and 4 heads × 32 × 384 tokens in two layers.
+    # Layers of 73,728 parameters and five norms of 64, an output of 512 × 64, and 4 heads × 32 × 384 tokens in two layers.
     slow = DEVICE.model_copy(update={"bf16_tflops": 0.001})
-    flop = 2 * 73_728 + 2 * 32_768 + 2 * 4 * 32 * 2 * 384
+    flop = 2 * (73_728 + 5 * 64) + 2 * 32_768 + 2 * 4 * 32 * 2 * 384
     assert ceilings(device=slow)["decode_tokens_per_s_at_context"] == pytest.approx(1e9 / flop)
     assert ceilings(2, device=slow)["decode_tokens_per_s_at_context"] == pytest.approx(2e9 / flop)
     assert ceilings(device=slow)["ttft_s"] == pytest.approx(128 / ceilings(device=slow)["prefill_tokens_per_s"])
@@ -208,7 +221,7 @@ def test_quantised_weights_keep_embeddings_in_16_bit_and_fp8_needs_a_device_that
     told = {dtype: planned(capsys, *common, "--dtype", dtype) for dtype in ("bfloat16", "fp8", "int8", "int4", "float32")}
     weights = {dtype: each["weight_bytes"] for dtype, each in told.items()}
     assert weights["bfloat16"] == 2 * 8_030_261_248 and weights["float32"] == 2 * weights["bfloat16"]
-    linear = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14_336)
+    linear = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14_336 + 2 * 4096) + 4096  # with the norms
     assert weights["fp8"] == weights["int8"] == weights["bfloat16"] - linear
     assert weights["int4"] == weights["bfloat16"] - linear * 3 // 2
     ridge = {dtype: round(each["ceilings"]["ridge_flop_per_byte"]) for dtype, each in told.items()}
@@ -307,25 +320,18 @@ def test_a_model_of_ones_own(tmp_path, capsys):
     common = ("--accelerator", "h100")
     shipped = planned(capsys, "--model", "llama-3-8b", *common)
     for path in (tmp_path, tmp_path / "config.json"):
-        assert planned(capsys, "--model", str(path), *common) == shipped | {"model": str(path)}
+        counted = planned(capsys, "--model", str(path), *common)
+        note = counted["notes"].pop(0)
+        assert note == "of the weights, they are counted by the formula of a plain dense decoder, which leaves biases out."
+        assert counted == shipped | {"model": str(path)}
 
-    def read(**changed):
-        (tmp_path / "config.json").write_text(json.dumps(config | changed))
-        return planned(capsys, "--model", str(tmp_path), *common)
-
-    unknown = read(model_type="novel")  # its architecture's name says which code it runs, and nothing of its weights
-    assert unknown["kv_bytes_per_token"] == 131_072 and "model_type novel" in unknown["notes"][0]
+    (tmp_path / "config.json").write_text(json.dumps(catalogue()["mixtral-8x7b"].config))
+    unknown = planned(capsys, "--model", str(tmp_path), *common)
+    assert unknown["kv_bytes_per_token"] == 131_072
     assert unknown["weight_bytes"] is unknown["min_gpus"] is unknown["kv_capacity_tokens"] is None
-    assert unknown["why"].startswith("the weights are not known: model_type novel")
-    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
-    held = read(model_type="novel")
-    assert (held["weight_bytes"], held["min_gpus"]) == (4096, 1)
-    (tmp_path / "model.safetensors").unlink()
-    linear = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14_336)
-    awq = read(quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128})
-    assert awq["weight_bytes"] == shipped["weight_bytes"] - 2 * linear + linear * (0.5 + 2.5 / 128)
-    gptq = read(quantization_config={"quant_method": "gptq", "bits": 8, "group_size": -1})
-    assert gptq["weight_bytes"] == shipped["weight_bytes"] - linear
+    assert unknown["why"].startswith("the weights are not known") and unknown["why"].endswith("or give --parameters.")
+    stated = planned(capsys, "--model", str(tmp_path), "--parameters", "46702792704", *common)
+    assert stated == planned(capsys, "--model", "mixtral-8x7b", *common) | {"model": str(tmp_path)}
 
 
 def test_what_is_no_model_is_named(tmp_path, capsys):

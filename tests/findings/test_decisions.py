@@ -9,7 +9,7 @@ from bench.aggregate import summary_frame
 from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
 from bench.analysis.advice import admission, evicted, front_end, headroom, kv_bytes, makers, pools
 from bench.analysis.evidence import Bottleneck
-from bench.models import Demand, Setting, geometry_of, plan
+from bench.models import Demand, Setting, geometry_of_entry, plan
 from bench.published import accelerators, catalogue
 from bench.records.relief import Gain
 from bench.study import Decision, Deployment, parse_slo
@@ -138,7 +138,7 @@ def test_advice_for_architects_and_makers(summary):
 
 
 def test_predicted_and_measured_stand_side_by_side(summary):
-    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
+    geometry, h100 = geometry_of_entry(catalogue()["llama-3-8b"]), accelerators()["h100"]
     runs = frame(summary, {"a": {"levels": (1, 8, 16), "kv_usage_peak": [0.1, 0.8, 1.0], "tpot_p50_s": [0.01] * 3, "ttft_p50_s": [0.02] * 3,
                                  "judged": [None] * 3, "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
     known = {"geometries": {"a": geometry}, "deployments": {"a": Deployment(model="m", engine="e", dtype="float16")},
@@ -160,7 +160,7 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     # Predictions stand in the order of the runs.
     names = [f"{'ab'[i % 2]}/w{7 * i % 20}" for i in range(20)]
     runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": 640}}} for name in names})
-    geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
+    geometry, spec = geometry_of_entry(catalogue()["llama-3-8b"]), Deployment(model="m", engine="e")
     both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
     found = [
         (each.deployment, quantity(each)) for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
@@ -216,7 +216,7 @@ def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary):
 
 def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     """Two runs of one request at a time; the others have two in flight, are no ladder of concurrency, or are invalid."""
-    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
+    geometry, h100 = geometry_of_entry(catalogue()["llama-3-8b"]), accelerators()["h100"]
     curve = {"levels": (1, 1, 2, 1, 1), "tpot_p50_s": [0.01, 0.03, 0.001, 0.001, 0.001], "ttft_p50_s": [0.02, 0.06] + [0.001] * 3,
              "wrong_output_tokens": [0, 0, 0, 1, 0], "axis": ["concurrency"] * 4 + ["request_rate"], "judged": [None] * 5}  # fmt: skip
     runs = frame(summary, {"a": curve})

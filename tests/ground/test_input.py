@@ -234,13 +234,11 @@ def test_a_config_json_that_holds_no_model(tmp_path):
         ({"max_position_embeddings": "lots"}, "max_position_embeddings is 'lots'; it is a number from 1"),
         ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it is a number from 1 to 10,000"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
-        ({"hidden_size": None}, unlike),
+        ({"hidden_size": None}, "does not state 'hidden_size'"),
         ({"hidden_size": [64]}, "hidden_size is [64]"),
         ({"layer_types": 5}, unlike),
         ({"text_config": "x"}, "text_config is 'x'; it is an object"),
-        ({"vision_config": 3}, unlike),
         ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, unlike),
-        ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}}}, unlike),
         (b"\xff", ""), (b"[" * 100_000, ""), (b'{"a": ' + b"9" * 5000 + b"}", ""), (b"[]", ""), (b"", ""),
     ):  # fmt: skip
         path.write_bytes(changed if isinstance(changed, bytes) else json.dumps({**LLAMA, **changed}).encode())

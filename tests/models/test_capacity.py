@@ -8,8 +8,9 @@ from bench.engine.launch import memory_plan
 from bench.engines import vllm_memory
 from bench.engines.kind import OnGpu
 from bench.engines.vllm import VLLM
-from bench.models import geometry_of, geometry_of_model, kv_pool, weight_bytes
+from bench.models import geometry_of, geometry_of_entry, geometry_of_model, kv_pool, weight_bytes
 from bench.published import catalogue
+from bench.records.checkpoint import Weights
 from bench.study import Plan, load_file
 from tests.support.model_facts import INPUTS
 from tests.support.study import ROOT
@@ -28,7 +29,7 @@ PRINTED = [
 
 def test_predicted_capacity_is_the_printed_one_within_one_per_cent():
     for key, devices, printed in PRINTED:
-        geometry = geometry_of(catalogue()[key].config)
+        geometry = geometry_of_entry(catalogue()[key])
         on = OnGpu(MEMORY, 2, SEQUENCES, tensor_parallel=devices, version=OLD)
         left = BUDGET - weight_bytes(geometry, "float16") / devices - VLLM().gpu_overhead(geometry, on)
         tokens = kv_pool(geometry, dtype="float16", tensor_parallel=devices).tokens(int(left))
@@ -39,7 +40,7 @@ def test_what_the_oldest_versions_keep_is_the_least_squares_fit_of_what_was_left
     old = vllm_memory._VERSIONS[0]
     terms, left = [], []
     for key, devices, printed in PRINTED:
-        geometry = geometry_of(catalogue()[key].config)
+        geometry = geometry_of_entry(catalogue()[key])
         held = printed * kv_pool(geometry, dtype="float16", tensor_parallel=devices).bytes_per_token
         terms.append((1, -(-geometry.vocabulary // 64) * 64 * SEQUENCES, devices > 1))
         left.append(BUDGET - weight_bytes(geometry, "float16") / devices - held - vllm_memory._DRIVER)
@@ -58,7 +59,7 @@ def test_what_the_oldest_versions_keep_is_the_least_squares_fit_of_what_was_left
 
 def test_an_fp8_cache_does_not_explain_the_70b_models_capacities():
     """Its table says FP8; at half the bytes a token, 12 and 29 GiB would be left over, where 7 to 8 are."""
-    geometry = geometry_of(catalogue()["llama-3.1-70b-fp8"].config)
+    geometry = geometry_of_entry(catalogue()["llama-3.1-70b-fp8"])
     for devices, printed, fp16, fp8 in ((1, 29_648, 7.5, 12.1), (2, 278_496, 7.9, 29.2)):
         for dtype, expected in (("float16", fp16), ("fp8", fp8)):
             held = printed * kv_pool(geometry, dtype=dtype, tensor_parallel=devices).bytes_per_token
@@ -79,7 +80,7 @@ def test_what_versions_keep_is_what_their_logs_say():
 
 def test_sampling_takes_what_its_version_does():
     """Of Gemma, with a vocabulary of 262,208, and of 2,048 sequences or more, sampling is the peak in every version."""
-    geometry = geometry_of(catalogue()["gemma-3-27b"].config)
+    geometry = geometry_of_entry(catalogue()["gemma-3-27b"])
     for sampler, versions in (
         (38.3, ("0.10.2", "v0.16.0")),
         (14.5, ("0.19.1", None, "0.1.dev18496+gd4e0675a7", "0.26.dev5", "0.10.dev0+g1")),
@@ -91,7 +92,7 @@ def test_sampling_takes_what_its_version_does():
 
 
 def test_experts_had_the_first_runner_for_longer():
-    geometry = geometry_of(catalogue()["qwen3-30b-a3b"].config)
+    geometry = geometry_of_entry(catalogue()["qwen3-30b-a3b"])
     of = [
         sum(vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, 1024, version=version)).values())
         for version in ("0.24", "0.26", "0.29")
@@ -128,11 +129,11 @@ def test_capacities_that_were_measured_are_those_planned():
 
 
 def test_mxfp4_experts_alone_are_padded_for_their_kernel():
-    geometry = geometry_of(INPUTS["gpt_oss_120b"])
+    geometry = geometry_of(INPUTS["gpt_oss_120b"], Weights(116_829_156_672))
     for devices, printed in (
         (1, 65.9651),  # GiB a GPU, vLLM 0.10 and 0.11 with Marlin (its issue 23278, kvcached's 187)
         (2, 34.29),  # the rule by hand: 36 × 128 × 3 matrices of 3,072 × 1,536, and half of the rest
     ):
         loaded = weight_bytes(geometry, "bfloat16") / devices + VLLM().gpu_padding(geometry, devices)
         assert loaded / GIB == pytest.approx(printed, rel=0.002), devices
-    assert {VLLM().gpu_padding(geometry_of(entry.config), 2) for entry in catalogue().values() if entry.config} == {0}
+    assert {VLLM().gpu_padding(geometry_of_entry(entry), 2) for entry in catalogue().values() if entry.config} == {0}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 
 import pytest
 
@@ -22,7 +23,7 @@ def checkpoint(tmp_path):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config_of(Architecture(**ARCHITECTURE))))
     for i in range(2):
-        (folder / f"model-{i}.safetensors").write_bytes(bytes(i) + bytes(SIZE))
+        (folder / f"model-{i}.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}" + bytes(i) + bytes(SIZE))
     return folder
 
 

@@ -104,10 +104,10 @@ def test_bytes_of_each_dtype():
 
 
 def test_quantised_linear_layers_and_the_rest_by_hand():
-    """Of 139,584 parameters 73,728 are in linear layers; groups of 64 make 0.5 + 2.5 ÷ 64 bytes of each."""
+    """Of 139,584 parameters 74,048 are outside the tables; groups of 64 make 0.5 + 2.5 ÷ 64 bytes of each."""
     config = {"quant_method": "awq", "bits": 4, "group_size": 64}
     quantised = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "quantization_config": config})
-    assert weight_bytes(quantised, "float16") == 73_728 * 0.5390625 + 2 * (139_584 - 73_728)
+    assert weight_bytes(quantised, "float16") == round(74_048 * 0.5390625) + 2 * (139_584 - 74_048)
 
 
 def facts(config):

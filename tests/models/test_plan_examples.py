@@ -12,6 +12,7 @@ from bench.models import (
     Setting,
     config_of,
     geometry_of,
+    geometry_of_entry,
     kv_bytes_of_sequence,
     kv_bytes_per_token,
     plan,
@@ -26,7 +27,7 @@ def llama(**shape):
     return geometry_of(config_of(Architecture(**{"head_dim": 128, "vocabulary": 32_000, "context": 16_384} | shape)))
 
 
-LLAMA_70B = geometry_of(catalogue()["llama-3.3-70b"].config)
+LLAMA_70B = geometry_of_entry(catalogue()["llama-3.3-70b"])
 # The same with a KV head for each query head, which is how the manual counts at first.
 MHA_70B = llama(layers=80, hidden_size=8192, heads=64, kv_heads=64, intermediate_size=28_672, vocabulary=128_256)
 LLAMA_7B = llama(layers=32, hidden_size=4096, heads=32, kv_heads=32, intermediate_size=11_008)
@@ -127,7 +128,7 @@ def test_the_ridge_is_of_dense_arithmetic():
 
 def test_no_h100_decodes_70b_in_fp8_at_80_tokens_a_second():
     """Guide 3.4 prints 80 at batch 1 and 4,510 to 4,700 at 128. The weights alone allow 47.5, and they leave no room for 128 requests."""
-    told = plan(geometry_of(catalogue()["llama-3.1-70b-fp8"].config), accelerators()["h100"], Demand(128, 512), Setting())
+    told = plan(geometry_of_entry(catalogue()["llama-3.1-70b-fp8"]), accelerators()["h100"], Demand(128, 512), Setting())
     assert told["ceilings"]["decode_tokens_per_s"] == pytest.approx(
         46.1, abs=0.05
     )  # embeddings and output stay in 16 bit: 72.7 GB

@@ -308,7 +308,7 @@ def test_the_title_the_note_and_the_table_come_from_the_models(summary):
     (model,) = calibrated(
         pl.DataFrame({"deployment": ["a"], "run": ["r"], "workload": ["w"], "axis": ["concurrency"], "level": [1.0]})
     ).models
-    geometry = SimpleNamespace(linear_parameters=10**6, parameters=2 * 10**6, active_parameters=2 * 10**6)
+    geometry = SimpleNamespace(tables=10**6, active_parameters=2 * 10**6)
     assert (prompt_flops_text(model, geometry), prompt_flops_text(model, None)) == ("1 TFLOP/s", "–")
     assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
     assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 5, "90 % to 90 %", "1 of 2"]]

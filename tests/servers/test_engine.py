@@ -22,6 +22,7 @@ from bench.records.launch import read_launch
 from bench.study import Engine, Plan, load_config
 from bench.yaml_file import read_yaml
 from tests.support import records
+from tests.support.launches import checkpoint_of
 from tests.support.study import ARCHITECTURE, ROOT
 
 
@@ -249,7 +250,7 @@ def plan_of(content, model, **deployment):
     content["models"]["m"] = model
     content["deployments"]["a"] |= deployment
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    launch = resolve_launch(spec, records.engine(), records.checkpoint(config=spec.model.config))
+    launch = resolve_launch(spec, records.engine(), checkpoint_of(spec))
     return launch.plan, int(launch.argv[launch.argv.index("--max-model-len") + 1])
 
 
@@ -283,7 +284,7 @@ def test_a_locked_engine_for_cuda_compiles_nothing_and_has_blocks_that_its_kerne
         content["models"]["m"] = {"catalogue": model}
         content["deployments"]["a"] = {"model": "m", "engine": "e", "kv_cache_memory": "9GiB", "dtype": "bfloat16"}
         spec = Plan.of(load_config(content, source="t")).deployments["a"]
-        launch = resolve_launch(spec, records.engine(), records.checkpoint(config=spec.model.config))
+        launch = resolve_launch(spec, records.engine(), checkpoint_of(spec))
         kernels = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER")
         assert {launch.environment.get(name) for name in kernels} == variables
         assert launch.plan.block_size == block
@@ -295,11 +296,11 @@ def test_the_tokens_of_a_step_are_read_from_the_log():
     assert VLLM().step_tokens("ready") is None
 
 
-def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(content):
+def test_weights_are_those_of_the_checkpoint_and_a_formulas_where_it_does_not_know(content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     config = config_of(Architecture(**ARCHITECTURE))
-    for family, expected in (("llama", 139_584 * 4), ("strange", 12_345)):
-        checkpoint = records.checkpoint(config={**config, "model_type": family}, weight_bytes=12_345)
+    for known, expected in (({}, 139_584 * 4), ({"parameters": 7}, 28), ({"parameters": 7, "weight_bytes": 12_345}, 12_345)):
+        checkpoint = records.checkpoint(config=config, **known)
         assert resolve_launch(spec, records.engine(), checkpoint).plan.weight_bytes == expected
 
 

@@ -1,9 +1,7 @@
 """How a deployment is started."""
 
 from bench.engine import resolve_launch
-from bench.models import (
-    config_of,
-)
+from bench.models import config_of, geometry_of_model
 from bench.study import Plan, load_config
 from tests.support import records
 from tests.support.study import ROOT
@@ -29,4 +27,5 @@ def launched(spec):
 
 
 def checkpoint_of(spec):
-    return records.checkpoint(config=spec.model.config or config_of(spec.model.architecture))
+    geometry, config = geometry_of_model(spec.model), spec.model.config or config_of(spec.model.architecture)
+    return records.checkpoint(config=config, parameters=geometry.parameters, weight_bytes=geometry.stored)

@@ -32,7 +32,7 @@ def engine(**fields: Any) -> EngineRecord:
 
 def checkpoint(**fields: Any) -> Checkpoint:
     """A synthetic one; a test says of what config."""
-    return Checkpoint(**{"model": "m", "source": "synthetic", "path": "ck/model", "parameters": 1000, **fields})
+    return Checkpoint(**{"model": "m", "source": "synthetic", "path": "ck/model", "parameters": None, **fields})
 
 
 def plan(**fields: Any) -> MemoryPlan:

@@ -52,7 +52,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             folder that came from elsewhere; what it was built from, the workflow does not know.
     """
     made = read_checkpoint(checkpoint) if checkpoint else None
-    geometry = geometry_of(made.config) if made else None
+    geometry = geometry_of(made.config, made.weights) if made else None
     record = read_engine(engine)
     if record.locks is not None and record.locks != spec.locks:
         raise BenchError(
@@ -60,7 +60,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             "beside it is built anew."
         )
     if made and geometry:
-        refuse_unfit(spec, geometry, longest, made.weight_bytes, _version(spec, record))
+        refuse_unfit(spec, geometry, longest, _version(spec, record))
     content = resolve_launch(spec, record, made)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(content, launch)
@@ -77,13 +77,11 @@ def _router(deployment: Deployment) -> RouterLaunch | None:
     return RouterLaunch(balance=deployment.balance, command=() if deployment.router == "haproxy" else tuple(deployment.router))
 
 
-def refuse_unfit(
-    spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None, version: str | None = None
-) -> None:
+def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version: str | None = None) -> None:
     """Check that a server that is started here can hold its model and the study's longest request (tokens).
 
     Args:
-        file_bytes: size of a real checkpoint's weight files. version: of the engine; None where it is not known.
+        version: of the engine; None where it is not known.
 
     Raises:
         BenchError: the sum that does not fit, or what the deployment asks for and its engine cannot do.
@@ -98,7 +96,7 @@ def refuse_unfit(
             f"{where}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
             f"{geometry.context} tokens by its checkpoint. Shorten the workload, or take it off that model's ladder."
         )
-    _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes, version), longest)
+    _refuse_misfit(spec, memory_plan(spec, geometry, version), longest)
 
 
 def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
@@ -106,9 +104,9 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
-    geometry = geometry_of(checkpoint.config) if checkpoint else served_model(spec.model)[0]
+    geometry = geometry_of(checkpoint.config, checkpoint.weights) if checkpoint else served_model(spec.model)[0]
     version = None if checkpoint is None else _version(spec, engine)
-    plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None, version) if geometry else None
+    plan = memory_plan(spec, geometry, version) if geometry else None
     folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
     launch = Launch(
         deployment=spec.name,
@@ -225,13 +223,10 @@ def _fit(spec: DeploymentSpec, plan: MemoryPlan, kv_tokens: int, tokens: int) ->
     return predicted_saturation(usable, tokens, plan.block_size, plan.kv_groups)
 
 
-def memory_plan(
-    spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None, version: str | None = None
-) -> MemoryPlan:
+def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = None) -> MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone.
 
     Args:
-        file_bytes: size of a real checkpoint's weight files; used where the geometry's own count is not exact.
         version: of the engine, by which what it keeps for itself differs; None where it is not known.
 
     Returns:
@@ -247,10 +242,10 @@ def memory_plan(
     """
     d, kind = spec.deployment, managed(spec.engine.kind)
     cpu, external = spec.engine.backend == "cpu", spec.engine.source == "external"
-    if not external and not geometry.weighed and file_bytes is None:
+    if not external and not geometry.weighed:
         raise BenchError(
-            f"deployments.{spec.name}: {weights_unknown(geometry)}. Give models.{d.model}.path, a folder with its *.safetensors, "
-            "so that their size is known; or measure a server that you start yourself, with `source: external`."
+            f"deployments.{spec.name}: {weights_unknown(geometry)} Give models.{d.model}.parameters, how many there are; or .path, a "
+            "folder with its *.safetensors; or measure a server that you start yourself, with `source: external`."
         )
     served = served_dtype(d.dtype, served_model(spec.model)[1]) if external else kind.dtype(spec)
     dtype = served or "bfloat16"  # which only shapes blocks then
@@ -262,7 +257,6 @@ def memory_plan(
         dtype=dtype,
         kv_dtype=kv_dtype,
         block_size=kind.block_size(spec, geometry),
-        file_bytes=file_bytes if spec.model.gguf or not geometry.exact else None,
     )
     memory = None if external else _device_memory(spec.engine.backend)
     overhead = kind.cpu_overhead
@@ -294,9 +288,9 @@ def memory_plan(
     held, planned = kv_bytes(scarcest), tokens(scarcest)
     needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
     plan = MemoryPlan(
-        parameters=geometry.parameters if geometry.exact else None,
+        parameters=geometry.parameters,
         device_memory_bytes=memory,
-        weight_bytes=scarcest.weights if bytes_known and (geometry.weighed or file_bytes is not None) else None,
+        weight_bytes=scarcest.weights if bytes_known and geometry.weighed else None,
         overhead_bytes=overhead,
         kv_cache_bytes=held,
         # Workers of a CPU engine share the machine's memory; each GPU has its own.

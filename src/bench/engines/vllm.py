@@ -164,11 +164,11 @@ class VLLM(Managed):
         Source: `Mxfp4MoEMethod.create_weights` (vllm/model_executor/layers/quantization/mxfp4.py). gpt-oss-120b comes to 65.9 GiB, and
         its logs have 65.97 with Marlin, 64.38 with Triton (vLLM's issues 23278, 33155); the checkpoint has 60.8.
         """
-        width, hidden = geometry.expert_width, geometry.hidden_size
-        if not geometry.mxfp4:
+        if geometry.experts is None or not geometry.mxfp4_bytes:
             return 0
+        width, hidden = geometry.experts.width, geometry.hidden_size
         padded = _whole(hidden, _MXFP4_OUTER) * _whole(-(-width // tensor_parallel), _MXFP4_INNER)
-        return round(geometry.experts.stored * (padded / (hidden * width) - 1 / tensor_parallel))
+        return round(geometry.mxfp4_bytes * (padded / (hidden * width) - 1 / tensor_parallel))
 
     def usable(self, plan: MemoryPlan, kv_tokens: int) -> int:
         """It keeps one block of each engine for itself."""

@@ -73,13 +73,15 @@ def kept(geometry: Geometry, on: OnGpu) -> dict[str, int]:
     Of pipeline stages, each is taken to keep all of it, though the last one alone samples: their KV cache comes out too small rather
     than too large.
     """
-    version, memory = _version(on.version, dense=not any(geometry.layer_experts)), 80 * _GIB if on.memory is None else on.memory
+    version, memory = _version(on.version, dense=geometry.experts is None), 80 * _GIB if on.memory is None else on.memory
     tokens = on.step_tokens or next(tokens for least, tokens in _STEP_TOKENS if least * _GIB <= memory)
     each = on.bytes_each / 2  # 16-bit numbers
-    gated = geometry.intermediate_size / on.tensor_parallel if 0 in geometry.layer_experts else 0
+    gated = geometry.intermediate_size / on.tensor_parallel if geometry.dense_mlp else 0
     mlp = tokens * each * (_GATED * gated + _HIDDEN * geometry.hidden_size)
-    wide = 2 * geometry.expert_width / on.tensor_parallel + geometry.hidden_size
-    experts = 0.0 if geometry.mxfp4 else tokens * on.bytes_each * geometry.experts_used * wide
+    experts = 0.0
+    if geometry.experts and not geometry.mxfp4_bytes:
+        wide = 2 * geometry.experts.width / on.tensor_parallel + geometry.hidden_size
+        experts = tokens * on.bytes_each * geometry.experts.used * wide
     logits = -(-geometry.vocabulary // _VOCABULARY) * _VOCABULARY * on.max_num_seqs
     sampling = logits * (version.sampler + on.bytes_each - 2)
     if version is not _VERSIONS[0]:  # of the oldest only sums are known, which are met as well without

@@ -17,7 +17,7 @@ from bench.http import api_root
 from bench.measure.comparable import hardware_of, refuse_other_hardware
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.fleet import find_workers
-from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model
+from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model, stated_weights
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.records.engine import read_engine
@@ -167,22 +167,19 @@ def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
     """Weigh the model where its shape is known without a download."""
     geometry = _geometry(spec.model_name, spec.model)
     if geometry is not None:
-        here = Path(spec.model.here) if spec.model.here else None
-        files = [] if here is None else [here] if spec.model.gguf else here.glob("*.safetensors")
-        weights = sum(file.stat().st_size for file in files)
         pins = [entry.split()[0] for lock in map(Path, spec.locks) if lock.exists() for entry in requirements(lock)]
-        refuse_unfit(spec, geometry, longest, weights or None, managed(spec.engine.kind).version({}, pins))
+        refuse_unfit(spec, geometry, longest, managed(spec.engine.kind).version({}, pins))
 
 
 def _geometry(name: str, model: Model) -> Geometry | None:
-    where = f"models.{name}"
+    stated = None
     try:
-        if (stated := geometry_of_model(model)) or model.here is None:
-            return stated
-        where += ".path"
-        return geometry_at(Path(model.here))
+        stated = geometry_of_model(model)
+        return geometry_at(Path(model.here), stated_weights(model)) if model.here else stated
     except BenchError as error:
-        raise BenchError(f"{where}: {error}") from None
+        if stated:
+            return stated
+        raise BenchError(f"models.{name}{'.path' if model.here else ''}: {error}") from None
 
 
 def _refuse_full_disk(spec: DeploymentSpec) -> None:

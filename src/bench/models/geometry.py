@@ -9,6 +9,7 @@ from functools import cached_property
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}  # bytes of a number; derived
 # bytes of a block of 32 numbers with its scale, in llama.cpp's types of a quantised KV cache; source: ggml-common.h
 BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
+MXFP4 = 1 / 2 + 1 / 32  # bytes of a weight: four bits, and an exponent that 32 share; derived
 _BLOCK = 32  # numbers of such a block; source: ggml-common.h, QK8_0 and QK4_0
 
 
@@ -63,27 +64,18 @@ class State:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Weights of matrices: how many, how many of those keep the type of the rest, and bytes of the others, scales included."""
+class Experts:
+    """Routed experts: `count` in each of `layers` layers, of which a token passes through `used`; `width` is an expert's inner width.
 
-    parameters: int = 0
-    kept: int = 0
-    stored: float = 0.0
+    Attributes:
+        parameters: of all of them.
+    """
 
-    def __add__(self, other: Weights) -> Weights:
-        return Weights(self.parameters + other.parameters, self.kept + other.kept, self.stored + other.stored)
-
-    def size(self, full: float) -> float:
-        """Bytes, where what is not quantised has `full` bytes each."""
-        return self.kept * full + self.stored
-
-    def part(self, share: float) -> Weights:
-        """That share of them."""
-        return Weights(round(self.parameters * share), round(self.kept * share), self.stored * share)
-
-    def quantised(self, each: float) -> Weights:
-        """All of them at `each` bytes."""
-        return Weights(self.parameters, 0, self.parameters * each)
+    count: int
+    used: int
+    width: int
+    layers: int
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -94,16 +86,12 @@ class Geometry:
         family: `model_type` of its config.json.
         layers: how many. heads, kv_heads, head_dim: of its first attention; 0 where it has none.
         intermediate_size: width of a dense layer's MLP. vocabulary: rows of the embeddings. context: longest sequence (tokens).
-        outside: parameters that are no matrix of a layer and no embedding: norms, biases, routers, convolutions, encoders.
-        dense: matrices of each layer but routed experts, which are what a quantised checkpoint quantises. routed: of all its routed
-            experts together. used: of those, the share that a token passes through.
         attentions: of each layer, none, one or more. states: of each layer; None where it has none.
         tied: whether the output layer is the embeddings.
-        expert_width: inner width of a routed expert; 0 where there are none. experts_used: how many of them a token passes through in
-            a layer. mxfp4: whether their matrices are MXFP4, which engines pad.
-        unknown: why parameters or weights are not what is counted here; empty where they are.
-        bound: `at least` or `at most`, where what is counted is that much of the weights' bytes all the same.
-        file_bytes: of the checkpoint's weight files, where `unknown` says why the weights cannot be counted.
+        experts: None where every MLP is dense.
+        quantised_bytes: of a quantised weight, scales included; None where none is quantised, nan where nothing here reads how.
+        parameters: all; None where they are not known. stored: bytes of a quantised checkpoint's weights. estimated: how either was
+            counted, where neither files nor a publisher say it.
     """
 
     family: str
@@ -115,83 +103,48 @@ class Geometry:
     intermediate_size: int
     vocabulary: int
     context: int
-    outside: int
-    dense: tuple[Weights, ...]
-    routed: tuple[Weights, ...]
-    used: float
     attentions: tuple[tuple[Attention, ...], ...]
     states: tuple[State | None, ...]
     tied: bool
-    expert_width: int = 0
-    experts_used: int = 0
-    mxfp4: bool = False
-    unknown: tuple[str, ...] = ()
-    bound: str | None = None
-    file_bytes: int | None = None
+    experts: Experts | None = None
+    quantised_bytes: float | None = None
+    parameters: int | None = None
+    stored: int | None = None
+    estimated: str | None = None
 
     @property
     def weighed(self) -> bool:
-        """Whether its weights' bytes are known, or what is counted is more than they are."""
-        return self.exact or self.file_bytes is not None or self.bound == "at most"
+        """Whether its weights' bytes are known."""
+        return self.parameters is not None and (self.quantised_bytes is None or self.stored is not None)
 
     @property
-    def exact(self) -> bool:
-        """Whether parameters and weights are known."""
-        return not self.unknown
-
-    @cached_property
-    def linear(self) -> Weights:
-        """All matrices of the layers."""
-        return sum(self.dense, self.experts)
-
-    @cached_property
-    def experts(self) -> Weights:
-        """The matrices of all routed experts."""
-        return sum(self.routed, Weights())
-
-    @property
-    def linear_parameters(self) -> int:
-        """Those in the matrices of the layers."""
-        return self.linear.parameters
-
-    @property
-    def layer_experts(self) -> tuple[int, ...]:
-        """Of each layer, those in routed experts; 0 where its MLP is dense."""
-        return tuple(routed.parameters for routed in self.routed)
+    def mxfp4_bytes(self) -> float:
+        """Bytes of its experts, where they are MXFP4, which engines pad; else 0."""
+        return self.experts.parameters * MXFP4 if self.experts and self.quantised_bytes == MXFP4 else 0
 
     @property
     def tables(self) -> int:
         """Parameters of the embeddings and of the output layer."""
         return self.vocabulary * self.hidden_size * (1 if self.tied else 2)
 
-    @cached_property
-    def parameters(self) -> int:
-        """All, an encoder's too."""
-        return self.linear.parameters + self.tables + self.outside
-
-    @cached_property
-    def active_parameters(self) -> int:
+    @property
+    def active_parameters(self) -> int | None:
         """Those that one token passes through."""
-        return self.parameters - round(self.experts.parameters * (1 - self.used))
-
-    @cached_property
-    def active(self) -> Weights:
-        """Matrices that one token passes through."""
-        return sum(self.dense, self.experts.part(self.used))
+        if self.parameters is None or self.experts is None:
+            return self.parameters
+        return self.parameters - round(self.experts.parameters * (1 - self.experts.used / self.experts.count))
 
     @property
-    def quantised_bytes(self) -> float | None:
-        """Bytes of a quantised parameter, the mean; None where the checkpoint quantises none."""
-        quantised = self.linear.parameters - self.linear.kept
-        return self.linear.stored / quantised if quantised else None
+    def dense_mlp(self) -> bool:
+        """Whether a layer has an MLP without routed experts."""
+        return self.intermediate_size > 0 and (self.experts is None or self.experts.layers < self.layers)
 
     def quantised(self, each: float) -> Geometry:
-        """The model with all its matrices at `each` bytes a parameter; made once, since plans ask for it again and again."""
-        made: dict[float, Geometry] = self.__dict__.setdefault("_quantised", {})
-        if each not in made:
-            dense = tuple(weights.quantised(each) for weights in self.dense)
-            made[each] = replace(self, dense=dense, routed=tuple(weights.quantised(each) for weights in self.routed))
-        return made[each]
+        """The model with all but its tables at `each` bytes a parameter."""
+        if self.parameters is None:
+            return self
+        stored = round((self.parameters - self.tables) * each) + 2 * self.tables
+        return replace(self, quantised_bytes=each, stored=stored)
 
     @cached_property
     def attention_kinds(self) -> tuple[tuple[Attention, int], ...]:
@@ -261,15 +214,14 @@ def of_states(dtype: str) -> str:
 
 
 def weight_bytes(geometry: Geometry, dtype: str, *, active: bool = False) -> int:
-    """Bytes of the weights as a server holds them, over all devices.
+    """Bytes of the weights as a server holds them, over all devices; 0 where they are not known.
 
-    The matrices that a checkpoint quantises keep its type; embeddings, output layer, norms and routers have `dtype`.
+    A quantised checkpoint has what its files have; any other `dtype` throughout.
 
     Args:
         active: only those that one token passes through.
     """
-    full = DTYPE_BYTES[dtype]
-    rest = (geometry.tables + geometry.outside) * full
-    whole = round(geometry.linear.size(full)) + rest
-    size = round(geometry.active.size(full)) + rest if active else whole
-    return size if geometry.file_bytes is None else round(geometry.file_bytes * (size / whole))
+    if geometry.parameters is None or not geometry.weighed:
+        return 0
+    whole = geometry.parameters * DTYPE_BYTES[dtype] if geometry.stored is None else geometry.stored
+    return round(whole * (geometry.active_parameters or 0) / geometry.parameters) if active else whole

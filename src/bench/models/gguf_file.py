@@ -5,6 +5,7 @@ Source: the specification of GGUF version 3 (ggml's docs/gguf.md), and llama.cpp
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -52,7 +53,13 @@ def config_of_gguf(file: Path) -> dict[str, Any]:
         raise BenchError(f"{file} is no GGUF file that can be read ({error}). Was its download complete?") from None
 
 
-def _config(arch: str, head: dict[str, Any], tensors: set[str]) -> dict[str, Any]:
+def parameters_of_gguf(file: Path) -> int:
+    """Weights of all tensors of a file that `config_of_gguf` has read."""
+    with file.open("rb") as stream:
+        return sum(_head(stream)[1].values())
+
+
+def _config(arch: str, head: dict[str, Any], tensors: dict[str, int]) -> dict[str, Any]:
     width, heads = _one(head, f"{arch}.embedding_length"), _one(head, f"{arch}.attention.head_count")
     experts = head.get(f"{arch}.expert_count") or 0
     window = head.get(f"{arch}.attention.sliding_window")
@@ -83,20 +90,21 @@ def _one(head: dict[str, Any], key: str, default: int | None = None) -> int:
     return found
 
 
-def _head(stream: BinaryIO) -> tuple[dict[str, Any], set[str]]:
-    """Its keys, of a long list the number of its entries alone; and the names of its tensors."""
+def _head(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, int]]:
+    """Its keys, of a long list the number of its entries alone; and its tensors, each with how many weights it has."""
     if stream.read(4) != b"GGUF":
         raise ValueError("it does not begin with GGUF")
     version, tensors, keys = _read(stream, "IQQ")
     if version not in {2, 3}:
         raise ValueError(f"it is of version {version}, and 2 and 3 are read")
     head = {_text(stream): _value(stream, _read(stream, "I")[0]) for _ in range(_within(keys))}
-    names = set()
+    sizes = {}
     for _ in range(_within(tensors)):
-        names.add(_text(stream))
+        name = _text(stream)
         (dimensions,) = _read(stream, "I")
-        _read(stream, f"{_within(dimensions)}QIQ")
-    return head, names
+        *shape, _, _ = _read(stream, f"{_within(dimensions)}QIQ")
+        sizes[name] = math.prod(shape)
+    return head, sizes
 
 
 def _value(stream: BinaryIO, kind: int) -> Any:

@@ -1,4 +1,4 @@
-"""A checkpoint on the Hugging Face hub, before it is fetched."""
+"""A checkpoint on the Hugging Face hub, before it is fetched: its shape and its weights, and whether it can be fetched."""
 
 from __future__ import annotations
 
@@ -8,9 +8,38 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from bench.errors import BenchError, shown_size
+from bench.models.config_json import config_at, geometry_of
+from bench.models.geometry import Geometry
 from bench.models.model import Model
+from bench.models.safetensors import weights_of
+from bench.published import decoder_part
 
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def geometry_on_hub(name: str) -> Geometry:
+    """The geometry of a checkpoint on the hub, by its config.json and the heads of its safetensors files; no weights are fetched.
+
+    Raises:
+        BenchError: the hub does not give them, or the model is not one that is read here.
+    """
+    from huggingface_hub import get_safetensors_metadata, hf_hub_download  # noqa: PLC0415
+    from huggingface_hub.errors import NotASafetensorsRepoError  # noqa: PLC0415
+
+    try:
+        config = config_at(Path(hf_hub_download(name, "config.json")))
+        files = list(get_safetensors_metadata(name).files_metadata.values())
+    except NotASafetensorsRepoError:
+        files = []
+    except BenchError:
+        raise
+    except Exception as error:  # whatever its transport raises
+        raise BenchError(
+            f"{name}: the hub does not give its config.json and the heads of its weights ({type(error).__name__}). Check the id, the "
+            "network and HF_TOKEN; or name a config.json on this machine, with --parameters."
+        ) from None
+    tensors = [(key, tensor.dtype, tensor.shape) for file in files for key, tensor in file.tensors.items()]
+    return geometry_of(config, weights_of(tensors, decoder_part(config).get("num_hidden_layers")) if tensors else None)
 
 
 def refuse_unfetchable(name: str, model: Model) -> None:

@@ -64,6 +64,11 @@ class Model(Strict):
         default=None,
         description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
     )
+    parameters: Annotated[int, Field(gt=0, le=10**14)] | None = Field(
+        default=None,
+        description="How many weights it has, as its card says, such as `46_702_792_704`: for memory and ceilings, where neither files "
+        "on this machine nor the catalogue say, and it is no plain dense decoder, whose weights are counted.",
+    )
     hub: Annotated[str, AfterValidator(_hub_id)] | None = Field(
         default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`."
     )

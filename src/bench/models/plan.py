@@ -33,6 +33,19 @@ _ACTIVATIONS = 0.2  # activations ÷ weights; source: docs/explanation/published
 _FRAMEWORK = 0.075
 
 
+_CEILINGS = (
+    *(
+        "ridge_flop_per_byte",
+        "prefill_tokens_per_s",
+        "ttft_s",
+        "decode_tokens_per_s",
+        "decode_tokens_per_s_at_context",
+        "tpot_s",
+    ),
+    "decode_tokens_per_s_at_saturation",
+)
+
+
 @dataclass(frozen=True)
 class _Placed:
     """A model as loaded, on `setting.tensor_parallel` devices.
@@ -106,8 +119,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
 def _without_weights(planned: dict[str, Any]) -> dict[str, Any]:
     """A plan in which whatever follows from the weights is null."""
     terms = planned["terms"] | {"weight_bytes_per_gpu": None, "kv_cache_bytes_per_gpu": None}
-    nothing = {part: dict.fromkeys(planned[part]) for part in ("rule_of_thumb", "ceilings")}
-    return planned | {"weight_bytes": None, "terms": terms, **nothing}
+    return planned | {"weight_bytes": None, "terms": terms, "rule_of_thumb": dict.fromkeys(planned["rule_of_thumb"])}
 
 
 def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
@@ -188,6 +200,8 @@ def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
 def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
     """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
     geometry, setting, device = placed.geometry, placed.setting, placed.device
+    if not geometry.weighed:
+        return dict.fromkeys(_CEILINGS)
     count = setting.tensor_parallel
     roofline = Roofline(
         geometry=geometry,
@@ -201,12 +215,6 @@ def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict
     middle = demand.prompt + demand.output / 2
     alone = roofline.decode(1, middle)
     together = min(saturation, setting.max_num_seqs) if saturation and saturation >= 1 else None
-    return {
-        "ridge_flop_per_byte": roofline.ridge,
-        "prefill_tokens_per_s": roofline.prefill(demand.prompt),
-        "ttft_s": roofline.first_token(demand.prompt),
-        "decode_tokens_per_s": roofline.decode(),
-        "decode_tokens_per_s_at_context": alone,
-        "tpot_s": 1 / alone,
-        "decode_tokens_per_s_at_saturation": roofline.decode(together, middle) if together else None,
-    }
+    prefill, first = roofline.prefill(demand.prompt), roofline.first_token(demand.prompt)
+    many = roofline.decode(together, middle) if together else None
+    return dict(zip(_CEILINGS, (roofline.ridge, prefill, first, roofline.decode(), alone, 1 / alone, many), strict=True))

@@ -27,7 +27,7 @@ def why_not(
     """
     count = setting.tensor_parallel
     if not geometry.weighed:
-        return f"{weights_unknown(geometry)}. Name the checkpoint's folder, and the size of its *.safetensors is taken."
+        return f"{weights_unknown(geometry)} Name the checkpoint's folder or its id on the hub, or give --parameters."
     if demand.tokens > geometry.context:
         return (
             f"a request of {demand.prompt:,} + {demand.output:,} tokens is beyond the model's context of {geometry.context:,}. "
@@ -59,11 +59,10 @@ def why_not(
 
 
 def weights_unknown(geometry: Geometry) -> str:
-    """That and why the weights are not known, or only within a bound."""
-    if geometry.file_bytes is not None:
-        return f"the weights are those of the checkpoint's files, since they cannot be counted: {'; '.join(geometry.unknown)}"
-    bound = f" but {geometry.bound} what is counted" if geometry.bound else ""
-    return f"the weights are not known{bound}: {'; '.join(geometry.unknown)}"
+    """Why the weights are not known."""
+    if geometry.parameters is not None:
+        return "the weights are not known: they are quantised, and only the heads of their *.safetensors say in which parts."
+    return "the weights are not known: neither *.safetensors nor the catalogue say, and only a plain dense decoder's can be counted."
 
 
 def notes(
@@ -74,7 +73,7 @@ def notes(
     Args:
         held: requests that the KV cache holds at once. capacity: its tokens.
     """
-    found = [f"{weights_unknown(geometry)}."] if geometry.unknown else []
+    found = [f"of the weights, {geometry.estimated}."] if geometry.estimated else []
     if capacity is not None and capacity < geometry.context and all(window is None for window in geometry.windows):
         found.append(
             f"vLLM starts only where one request of the whole context ({geometry.context:,} tokens) fits: give it --max-model-len "

@@ -68,7 +68,7 @@ class Roofline:
 
     def _linear_flop(self) -> int:
         """Of one token: two for each linear parameter that it passes through."""
-        return 2 * self.geometry.active.parameters
+        return 2 * ((self.geometry.active_parameters or 0) - self.geometry.tables)
 
     def _output_flop(self) -> int:
         return 2 * self.geometry.vocabulary * self.geometry.hidden_size

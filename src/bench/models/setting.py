@@ -81,4 +81,4 @@ def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
     `int8` and `int4` stand for weights alone, multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
     """
     each = geometry.quantised_bytes
-    return setting.dtype == "fp8" if each is None else 1 <= each < 2
+    return setting.dtype == "fp8" if each is None else 1 <= each < 2  # nan is no FP8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.models.geometry import DTYPE_BYTES, Geometry
+from bench.models.geometry import DTYPE_BYTES, Geometry, weight_bytes
 from bench.models.memory import KvPool, kv_pool
 
 COUNTS = range(1, 65)  # GPUs that a model may be divided over; convention
@@ -51,34 +51,28 @@ def stages_of(
     dtype: str,
     kv_dtype: str,
     block_size: int = 16,
-    file_bytes: int | None = None,
 ) -> list[Stage]:
     """What a device of each stage holds.
 
-    The first stage has the embeddings and the last the output layer, or a copy of the embeddings where they are one. Norms, routers and
-    encoders are counted for every stage, as if each had all of them. Engines of data parallelism hold all weights but those of
-    experts, which they share.
+    The first stage has the embeddings and the last the output layer, or a copy of the embeddings where they are one; all else is dealt
+    out as the layers are, evenly. Engines of data parallelism hold all weights but those of experts, which they share.
 
     Args:
-        dtype: of what is not quantised. file_bytes: of the weights' files, in place of the sum, which then only deals them out.
+        dtype: of what is not quantised.
 
     Source: vLLM 0.32: `get_pp_indices`, the models' constructors, `FusedMoEParallelConfig`.
     """
-    full = DTYPE_BYTES[dtype]
-    table = geometry.vocabulary * geometry.hidden_size
-    tables = geometry.tables
-    whole = round(geometry.linear.size(full)) + (geometry.outside + tables) * full
+    whole = weight_bytes(geometry, dtype)
+    table = min(geometry.vocabulary * geometry.hidden_size * min(DTYPE_BYTES[dtype], 2 if geometry.stored else 4), whole // 2)
+    tables = table * (1 if geometry.tied else 2)
+    experts = geometry.experts.parameters / geometry.parameters if geometry.experts and geometry.parameters else 0.0
     found = []
-    given = geometry.file_bytes if file_bytes is None else file_bytes
     stages = layers_of_stages(geometry.layers, parallel.pipeline)
     alone = len(stages) == 1
     for layers in stages:
-        dense = sum(geometry.dense[layer].size(full) for layer in layers)
-        experts = sum(geometry.routed[layer].size(full) for layer in layers)
         ends = tables if alone else table * ((layers is stages[0]) + (layers is stages[-1]))
-        size = round(dense + experts / parallel.data) + (geometry.outside + ends) * full
-        if given is not None:
-            size = round(given * (size / whole))
+        routed = experts * whole * len(layers) / geometry.layers
+        size = round((whole - tables) * len(layers) / geometry.layers + ends - routed * (1 - 1 / parallel.data))
         pool = kv_pool(
             geometry,
             dtype=kv_dtype,
@@ -102,7 +96,7 @@ def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
     """
     heads, kv_heads = geometry.heads, geometry.kv_heads
     vocabulary = -(-geometry.vocabulary // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
-    inner = [geometry.intermediate_size] if 0 in geometry.layer_experts and geometry.intermediate_size else []
+    inner = [geometry.intermediate_size] if geometry.dense_mlp else []
     shared = [vocabulary, *([heads] if heads else []), *inner]
     if not kv_heads:
         return [n for n in COUNTS if not any(size % n for size in shared)]

@@ -36,6 +36,7 @@ class CatalogueEntry(Strict):
     licence: str = Field(description="Licence, as the model's card names it.")
     source: str = Field(description="Address of the published config.json.")
     parameters: Count = Field(description="Published count of parameters, every tensor once.")
+    weight_bytes: Count | None = Field(default=None, description="Bytes of a quantised checkpoint's weights.")
     config: dict[str, Any] = Field(description="Keys of the published config.json.")
 
 

@@ -13,7 +13,7 @@ from bench.axes import AXES
 from bench.endpoints import ENDPOINTS
 from bench.engines import managed
 from bench.errors import BenchError, shown
-from bench.models import Model, Parallel, config_at, geometry_at, geometry_of_model, parallel_problem
+from bench.models import Model, Parallel, config_at, geometry_of, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
@@ -318,7 +318,7 @@ def _shapeless(name: str, model: Model, *, started: bool) -> typing.Iterator[str
         if started and model.config:
             geometry_of_model(model)
         if started and here and not model.architecture:
-            geometry_at(here)
+            geometry_of(config_at(here))
         config = model.config or (config_at(here) if here else None)
         if config and config.keys().isdisjoint(("model_type", "architectures")):
             yield f"models.{name}: its config.json has neither model_type nor architectures. Name a model's config.json."

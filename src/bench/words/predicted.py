@@ -82,10 +82,9 @@ def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
     through (Kaplan et al. 2020); `–` where the model's parameters or the time are not known.
     """
     took = model.parameters.get("prompt_s")
-    if geometry is None or took is None or not took.value:
+    if geometry is None or geometry.active_parameters is None or took is None or not took.value:
         return "–"
-    linear = geometry.linear_parameters - (geometry.parameters - geometry.active_parameters)
-    flops = 2 * linear * 1000 / took.value
+    flops = 2 * (geometry.active_parameters - geometry.tables) * 1000 / took.value
     scale, unit = (1e12, "TFLOP/s") if flops >= _TERA else (1e9, "GFLOP/s")
     return f"{flops / scale:.3g} {unit}"
 

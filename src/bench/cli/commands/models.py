@@ -68,9 +68,9 @@ class Models:
 
     def _row(self, key: str, entry: CatalogueEntry, memory: int | None) -> dict[str, Any]:
         """One model as plain data."""
-        from bench.models import geometry_of, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+        from bench.models import geometry_of_entry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 
-        g = geometry_of(entry.config)
+        g = geometry_of_entry(entry)
         tokens = self.tokens
         row = {
             "key": key,

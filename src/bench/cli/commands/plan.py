@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,10 +66,14 @@ class Plan:
         str | None,
         option(
             "MODEL",
-            "A model of the catalogue (`bench models`), a config.json, or a folder with one.",
+            "A model of the catalogue (`bench models`), a config.json, a folder with one, or an id on the hub, such as Qwen/Qwen3-8B.",
             default="every model of the catalogue",
             complete=completion.models,
         ),
+    ] = None
+    parameters: Annotated[
+        int | None,
+        option("N", "How many weights it has, where --model is a config.json without its *.safetensors.", parser=at_least_one),
     ] = None
     accelerator: AcceleratorName = None
     prompt_length: Annotated[int, option("TOKENS", "Prompt tokens of a request.", parser=at_least_one)] = 128
@@ -96,7 +101,7 @@ class Plan:
         refuse_wrong_share(self.gpu_memory_utilization)
         known = known_accelerators(self.hardware)
         accelerators = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
-        models = {key: _geometry(key) for key in ([self.model] if self.model else catalogue())}
+        models = {key: _geometry(key, self.parameters) for key in ([self.model] if self.model else catalogue())}
         demand = Demand(self.prompt_length, self.output_length, self.concurrency)
         setting = self._setting()
         if self.model and self.accelerator:
@@ -154,15 +159,19 @@ class Plan:
             print(f"note: {note}")
 
 
-def _geometry(name: str) -> Geometry:
-    """That of a model of the catalogue, or of a config.json."""
-    from bench.models import geometry_at, geometry_of
+def _geometry(name: str, parameters: int | None) -> Geometry:
+    """That of a model of the catalogue, of a config.json, or of a checkpoint on the hub."""
+    from bench.models import geometry_at, geometry_of_entry
+    from bench.models.hub import geometry_on_hub
     from bench.published import catalogue, catalogue_key
+    from bench.records.checkpoint import Weights
 
     if name in catalogue():
-        return geometry_of(catalogue()[name].config)
+        return geometry_of_entry(catalogue()[name])
     if Path(name).exists():
-        return geometry_at(Path(name))
+        return geometry_at(Path(name), Weights(parameters) if parameters else None)
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII):
+        return geometry_on_hub(name)
     try:
         catalogue_key(name)
     except ValueError as error:

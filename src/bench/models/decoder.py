@@ -1,0 +1,415 @@
+"""What a config.json says of a decoder, whatever its family: layers and their attention, experts, states, windows.
+
+One reader for all families, by the keys that they use; each name below stands beside the families that differ from Llama in that point.
+Sizes and types of states are vLLM's (`MambaStateShapeCalculator`, `MambaStateDtypeCalculator`, 0.32), windows transformers'.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bench.models.geometry import MXFP4, Attention, Experts, State
+
+Config = Mapping[str, Any]
+
+# Families that this reader was compared with transformers' own modules for (tests/data/model_facts), without `_text` at the end.
+_COMPARED = (
+    "apertus arcee baichuan bamba bloom chatglm cohere cohere2 dbrx deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 "
+    "ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa "
+    "gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid granitemoeshared helium hunyuan_v1_dense "
+    "hunyuan_v1_moe internlm internlm2 internlm3 jamba kimi_k2 kimi_linear lfm2 lfm2_moe llama llama4 llava longcat_flash mamba mamba2 "
+    "mimo mimo_v2_flash minicpm minicpm3 minimax minimax_m2 minimax_text_01 ministral ministral3 mistral mistral3 mixtral mllama "
+    "mllama_text_model mpt nemotron nemotron-nas nemotron_h olmo olmo2 olmo3 olmoe opt orion phi phi3 phimoe qwen qwen2 qwen2_5_vl "
+    "qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe recurrent_gemma seed_oss smollm3 stablelm "
+    "starcoder2 zamba2"
+)
+FAMILIES = frozenset(_COMPARED.split())
+LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+# Other names of the same thing.
+_NAMES = {
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "hidden_size": ("n_embd", "d_model"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "num_key_value_heads": ("multi_query_group_num", "num_kv_heads", "kv_n_heads"),
+    "head_dim": ("kv_channels", "attention_head_dim"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "block_ff_dim"),
+    "vocab_size": ("padded_vocab_size",),
+    "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k_experts"),
+    "moe_intermediate_size": ("expert_ffn_hidden_size",),
+}
+# keys that published files leave out and that are not as Llama has them; source: transformers' configuration classes
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "falcon": {"max_position_embeddings": 2048},
+    "gemma3": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208, "sliding_window": 4096,
+               "max_position_embeddings": 131_072},
+    "llava": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 11_008},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {"max_window_layers": 28, "sliding_window": 4096},
+    "qwen3": {"max_window_layers": 28, "sliding_window": 4096},
+}  # fmt: skip
+_SAME_TABLES = {
+    *(
+        "cohere",
+        "cohere2",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "gemma3n",
+        "gemma4",
+        "gpt2",
+        "gpt_bigcode",
+        "lfm2",
+        "lfm2_moe",
+    ),
+    *("mamba", "minicpm", "mpt", "opt", "bloom", "qwen3_vl_moe", "starcoder2", "recurrent_gemma", "zamba2", "internvl"),
+}
+_MAMBA1 = {"falcon_mamba", "jamba", "mamba"}
+_MAMBA2 = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"}
+_DELTA_NET = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}
+_STATES = ("mamba", "mamba2", "linear_attention", "conv", "recurrent")
+# Families in which each n-th layer sees all, where the configuration names no `layer_types`: the key of n, and its default.
+_PATTERNS = {
+    "cohere2": ("sliding_window_pattern", 4),
+    "exaone4": ("sliding_window_pattern", 4),
+    "gemma2": ("sliding_window_pattern", 2),
+    "gemma3": ("sliding_window_pattern", 6),
+    "gemma3n": ("sliding_window_pattern", 5),
+    "gemma4": ("sliding_window_pattern", 6),
+    "gpt_oss": ("sliding_window_pattern", 2),
+    "llama4": ("no_rope_layer_interval", 4),
+    "olmo3": ("sliding_window_pattern", 4),
+}
+# Families whose windows must be switched on, and then are those of the layers from `max_window_layers` on; and one without a switch.
+_SWITCHED = {"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl", "qwen2_5_vl", "smollm3"}
+_SLIDING = {"sliding_attention", "chunked_attention", "sliding", "local"}
+# Keys that have a kind for each layer: engines build `num_hidden_layers`, by the list's beginning.
+_BY_LAYER = (
+    *("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_type_list", "hybrid_layer_pattern", "block_configs"),
+    *("mlp_layer_types", "moe_layer_freq", "indexer_types", "index_topk_pattern", "no_rope_layers"),
+)
+
+
+def family_of(config: Config, part: Config) -> str:
+    """`model_type` of the decoder, or of the model that holds it, without `_text`."""
+    return str(part.get("model_type") or config.get("model_type") or "(none stated)").removesuffix("_text")
+
+
+def named(family: str, config: Config, part: Config) -> dict[str, Any]:
+    """The decoder's keys by one name each, with what the family, or the model that holds it, takes for keys that are left out.
+
+    Raises:
+        ValueError: a list of layers is shorter than the model.
+    """
+    defaults = {**_DEFAULTS.get(str(config.get("model_type")), {}), **_DEFAULTS.get(family, {})}
+    c = {**part, **(part.get("attn_config") or {}), **(part.get("ffn_config") or {})}
+    for key, others in _NAMES.items():
+        stated = (c[other] for other in (key, *others) if c.get(other) is not None)
+        c[key] = next(stated, None) or defaults.get(key)
+    if family == "longcat_flash":
+        c["num_hidden_layers"] = part.get("num_layers") or c["num_hidden_layers"]
+    c["vocab_size"] = part.get("padded_vocab_size") or c["vocab_size"]
+    for key, value in defaults.items():
+        c.setdefault(key, value)
+    if c["num_hidden_layers"] is None and isinstance(c.get("layers_block_type"), list):
+        c["num_hidden_layers"] = len(c["layers_block_type"])
+    for key in ("hidden_size", "num_hidden_layers", "vocab_size"):
+        if c[key] is None:
+            raise KeyError(key)
+    count = c["num_hidden_layers"]
+    for key in _BY_LAYER:
+        if isinstance(c.get(key), list | str) and c[key]:
+            if len(c[key]) < count:
+                raise ValueError(f"{key} has the kinds of {len(c[key])} layers, and num_hidden_layers is {count}")
+            c[key] = c[key][:count]
+    return c
+
+
+def tied(family: str, config: Config, c: Config) -> bool:
+    """Whether the output layer is the embeddings."""
+    outer = config.get("tie_word_embeddings", c.get("tie_word_embeddings", c.get("tie_embedding")))
+    return family in _SAME_TABLES if outer is None else bool(outer)
+
+
+def kinds_of(family: str, c: Config) -> list[str]:
+    """Of each layer: `attends`, `state`, `both`, or nothing of these."""
+    count, stated = c["num_hidden_layers"], c.get("layer_types") or c.get("layers_block_type")
+    pattern, blocks = c.get("hybrid_override_pattern"), c.get("block_configs")
+    if family in ("mamba", "mamba2", "falcon_mamba"):
+        return ["state"] * count
+    if family == "falcon_h1":
+        return ["both"] * count
+    if stated:
+        hybrid = "both" if family == "zamba2" else "attends"
+        return [
+            "state" if kind in _STATES else "" if kind in ("mlp", "moe") else hybrid if kind == "hybrid" else "attends"
+            for kind in stated
+        ]
+    if pattern:
+        return [{"M": "state", "*": "attends", "-": "", "E": ""}[letter] for letter in pattern]
+    if blocks:
+        return [
+            "" if each["attention"].get("no_op") or each["attention"].get("replace_with_linear") else "attends"
+            for each in blocks
+        ]
+    crossed, codes = c.get("cross_attention_layers") or (), c.get("attn_type_list")
+    sees = [i not in crossed for i in range(count)]
+    if family == "jamba":
+        sees = [i % c["attn_layer_period"] == c["attn_layer_offset"] for i in range(count)]
+    elif family == "recurrent_gemma":
+        sees = [c["block_types"][i % len(c["block_types"])] != "recurrent" for i in range(count)]
+    elif family == "kimi_linear":
+        full = (c.get("linear_attn_config") or {}).get("full_attn_layers")
+        sees = [i + 1 in full if full else i > 0 and i % 4 == 0 for i in range(count)]
+    elif family in _DELTA_NET:
+        sees = [(i + 1) % (c.get("full_attention_interval") or 4) == 0 for i in range(count)]
+    elif family in ("minimax", "minimax_text_01"):
+        sees = [bool(code) for code in codes] if codes else [bool((i + 1) % 2) for i in range(count)]
+    elif family in ("bamba", "granitemoehybrid", "lfm2", "lfm2_moe"):
+        chosen = c.get("attn_layer_indices" if family == "bamba" else "full_attn_idxs")
+        sees = [family.startswith("lfm2") if chosen is None else i in chosen for i in range(count)]
+    return ["attends" if each else "" if i in crossed else "state" for i, each in enumerate(sees)]
+
+
+def attentions_of(family: str, c: Config, layer: int) -> tuple[Attention, ...]:
+    """What an attending layer keeps of each token."""
+    heads = c["num_attention_heads"]
+    if heads is None:
+        raise KeyError("num_attention_heads")
+    if all(c.get(key) for key in LATENT_KEYS):
+        rank, rope, nope, value = (c[key] for key in LATENT_KEYS)
+        beside = c["index_head_dim"] + 4 if c.get("index_head_dim") and _indexes(c, layer) else 0  # FP8, with a float32 scale
+        pairs = (nope + rope + value, rank + rope + rank)
+        kept = Attention(heads, 1, rank + rope, pairs, latent=True, beside=beside)
+        return (kept, kept) if family == "longcat_flash" else (kept,)
+    kv_heads, head_dim = c["num_key_value_heads"] or heads, c["head_dim"] or c["hidden_size"] // heads
+    value_dim, window, shares = None, window_of(family, c, layer), False
+    if family in ("gpt_neox", "gptj", "bloom", "gpt2"):
+        kv_heads = heads
+    elif family == "gpt_bigcode" or (family == "falcon" and not c.get("new_decoder_architecture")):
+        kv_heads = 1 if c.get("multi_query", True) else heads
+    elif family == "chatglm" and not c.get("multi_query_attention"):
+        kv_heads = heads
+    elif family == "nemotron-nas":
+        kv_heads = heads // c["block_configs"][layer]["attention"]["n_heads_in_group"]
+    elif family == "zamba2":
+        head_dim = 2 * c["hidden_size"] // heads
+    elif family == "recurrent_gemma":
+        window = c["attention_window_size"]
+    elif family in ("gemma3n", "gemma4"):
+        shares = layer >= c["num_hidden_layers"] - (c.get("num_kv_shared_layers") or 0)
+        if family == "gemma4" and window is None:
+            head_dim = c.get("global_head_dim") or head_dim
+            kv_heads = (c.get("attention_k_eq_v") and c.get("num_global_key_value_heads")) or kv_heads
+    elif family == "mimo_v2_flash":
+        near = "swa_" if window else ""
+        heads, kv_heads = (c.get(f"{near}num_{each}_heads") or c[f"num_{each}_heads"] for each in ("attention", "key_value"))
+        head_dim, value_dim = (c.get(f"{near}{each}") or c[each] for each in ("head_dim", "v_head_dim"))
+    elif c.get("use_cla"):
+        shares = layer % (c.get("cla_share_factor") or 1) != 0
+    both = head_dim + (value_dim or head_dim)
+    return (Attention(heads, kv_heads, both, (both, both), window, shares=shares),)
+
+
+def _indexes(c: Config, layer: int) -> bool:
+    """Whether the layer of sparse attention chooses tokens itself, or takes an earlier layer's choice (GLM 5.2)."""
+    kinds = c.get("indexer_types") or c.get("index_topk_pattern")
+    if kinds:
+        return kinds[layer] in ("full", "F")
+    step, offset = max(c.get("index_topk_freq") or 1, 1), c.get("index_skip_topk_offset")
+    return max(layer - (2 if offset is None else offset) + 1, 0) % step == 0
+
+
+def window_of(family: str, c: Config, layer: int) -> int | None:
+    """Tokens that the layer sees at most; None where it sees all.
+
+    `layer_types` decides where it is stated; else the family's rule in transformers' configuration class; else all layers have the
+    window that is stated, as in vLLM.
+    """
+    window = c.get("attention_chunk_size") if family == "llama4" else c.get("sliding_window")
+    if family == "mimo_v2_flash":
+        window = c.get("sliding_window_size") or window
+    return int(window) if window and _slides(c, family, layer) else None
+
+
+def _slides(c: Config, family: str, layer: int) -> bool:
+    kinds, last = c.get("layer_types"), layer == c["num_hidden_layers"] - 1
+    if family in _SWITCHED and not c.get("use_sliding_window"):
+        return False
+    if kinds:
+        return kinds[layer] in _SLIDING
+    if family == "mimo_v2_flash":
+        hybrid = c.get("hybrid_layer_pattern")
+        return bool(hybrid[layer]) if hybrid else layer != 0 and (layer + 1) % 6 != 0
+    if family == "llama4" and c.get("no_rope_layers"):
+        return bool(c["no_rope_layers"][layer])
+    if family in _PATTERNS:
+        key, default = _PATTERNS[family]
+        pattern = c.get(key) or default
+        if isinstance(pattern, str):  # such as LLLG
+            return pattern[layer % len(pattern)] == "L" and not last
+        return (layer + 1) % pattern != 0 and not (last and family in ("exaone4", "gemma4"))
+    return family not in _SWITCHED | {"dots1"} or bool(layer >= (c.get("max_window_layers") or 0))
+
+
+def state_of(family: str, c: Config) -> State:
+    """What a layer that does not attend keeps of a sequence: a convolution's last inputs, and a recurrence's state."""
+    hidden, heads = c["hidden_size"], c["num_attention_heads"]
+    kernel = _first(c, "mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache", "conv1d_width", default=0) - 1
+    expanded = int(_first(c, "mamba_expand", "expand", default=2) * hidden)
+    size = _first(c, "mamba_d_state", "ssm_state_size", "state_size", default=0)
+    if family in _MAMBA1:
+        inner = expanded if family == "jamba" else c["intermediate_size"] or expanded
+        return State(inner * kernel, inner * size)
+    if family in _MAMBA2:
+        count = _first(c, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
+        width = _first(c, "mamba_d_head", "mamba_head_dim", *(["head_dim"] if family == "mamba2" else []), default=None)
+        width = width if isinstance(width, int) else expanded // count
+        groups = _first(c, "mamba_n_groups", "mamba_ngroups", "n_groups")
+        dtype = (c.get("mamba_ssm_cache_dtype") or "float32") if family == "nemotron_h" else None
+        return State((count * width + 2 * groups * size) * kernel, count * width * size, dtype)
+    if family in _DELTA_NET:
+        keys, values = (c[f"linear_num_{each}_heads"] * c[f"linear_{each}_head_dim"] for each in ("key", "value"))
+        return State((2 * keys + values) * kernel, values * c["linear_key_head_dim"], c.get("mamba_ssm_dtype"))
+    if family == "kimi_linear":
+        inside = c.get("linear_attn_config") or {}
+        count, width = inside.get("num_heads") or c["linear_num_heads"], inside.get("head_dim") or c["linear_head_dim"]
+        kernel = (inside.get("short_conv_kernel_size") or kernel + 1) - 1
+        return State(3 * count * width * kernel, count * width * width, "float32")
+    if family in ("minimax", "minimax_text_01"):
+        return State(0, heads * (c["head_dim"] or hidden // heads) ** 2)
+    if family == "recurrent_gemma":
+        width = c.get("lru_width") or hidden
+        return State(width * kernel, width, "float32")
+    if family in ("lfm2", "lfm2_moe"):
+        return State(hidden * kernel, 0)
+    raise ValueError(f"a layer that keeps a state, in {family}")
+
+
+def _first(c: Config, *keys: str, default: Any = ...) -> Any:
+    found = next((c[key] for key in keys if c.get(key) is not None), default)
+    if found is ...:
+        raise KeyError(keys[0])
+    return found
+
+
+def experts_of(family: str, c: Config) -> Experts | None:
+    """The routed experts, and in how many layers they stand."""
+    count = _most(c["num_experts"] or 0)
+    if count <= 1 or (family == "gemma4" and not c.get("enable_moe_block")):
+        return None
+    layers, width = c["num_hidden_layers"], _most(c["moe_intermediate_size"] or c["intermediate_size"])
+    outer = c.get("moe_latent_size") or c["hidden_size"]
+    matrices, kinds, pattern = 3, c.get("mlp_layer_types"), c.get("hybrid_override_pattern")
+    every = c.get("moe_layer_freq")
+    step = (
+        _first(c, "decoder_sparse_step", "interleave_moe_layer_step", "expert_layer_period", "moe_layer_interval", default=1)
+        or 1
+    )
+    first = _first(c, "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0)
+    if family == "nemotron_h":
+        stated, matrices = c.get("layer_types") or c.get("layers_block_type"), 2
+        sparse = list(stated).count("moe") if stated else str(pattern).count("E")
+    elif kinds:
+        sparse = list(kinds).count("sparse")
+    elif isinstance(every, list):
+        sparse = sum(map(bool, every))
+    elif isinstance(every, int) and every > 1:
+        sparse = sum(i % every == 0 for i in range(first, layers))
+    else:
+        offset, dense = c.get("expert_layer_offset", step - 1), c.get("mlp_only_layers") or ()
+        sparse = sum(i % step == offset and i not in dense for i in range(first, layers))
+    if not sparse:
+        return None
+    return Experts(count, _most(c["num_experts_per_tok"]), width, sparse, sparse * count * matrices * outer * width)
+
+
+def _most(value: Any) -> int:
+    """A number that a configuration states for all layers, or the most of one for each."""
+    return int(max(value) if isinstance(value, list) else value)
+
+
+def quantisation_of(config: Config, part: Config) -> Config | None:
+    """What is said of quantisation at the top, or beside the decoder's keys."""
+    keys = ("quantization_config", "compression_config")
+    given = next((place[key] for place in (config, part) for key in keys if place.get(key) is not None), None)
+    return config["quantization"] if given is None and "bits" in (config.get("quantization") or {}) else given
+
+
+def bytes_of_quantised(given: Config) -> float:
+    """Bytes of a quantised weight, its share of scales included; nan where the method is not read."""
+    inner = given.get("quantization", given)
+    method = str(given.get("quant_method", "")).lower()
+    groups = [each.get("weights") for each in (inner.get("config_groups") or {}).values()]
+    weights = next((each for each in groups if each), inner)
+    if method == "mxfp4":
+        return MXFP4
+    bits = _first(weights, "bits", "num_bits", "w_bit", default=None) or _BITS.get(inner.get("quant_algo") or method)
+    if method == "bitsandbytes":
+        bits = 4.5 if given.get("load_in_4bit") else 8
+    group = _first(weights, "group_size", "q_group_size", default=None) or 0
+    scale = (1.0 if weights.get("type") == "float" else 2.5) / group if group > 0 else 0.0
+    return bits / 8 + (scale if bits == 4 else 0) if bits else math.nan
+
+
+def quantised_throughout(given: Config) -> bool:
+    """Whether all matrices of the layers are quantised alike: nothing is left out but embeddings, output layer, norms and routers."""
+    inner = given.get("quantization", given)
+    keys = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude", "exclude_modules", "llm_int8_skip_modules")
+    left = [str(name) for key in keys for name in inner.get(key) or ()]
+    special = ("dynamic", "extra_config", "quantized_layers", "layer_quant_config", "modules_in_block_to_quantize")
+    one = len(inner.get("config_groups") or {}) <= 1 and not any(inner.get(key) for key in special)
+    return one and all(_NOT_IN_LAYERS.search(name) for name in left)
+
+
+_NOT_IN_LAYERS = re.compile(r"lm_head|embed|norm|(^|\.)gate$|e_score|router")
+# bits of a weight; derived
+_BITS = {"fp8": 8, "fbgemm_fp8": 8, "FP8": 8, "FP8_PB_WO": 8, "NVFP4": 4.5, "NVFP4_AWQ": 4.5, "W4A16_AWQ": 4.25}
+
+# Families whose MLP has two matrices, where Llama's has three.
+_TWO_MATRICES = {
+    *(
+        "apertus",
+        "arcee",
+        "bloom",
+        "falcon",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gptj",
+        "mpt",
+        "nemotron",
+        "opt",
+        "phi",
+        "starcoder2",
+    ),
+}
+
+
+def width_of(family: str, c: Config) -> int:
+    """Inner width of a dense layer's MLP."""
+    stated: Any = c.get("intermediate_size_mlp") or c["intermediate_size"] or 0
+    if not stated and family in ("bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"):
+        return int(c["hidden_size"] * (c.get("expansion_ratio") or 4))
+    if c.get("block_auto_adjust_ff_dim"):  # LFM2: two thirds, rounded up
+        step = int(c["block_multiple_of"])
+        return -(-(int(stated) * 2 // 3) // step) * step
+    return _most(stated) // (2 if family in ("qwen", "recurrent_gemma") else 1)
+
+
+def parameters_by_formula(family: str, c: Config, attention: Attention, width: int, *, same_tables: bool) -> int:
+    """Parameters of a plain dense decoder: attention, an MLP of two or three matrices and two norms a layer, and the tables.
+
+    Biases are left out: of the models that were compared, 0.1 % at most.
+    """
+    hidden, layers = c["hidden_size"], c["num_hidden_layers"]
+    head = attention.width // 2
+    layer = hidden * head * 2 * (attention.heads + attention.kv_heads) + 2 * hidden
+    layer += hidden * width * (2 if family in _TWO_MATRICES else 3)
+    learned = c.get("n_positions") or c.get("max_position_embeddings") or 0
+    positions = learned if family in ("gpt2", "gpt_bigcode", "opt") else 0
+    return int(layers * layer + c["vocab_size"] * hidden * (1 if same_tables else 2) + (positions + 1) * hidden)
