@@ -13,12 +13,11 @@ import sys
 import time
 from statistics import median
 
-GOAL_S = 0.42
-COMMANDS = {
-    "bench --help": ["--help"],
-    "bench plan --help": ["plan", "--help"],
-    "bench plan --model … --accelerator …": ["plan", "--model", "llama-3.1-8b", "--accelerator", "h100"],
-    "bench models": ["models"],
+COMMANDS = {  # arguments, and the goal (s of wall time on a quiet machine)
+    "bench --help": (["--help"], 0.3),
+    "bench plan --help": (["plan", "--help"], 0.8),
+    "bench plan --model … --accelerator …": (["plan", "--model", "llama-3.1-8b", "--accelerator", "h100"], 0.8),
+    "bench plan": (["plan"], 0.8),
 }
 
 
@@ -35,12 +34,12 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
     slow = False
-    print(f"{'command':<38}{'wall s':>8}{'CPU s':>8}   medians of {options.repeats}; goal: {GOAL_S} s of wall time")
-    for name, arguments in COMMANDS.items():
+    print(f"{'command':<38}{'wall s':>8}{'goal':>8}{'CPU s':>8}   medians of {options.repeats}")
+    for name, (arguments, goal) in COMMANDS.items():
         start(arguments)  # what is compiled and cached once is not measured
         walls, cpus = zip(*(start(arguments) for _ in range(options.repeats)), strict=True)
-        slow |= median(walls) > GOAL_S
-        print(f"{name:<38}{median(walls):>8.2f}{median(cpus):>8.2f}", flush=True)
+        slow |= median(walls) > goal
+        print(f"{name:<38}{median(walls):>8.2f}{goal:>8.2f}{median(cpus):>8.2f}", flush=True)
     return int(slow)
 
 

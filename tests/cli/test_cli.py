@@ -427,43 +427,9 @@ def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path):
         assert "Traceback" not in done.stderr, arguments
 
 
-def test_models_prints_the_catalogue(capsys):
-    assert main(["models"]) == 0
+def test_plan_without_arguments_prints_the_catalogue_and_the_fewest_gpus(capsys):
+    assert main(["plan"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["model", "parameters"]
-    assert len(lines) == 21
-    assert next(line for line in lines if line.startswith("gpt2-xl")).split() == [
-        "gpt2-xl", "1.56", "B", "MHA", "48", "25/25", "64", "50,257", "1,024", "307,200", "2.90", "mit",
-    ]  # fmt: skip
-
-
-def test_models_predicts_what_a_gpu_holds(capsys):
-    asked = ["models", "--json", "--gpu-memory", "93.6GiB", "--max-num-seqs", "1024", "--tokens", "640"]
-    assert main(asked) == 0
-    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
-    # (0.9 × 93.6 − 2.90 − 2.50 GiB) ÷ 307,200 bytes, of weights and of what vLLM keeps; of Falcon − 76.93 − 3.95, ÷ 122,880.
-    assert rows["gpt2-xl"]["kv_tokens"] == pytest.approx(275_500, rel=0.001)
-    assert rows["gpt2-xl"]["predicted_saturation"] == pytest.approx(430.5, abs=0.5)
-    assert rows["falcon-40b"]["predicted_saturation"] == pytest.approx(45.8, abs=0.5)
-    assert rows["llama-3.3-70b"]["kv_tokens"] is None
-    assert (rows["gpt2-xl"]["at_once"], rows["gpt2"]["at_once"]) == (rows["gpt2-xl"]["predicted_saturation"], 1024)
-    # Two GPUs hold it; a request beyond gpt2's context has no saturation; Gemma's windows make long sequences cheap.
-    assert main([*asked, "--tensor-parallel", "2", "--tokens", "8192"]) == 0
-    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["llama-3.3-70b"]["kv_tokens"] > 50_000
-    assert rows["gpt2-xl"]["predicted_saturation"] is None
-    assert rows["gemma-3-27b"]["kv_bytes_per_token"] < 507_904 / 3
-    assert main(["models", "--gpu-memory-utilization", "90"]) == 2
-    assert "it is a share" in capsys.readouterr().err
-
-
-def test_models_says_where_the_sequences_of_a_step_bound_the_requests_at_once(capsys):
-    asked = ["models", "--gpu-memory", "93.6GiB", "--tokens", "640", "--max-num-seqs"]
-    main([*asked, "300"])
-    told = capsys.readouterr().out
-    cells = {line.split()[0]: line for line in told.splitlines() if line}
-    assert re.search(r" 43\d > 300 ", cells["gpt2-xl"])
-    assert re.search(r"  113 ", cells["qwen1.5-14b"])
-    assert "> 300: the KV cache would hold more requests than --max-num-seqs lets run at once" in told
-    main([*asked, "100000"])
-    assert " > " not in capsys.readouterr().out
+    assert lines[0].split()[:2] == ["model", "parameters"] and lines[21] == ""
+    assert lines[2].split() == ["gpt2-xl", "1.56", "B", "MHA", "48", "25/25", "1,024", "307,200", "2.90", "mit"]
+    assert lines[22].startswith("fewest GPUs that hold one request of 128 + 512 tokens")

@@ -12,44 +12,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-#: The help page: groups of commands, each a file of `bench.cli.commands`, with a line of help.
-_COMMANDS = {
-    "Plan and predict": {
-        "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
-        "models": "List the model catalogue, and what a GPU would hold of each model.",
-        "plan": "Weigh a model on a GPU: what fits, the load that it could hold, and the ceilings of its speed.",
-        "predict": "Predict throughput and latencies of loads that were not measured, from runs that were.",
-        "fleet": "Predict how many instances traffic takes that was not measured.",
-        "size": "Size a fleet: instances, GPUs, admission limits and cost, from results or from numbers.",
-    },
-    "A study": {
-        "init": "Begin a study in a folder of its own.",
-        "runs": "List a study's runs with the state of each, from the files of this folder: no server is contacted.",
-        "discard": "Forget runs, so that they are measured again.",
-        "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
-        "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
-        "pack": "Put a study's measured runs into one file.",
-        "unpack": "Take in the runs that another machine packed.",
-        "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
-        "export": "Write a measured deployment as a command, a Compose file or Helm values, with what was held fixed.",
-        "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
-        "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
-        "verify": "Check that a pack or a folder of results is what was measured.",
-        "wheels": "Fetch the packages that a study needs on a machine without network.",
-    },
-    "One stage, against any server": {
-        "workload": "Send load to a server and record every request.",
-        "find": "Find the highest load that a server carries within SLOs.",
-        "scrape": "Scrape Prometheus endpoints into a file.",
-        "import": "Read result files of other tools, and set their runs beside our own.",
-        "parse": "Turn a run's raw records into tables and a summary, with a verdict on the run.",
-        "figures": "Draw the figures of parsed runs.",
-    },
-    "The project itself": {
-        "config": "Renew what is generated: the configuration's reference and schema, and the tables of columns.",
-    },
-}
-_LINES = {name: line for group in _COMMANDS.values() for name, line in group.items()}
+from bench.cli.help import ABOUT, COMMANDS, END
+
+_LINES = {name: line for group in COMMANDS.values() for name, line in group.items()}
 _entered: dict[str, CommandInfo] = {}
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -76,7 +41,7 @@ class Group(_PlainFlags, TyperGroup):
     def __init__(self, **settings: Any) -> None:
         pages = {
             name: Command(name, help=_escape(line), rich_help_panel=panel)
-            for panel, group in _COMMANDS.items()
+            for panel, group in COMMANDS.items()
             for name, line in group.items()
         }
         super().__init__(**{**settings, "commands": pages})
@@ -95,13 +60,10 @@ def loaded(name: str) -> Any:
 app = typer.Typer(
     name="bench",
     cls=Group,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
-    help="Saturate: find where an LLM inference server saturates, and why.\n\nIn a clone of the project `make figures` runs a whole "
-    "study. These commands plan one, look at one, or run a single stage against any OpenAI-compatible server.",
-    epilog="`bench COMMAND --help` has examples.\n\nExit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where "
-    "what was measured does not decide; 130 after Ctrl-C; 143 after SIGTERM.",
+    help="\n\n".join(ABOUT),
+    epilog="\n\n".join(END),
 )
 
 

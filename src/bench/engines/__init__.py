@@ -2,7 +2,7 @@
 requests.
 
 To add one that is only measured, write a row in `measured.py`; of another one its file. Name it in `ENGINES`. Plans for GPUs that
-nobody has started (`bench plan`, `bench models`) are vLLM's.
+nobody has started (`bench plan`) are vLLM's.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Model(Strict):
 
     catalogue: Annotated[str, AfterValidator(catalogue_key)] | None = Field(
         default=None,
-        description="Key of the model catalogue, `src/bench/published/models.yaml` (`bench models` lists it), which fills `config`. "
+        description="Key of the model catalogue, `src/bench/published/models.yaml` (`bench plan` lists it), which fills `config`. "
         "Alone, it makes a synthetic checkpoint; beside `hub` or `path`, the checkpoint is checked against it.",
     )
     config: dict[str, Any] | None = Field(

@@ -29,7 +29,7 @@ from bench.errors import BenchError, shown_gib
 
 if TYPE_CHECKING:
     from bench.models import Demand, Geometry, Setting
-    from bench.published import Accelerator
+    from bench.published import Accelerator, CatalogueEntry
 
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _WEIGHTS, _KV = get_args(defaults.WeightDtype), get_args(defaults.KvDtype)
@@ -58,15 +58,16 @@ def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Weights, activations, overhead and KV cache term by term, the KV capacity in tokens, the concurrency at which it is full, the
-    fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the catalogue; without --accelerator,
-    every accelerator; without both, the fewest GPUs of each for each. What each number means: docs/explanation/memory.md.
+    fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the catalogue, by the names that
+    `models.NAME.catalogue` of a study takes; without --accelerator, every accelerator; without both, the catalogue, and the fewest GPUs
+    of each for each. What each number means: docs/explanation/memory.md.
     """
 
     model: Annotated[
         str | None,
         option(
             "MODEL",
-            "A model of the catalogue (`bench models`), a config.json, a folder with one, or an id on the hub, such as Qwen/Qwen3-8B.",
+            "A model of the catalogue, a config.json, a folder with one, or an id on the hub, such as Qwen/Qwen3-8B.",
             default="every model of the catalogue",
             complete=completion.models,
         ),
@@ -121,6 +122,8 @@ class Plan:
             print(f"{what}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
             print_table(_side_by_side(plans, "accelerator" if self.model else "model", self.max_num_seqs))
         else:
+            _print_catalogue(catalogue(), models)
+            print()
             _print_fewest(plans, accelerators, demand)
 
     def _setting(self) -> Setting:
@@ -239,6 +242,28 @@ def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str, most: int) -> li
     if all("min_gpus" in weighed for weighed in plans):
         rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
     return rows
+
+
+def _print_catalogue(entries: Mapping[str, CatalogueEntry], models: Mapping[str, Geometry]) -> None:
+    """A row a model: parameters, KV bytes a token, and weights as the checkpoint has them, in 16 bit where it is not quantised."""
+    from bench.models import kv_bytes_per_token, weight_bytes
+
+    rows = [
+        ["model", "parameters", "active", "attention", "layers", "heads/KV", "context", "KV B/token", "weights GiB", "licence"]
+    ]
+    for key, entry in entries.items():
+        g = models[key]
+        active = "" if g.active_parameters == g.parameters else _count(g.active_parameters or 0)
+        windows = [window for window in g.windows if window]
+        seen = f"{g.attention}, {len(windows)} layers ≤ {max(windows):,}" if windows else g.attention
+        kv, weights = f"{kv_bytes_per_token(g, 'bfloat16'):,}", shown_gib(weight_bytes(g, "bfloat16"))
+        shape = [str(g.layers), f"{g.heads}/{g.kv_heads}", f"{g.context:,}"]
+        rows.append([key, _count(entry.parameters), active, seen, *shape, kv, weights, entry.licence])
+    print_table(rows, "<>><>>>>><")
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:.0f} M"
 
 
 def _print_fewest(plans: Sequence[Mapping[str, Any]], accelerators: Mapping[str, Accelerator], demand: Demand) -> None:

@@ -1,0 +1,71 @@
+"""The help page: groups of commands, each a file of `bench.cli.commands`, with a line of help.
+
+Nothing is imported that takes time: the page is there at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+COMMANDS = {
+    "Plan and predict": {
+        "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
+        "plan": "Weigh a model on a GPU: what fits, the load that it could hold, the ceilings of its speed; or list the models.",
+        "predict": "Predict throughput and latencies of loads that were not measured, from runs that were.",
+        "fleet": "Predict how many instances traffic takes that was not measured.",
+        "size": "Size a fleet: instances, GPUs, admission limits and cost, from results or from numbers.",
+    },
+    "A study": {
+        "init": "Begin a study in a folder of its own.",
+        "runs": "List a study's runs with the state of each, from the files of this folder: no server is contacted.",
+        "discard": "Forget runs, so that they are measured again.",
+        "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
+        "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
+        "pack": "Put a study's measured runs into one file.",
+        "unpack": "Take in the runs that another machine packed.",
+        "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
+        "export": "Write a measured deployment as a command, a Compose file or Helm values, with what was held fixed.",
+        "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
+        "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
+        "verify": "Check that a pack or a folder of results is what was measured.",
+        "wheels": "Fetch the packages that a study needs on a machine without network.",
+    },
+    "One stage, against any server": {
+        "workload": "Send load to a server and record every request.",
+        "find": "Find the highest load that a server carries within SLOs.",
+        "scrape": "Scrape Prometheus endpoints into a file.",
+        "import": "Read result files of other tools, and set their runs beside our own.",
+        "parse": "Turn a run's raw records into tables and a summary, with a verdict on the run.",
+        "figures": "Draw the figures of parsed runs.",
+    },
+    "The project itself": {
+        "config": "Renew what is generated: the configuration's reference and schema, and the tables of columns.",
+    },
+}
+ABOUT = (
+    "Saturate: find where an LLM inference server saturates, and why.",
+    "`bench init` begins a study and prints the command that runs it; in a clone of the project, `make figures` does. The other "
+    "commands plan a study, look at one, or run a single stage against any OpenAI-compatible server.",
+)
+END = (
+    "`bench COMMAND --help` has examples. `bench --version` shows the version; `bench --install-completion` completes names in a shell.",
+    "Exit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where what was measured does not decide; 130 after "
+    "Ctrl-C; 143 after SIGTERM.",
+)
+
+
+def page() -> str:
+    """The help of `bench` itself, as wide as the terminal, up to 100 characters."""
+    width = min(100, shutil.get_terminal_size().columns)
+    column = max(len(name) for group in COMMANDS.values() for name in group) + 4
+    lines = ["Usage: bench COMMAND [OPTIONS]"]
+    for text in ABOUT:
+        lines += ["", *textwrap.wrap(text, width)]
+    for title, group in COMMANDS.items():
+        lines += ["", f"{title}:"]
+        for name, line in group.items():
+            lines += textwrap.wrap(line, width, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column)
+    for text in END:
+        lines += ["", *textwrap.wrap(text, width)]
+    return "\n".join(lines)
