@@ -154,7 +154,7 @@ def endpoints() -> str:
     """Every endpoint: what is sent there, and what of its answers can be timed, counted and checked."""
     parts = [
         "# Endpoints\n",
-        "`endpoint` of a workload, or `--endpoint`, says where requests go. What each takes, and what can be known of its answers:\n",
+        "`endpoint` of a workload (`--set endpoint=…`) says where requests go. What each takes, and what is known of its answers:\n",
         "| endpoint | requests | work | timed | counted | checked | may be left out |",
         "|---|---|---|---|---|---|---|",
         *(f"| `{name}` | {' | '.join(map(_table_text, _endpoint(each)))} |" for name, each in ENDPOINTS.items()),

@@ -207,7 +207,7 @@ def test_workload_scrape_and_parse_by_themselves(tmp_path):
     with fake_server(metrics=metrics, pages={"/version": '{"version": "0.32.0"}'}) as server:
         done = bench(
             "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
-            "--output-dir", folder, "--scrape", "--scrape-interval", "0.05", "--json",
+            "--output-dir", folder, "--scrape", "--json",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
@@ -329,7 +329,7 @@ def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):
     few, closed = named(num_requests=2), named(num_requests=2, concurrency=1)
     assert named(num_requests=3) == few and few.startswith("burst_p8_o4_")
     assert named(num_requests=4, concurrency=2) == closed
-    others = (named(num_requests=2, output_length=5), named(num_requests=2, endpoint="chat"))
+    others = (named(num_requests=2, output_length=5), named(num_requests=2, set=["endpoint=chat"]))
     assert len({few, closed, *others}) == 4
 
 
@@ -339,36 +339,33 @@ def test_a_load_that_takes_its_time_says_so():
     assert at_least_s(schedule(load, 2, "seed")) == 90
 
 
-RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)
+RATE, TRACE, COUNT = ("--request-rate", 5), ("--set", "trace=t.csv"), ("--num-requests", 2)
 LENGTH = ("--prompt-length", 8)
 
 
 def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys):
     cases = [
-        ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: it should be less than 1. `cache: shared`"),
-        ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: it should be greater than 0"),
-        ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness: '-1' is not a number above 0"),
-        ((*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5), "--burstiness shapes gamma gaps, and --arrival is constant"),
-        ((*COUNT, *LENGTH, *RATE, "--arrival", "gamma"), "--arrival gamma needs --burstiness"),
-        ((*COUNT, *LENGTH, *RATE, "--duration", 5), "either --num-requests or --duration"),
-        ((*LENGTH, *RATE), "either --num-requests or --duration"),
-        ((*COUNT, *LENGTH, "--duration", 60), "--duration: for an open loop only. Add --request-rate"),
-        ((*COUNT, *LENGTH, "--arrival", "poisson", "--burstiness", 2), "--arrival and --burstiness: for an open loop only"),
+        ((*COUNT, *LENGTH, "--set", "cache=shared", "--set", "shared_prefix=1.5"), "shared_prefix is 1.5: it should be less than 1."),
+        ((*COUNT, *LENGTH, "--set", "endpoint"), "--set endpoint: it is KEY=VALUE, such as endpoint=chat"),
+        ((*COUNT, *LENGTH, "--set", "body={a: [}"), "--set body={a: [}: its value is not YAML"),
+        ((*COUNT, *LENGTH, "--set", "endpiont=chat"), "endpiont is not a key. Did you mean endpoint?"),
+        ((*COUNT, *LENGTH, *RATE, "--set", "burstiness=0.5"), "arrival gamma and burstiness go together"),
+        ((*COUNT, *LENGTH, *RATE, "--duration", 5), "both num_requests and duration_s are given; keep one"),
+        ((*LENGTH, *RATE), "--num-requests or --duration is missing"),
+        ((*COUNT, *LENGTH, "--duration", 60), "duration_s belongs to constant, poisson, gamma, not to burst"),
+        ((*COUNT, *LENGTH, "--set", "arrival=poisson"), "--request-rate is missing: requests a second of arrival poisson"),
         ((*COUNT, *LENGTH, "--time-scale", 2), "--time-scale: for a trace only"),
-        ((*COUNT, *LENGTH, "--trace-unit", "ms"), "--trace-unit: for a trace only"),
+        ((*COUNT, *LENGTH, "--set", "trace_unit=ms"), "trace_unit belongs to arrival trace"),
         ((*COUNT, *LENGTH, "--timeout", 0), "--timeout: '0' is not a number above 0"),
         ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout: 'nan' is not a number above 0"),
-        ((*COUNT, *LENGTH, "--scrape", "--scrape-interval", 0), "--scrape-interval: '0' is not a number above 0"),
-        ((*COUNT, *LENGTH, "--scrape-interval", 1), "--scrape-interval: without --scrape nothing is scraped"),
+        ((*COUNT, *LENGTH, "--scrape-also", "http://h"), "--scrape-also: without --scrape nothing is scraped"),
         ((*COUNT, *LENGTH, *RATE, "--concurrency", 2), "--concurrency and --request-rate: each is a load of its own"),
         ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
-        ((*COUNT, *LENGTH, "--users", 2), "--users hold conversations, and this load has none. Give --concurrency"),
-        ((*COUNT, "--archetype", "chat", "--users", 3), "--users is 3, and --num-requests 2"),
-        ((*COUNT, "--archetype", "chat", "--users", 2, "--concurrency", 2), "--concurrency and --users: each is a load of its own"),
+        ((*COUNT, "--archetype", "chat", "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
         ((*LENGTH,), "--num-requests is missing"),
         ((*COUNT,), "--prompt-length is missing"),
-        ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
-        ((*TRACE, *LENGTH, "--output-length", 3), "--prompt-length and --output-length: a trace has its own lengths"),
+        ((*TRACE, *COUNT), "a trace sends what its file holds"),
+        ((*TRACE, *LENGTH, "--output-length", 3), "a trace has its own lengths; remove prompt_tokens and output_tokens"),
         ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
         ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
         ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
@@ -395,15 +392,20 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
         return content["arrival"], content.get("burstiness"), level
 
     assert arrival() == ("poisson", None, 5.0)
-    assert arrival("--burstiness", 0.5) == arrival("--arrival", "gamma", "--burstiness", 0.5) == ("gamma", 0.5, 5.0)
-    assert arrival("--arrival", "constant") == ("constant", None, 5.0)
+    assert arrival("--set", "arrival=gamma", "--set", "burstiness=0.5") == ("gamma", 0.5, 5.0)
+    assert arrival("--set", "arrival=constant") == ("constant", None, 5.0)
 
 
 def test_users_are_held_in_conversations(tmp_path):
-    for held in ("users", "concurrency"):
-        options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, **{held: 2})
-        content, level = options._workload()
-        assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users"), held
+    options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, concurrency=2)
+    content, level = options._workload()
+    assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users")
+    options = workload.Workload(
+        base_url="u", model="m", output_dir=tmp_path, prompt_length=8, num_requests=6, concurrency=2,
+        set=["turns.count=3", "turns.new_tokens=5", "turns.think_s=0"],
+    )  # fmt: skip
+    sent = options.checked(options._workload()[0])
+    assert (sent.turns.count, sent.think_s, sent.axis) == (3, 0, "users")
 
 
 def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path):

@@ -23,7 +23,6 @@ from bench.models import DTYPE_BYTES, WEIGHTS
 from bench.published import ARCHETYPES, accelerators, catalogue
 from bench.records.columns import METRICS
 from bench.study import Deployment, Paths
-from bench.study.arrivals import GAPS
 from bench.study.last import last_study, remember_study
 from bench.study.trace_times import TraceUnit
 from bench.terminal import print_anything
@@ -96,7 +95,6 @@ def test_defaults_are_those_of_the_models():
     assert fields["tensor_parallel"].default == defaults.TENSOR_PARALLEL
     assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
     assert set(get_args(defaults.Archetype)) == set(ARCHETYPES)
-    assert get_args(defaults.Arrival) == tuple(GAPS)
     assert get_args(defaults.TraceUnit) == get_args(TraceUnit)
     assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
     assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
@@ -115,7 +113,6 @@ def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
         (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
         (["size", "--usable-rps", "1"], "bench: Missing option '--peak-rps'."),
         (["size", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
-        (["workload", "--arrival", "bursty"], "bench: --arrival: 'bursty' is not one of 'constant', 'poisson', 'gamma'."),
     ]
     for arguments, message in cases:
         assert main(arguments) == 2, arguments

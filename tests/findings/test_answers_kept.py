@@ -184,7 +184,8 @@ def test_the_figure_has_shares_of_answers_over_throughput(summary):
 def test_from_a_running_server_to_the_comparison(texts, tmp_path):
     """As a user does it: runs of `bench workload`, parsed, and compared. One that keeps nothing has no columns of it."""
     with fake_server() as server:
-        for name, keep in (("one", ["--keep-answers"]), ("two", ["--keep-answers"]), ("none", [])):
+        kept = ["--set", "keep_answers=true", "--set", "cache=as_is"]
+        for name, keep in (("one", kept), ("two", kept), ("none", [])):
             options = ["--base-url", server.base_url, "--model", name, "--output-dir", tmp_path / name, "--num-requests", 5]
             done = bench("workload", *options, "--prompts", texts, "--output-length", 3, *keep)
             assert done.returncode == 0, done.stderr

@@ -335,7 +335,7 @@ def measured(folder, *more, **server):
 
 def test_answers_that_end_early_are_short_and_not_wrong_where_nothing_else_could_be_asked(tmp_path):
     """A server that refuses ignore_eos, and whose answers end after 5 of 8 tokens."""
-    done, shown = measured(tmp_path, "--endpoint", "chat", refuse=unless(ignore_eos=TRANSFORMERS), ends_early=5)
+    done, shown = measured(tmp_path, "--set", "endpoint=chat", refuse=unless(ignore_eos=TRANSFORMERS), ends_early=5)
     assert done.returncode == 0, done.stderr
     assert "refuses ignore_eos: answers may end before the length that was asked for" in done.stderr
     assert "4 answers of 4 ended early, as the model did: 5 tokens on average for 8 asked for" in shown
@@ -391,7 +391,7 @@ def test_a_server_without_the_endpoint_is_said_to_have_the_other(endpoint, anoth
         return None if ("messages" in body) == (another == "chat") else refusal
 
     said = failure(endpoint, refuse=refuse)
-    assert f"It answers requests to another endpoint: give --endpoint {another}, or" in said
+    assert f"It answers requests to another endpoint: give `endpoint: {another}`" in said
     assert "OPENAI_API_KEY" not in said
 
 

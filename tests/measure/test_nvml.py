@@ -235,7 +235,7 @@ def test_the_commands_take_gpus_too(planted, tmp_path):
     with fake_server(first_s=0.2, gap_s=0.02, exposition=exposition) as server:
         done = bench(
             "workload", "--num-requests", "2", "--prompt-length", "16", "--output-length", "40", "--model", "m", "--base-url",
-             server.base_url, "--output-dir", tmp_path / "run", "--scrape", "--scrape-interval", "0.05", "--scrape-also", "nvml:1",
+             server.base_url, "--output-dir", tmp_path / "run", "--scrape", "--scrape-also", "nvml:1",
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     done = bench("parse", tmp_path / "run", "--json")

@@ -65,8 +65,10 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
     for number, (options, words) in enumerate(
         [
             (["--request-rate"], "either --concurrency or --request-rate"),
-            (["--burstiness", "0.5"], "--burstiness is for --request-rate"),
-            (["--arrival", "constant"], "--arrival is for --request-rate"),
+            (
+                ["--set", "arrival=constant"],
+                "The workload has arrival constant, and a search of --concurrency sends arrival closed",
+            ),
             (["--vocabulary", "9"], "--vocabulary: '9' is not a whole number of 16 or more"),
             (["--precision", "0"], "--precision is 0"),
             (["--start", "6000"], "above --most"),
@@ -87,16 +89,15 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
 
 def test_a_search_sends_what_a_workload_can_be():
     server = {"base_url": "u", "model": "m", "slo": ["ttft_p90=1s"], "prompt_length": 8}
-    _, sent = Find(
-        **server, request_rate=True, arrival="constant", shared_prefix=0.5, no_stream=True, honour_retry_after=True
-    )._workload()
+    said = ["arrival=constant", "cache=shared", "shared_prefix=0.5", "stream=false", "honour_retry_after=true"]
+    _, sent = Find(**server, request_rate=True, set=said)._workload()
     assert (sent.arrival, sent.cache, sent.shared_prefix, sent.stream, sent.honour_retry_after) == (
         "constant", "shared", 0.5, False, True,
     )  # fmt: skip
-    _, sent = Find(**server, concurrency=True, no_stream=True)._workload()
+    _, sent = Find(**server, concurrency=True, set=["stream=false"])._workload()
     assert (sent.arrival, sent.stream) == ("closed", False)
-    with pytest.raises(BenchError, match="--arrival gamma needs --burstiness"):
-        Find(**server, request_rate=True, arrival="gamma")._workload()
+    with pytest.raises(BenchError, match="arrival gamma and burstiness go together"):
+        Find(**server, request_rate=True, set=["arrival=gamma"])._workload()
 
 
 def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(tmp_path):

@@ -86,7 +86,7 @@ KEYS = [
     (("models", "m"), {}, r"models\.m: nothing says which model it is; give catalogue"),
     (("decision",), {"failed_share": 2}, r"decision\.failed_share is 2: .*less than or equal to 1.*may fail"),
     (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
-    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists it"),
+    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench plan` lists it"),
     (("models", "m"), {"catalogue": "claude"}, r"models\.m\.catalogue is 'claude': the catalogue has no such model"),
     (("models", "m"), {"catalogue": 2}, r"models\.m\.catalogue is 2: not a text; quote it"),
     (("models", "m", "catalogue"), "gpt2", r"models\.m: both architecture and catalogue state its shape; keep one"),

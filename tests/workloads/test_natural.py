@@ -97,19 +97,9 @@ def test_lengths_are_those_that_the_server_counts():
 def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with fake_server(ends=[5, 7, 99]) as server:
-        options = (
-            "--model",
-            "m",
-            "--output-dir",
-            "run",
-            "--num-requests",
-            "9",
-            "--prompt-length",
-            "8",
-            "--output-length",
-            "20",
-        )
-        assert main(["workload", "--base-url", server.base_url, *options, "--natural"]) == 0
+        options = ("--model", "m", "--output-dir", "run", "--num-requests", "9", "--prompt-length", "8")
+        natural = ("--set", "output_tokens={distribution: natural, max: 20}")
+        assert main(["workload", "--base-url", server.base_url, *options, *natural]) == 0
     assert main(["parse", "run"]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     said = [
@@ -121,14 +111,20 @@ def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys):
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 
 
-@cases(("lengths", "found"), [(("--prompts", "p.txt", "--natural"), []), (("--prompt-length", "8"), ["not_counted"])])
+@cases(
+    ("lengths", "found"),
+    [
+        (("--prompts", "p.txt", "--set", "output_tokens={distribution: natural, max: 5}"), []),
+        (("--prompt-length", "8", "--output-length", "5"), ["not_counted"]),
+    ],
+)
 def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_for_are_doubted(
     tmp_path, monkeypatch, capsys, lengths, found
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.txt").write_text("Why is the sky blue?\n")
     with strict_server(usage=False) as server:
-        options = ("--model", "m", "--endpoint", "chat", "--output-dir", "run", "--num-requests", "4", "--output-length", "5")
+        options = ("--model", "m", "--set", "endpoint=chat", "--output-dir", "run", "--num-requests", "4")
         assert main(["workload", "--base-url", server.base_url, *options, *lengths]) == 0
     assert "4 requests in" in (said := capsys.readouterr()).out
     assert "output tokens/s not known; 4 ok" in said.out

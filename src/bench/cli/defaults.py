@@ -15,12 +15,10 @@ MAX_NUM_SEQS = 256
 
 # In the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's.
 Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
-Arrival = Literal["constant", "poisson", "gamma"]
 if TYPE_CHECKING:
     Endpoint = str
 else:
     Endpoint = Literal[tuple(ENDPOINTS)]
-History = Literal["scripted", "own"]
 TraceUnit = Literal["s", "ms", "us", "ns"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

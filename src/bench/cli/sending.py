@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from bench.cli import defaults
 from bench.cli.checks import headers_of
-from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, flag, number, option, positive
+from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, number, option, positive
 from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _REQUESTS = "Requests"
 _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
-_LONGEST_NATURAL = 1024  # tokens after which a natural answer ends, likewise
 _FEWEST_IDS = 16  # of which prompts can be made that differ
 
 
@@ -32,26 +32,21 @@ def _ids(text: str) -> int:
     return int(value)
 
 
-def _turns(text: str) -> int:
-    if (value := at_least_one(text)) < 2:
-        raise typer.BadParameter("a conversation has 2 turns or more.")
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """Options of a command that sends requests; what each says of a workload, a study's key of that meaning says too."""
+    """Options of a command that sends requests. A key of a study's workload that has no option of its own is said by `--set`."""
 
     base_url: Annotated[str, option("URL", "The server, such as http://127.0.0.1:8000 or https://gateway/llm.")]
     model: Annotated[str, option("NAME", "The model's name as served.")]
     workload: WorkloadFile = None
-    arrival: Annotated[
-        defaults.Arrival | None,
-        option(None, "With --request-rate: gaps between requests.", LOAD, default="poisson, or gamma with --burstiness"),
-    ] = None
-    burstiness: Annotated[
-        float | None,
-        option("K", "With --request-rate: shape of gamma gaps; below 1 they come in bursts.", LOAD, parser=positive),
+    set: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "A key of a workload as a study has it, in place of the file's: endpoint=chat, turns.count=4, "
+            "'output_tokens={distribution: natural, max: 400}'. Repeatable. docs/reference/configuration.md has all of them.",
+            LOAD,
+        ),
     ] = None
     archetype: Annotated[
         defaults.Archetype | None,
@@ -70,46 +65,6 @@ class Sending:
     output_length: Annotated[
         int | None, option("TOKENS", "Output tokens of each.", _REQUESTS, parser=at_least_one, default=f"{_OUTPUT_TOKENS}")
     ] = None
-    natural: Annotated[
-        bool,
-        flag(
-            "--natural",
-            f"Let answers end by themselves, after --output-length tokens ({_LONGEST_NATURAL}) at the latest.",
-            _REQUESTS,
-        ),
-    ] = False
-    turns: Annotated[
-        int | None,
-        option("N", "Requests in a conversation: each turn's prompt holds what was said before.", _REQUESTS, parser=_turns),
-    ] = None
-    turn_length: Annotated[
-        int | None,
-        option("TOKENS", "Tokens that a turn adds; chats of --prompts have their own.", _REQUESTS, parser=at_least_one),
-    ] = None
-    history: Annotated[
-        defaults.History | None,
-        option(
-            None,
-            "Answers in the history: made ones, or those of the file, or the server's own.",
-            _REQUESTS,
-            default="scripted; own with --prompts",
-        ),
-    ] = None
-    shared_prefix: Annotated[
-        float | None, option("SHARE", "Share of each prompt that is the same in all, 0 to 1.", _REQUESTS)
-    ] = None
-    endpoint: Annotated[
-        defaults.Endpoint | None, option(None, "The API's endpoint.", _REQUESTS, default="completions; chat with --prompts")
-    ] = None
-    no_stream: Annotated[bool, flag("--no-stream", "Ask for whole answers; there is no TTFT then.", _REQUESTS)] = False
-    honour_retry_after: Annotated[
-        bool,
-        flag(
-            "--honour-retry-after",
-            "Send what is refused with 429 or 503 again after its Retry-After; TTFT counts from the first time.",
-            _REQUESTS,
-        ),
-    ] = False
     vocabulary: Annotated[
         int, option("N", "Prompt ids are below this; 1000 is safe for real models.", _REQUESTS, parser=_ids)
     ] = 1000
@@ -142,47 +97,31 @@ class Sending:
             raise BenchError(f"--base-url: {error}") from None
 
     def content(self, arrival: str | None, **further: Any) -> dict[str, Any]:
-        """What `--workload` says, with what other options say in its place, as a configuration has it.
+        """What `--workload` says, with what other options and `--set` say in its place, as a configuration has it.
 
         Args:
-            arrival: where neither `--arrival` nor `--burstiness` says it; None for the file's. further: what the command's own options
-                say; None where they say nothing.
+            arrival: where `--set` does not say it; None for the file's. further: what the command's own options say; None where they
+                say nothing.
 
         Raises:
-            BenchError: the file cannot be read, or nothing says what prompts are.
+            BenchError: the file cannot be read, a `--set` is none, or nothing says what prompts are.
         """
         from bench.study import read_workload
-        from bench.study.arrivals import GAPS
 
-        if self.arrival and GAPS[self.arrival].shaped != (self.burstiness is not None):
-            raise BenchError(
-                f"--arrival {self.arrival} needs --burstiness, the shape of its gaps."
-                if self.burstiness is None
-                else f"--burstiness shapes gamma gaps, and --arrival is {self.arrival}. Leave one of them out."
-            )
         if self.workload and not self.workload.is_file():
             raise BenchError(f"--workload {self.workload}: no such file.")
-        if self.prompts and self.prompt_length:
-            raise BenchError("--prompts and --prompt-length: prompts of a file have their own lengths. Leave one of them out.")
         content = read_workload(self.workload) if self.workload else {}
         given = {
             "archetype": self.archetype,
             "prompts": self.prompts,
             "prompt_tokens": self.prompt_length,
             "output_tokens": self.output_length,
-            "arrival": self.arrival or (arrival if self.burstiness is None else "gamma"),
-            "burstiness": self.burstiness,
-            "cache": None if self.shared_prefix is None else "shared",
-            "shared_prefix": self.shared_prefix,
-            "endpoint": self.endpoint,
-            "stream": False if self.no_stream else None,
-            "honour_retry_after": self.honour_retry_after or None,
+            "arrival": arrival,
             **further,
         }
         content |= {key: value for key, value in given.items() if value is not None}
-        turns = {"count": self.turns, "new_tokens": self.turn_length, "history": self.history}
-        if turns := {key: value for key, value in turns.items() if value is not None}:
-            content["turns"] = {**(content.get("turns") or {}), **turns}
+        for pair in self.set or []:
+            content = _with(content, pair)
         if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
             raise BenchError(
                 "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
@@ -190,11 +129,7 @@ class Sending:
         content = {"endpoint": "chat" if self.prompts else "completions", **content}
         endpoint = ENDPOINTS.get(str(content["endpoint"]))
         generates = endpoint is None or endpoint.work.generates
-        if self.natural:
-            asked = content.get("output_tokens")
-            longest = asked.get("max") if isinstance(asked, dict) else asked
-            content["output_tokens"] = {"distribution": "natural", "max": longest or _LONGEST_NATURAL}
-        elif generates and not content.keys() & {"archetype", "classes", "output_tokens", "trace"}:
+        if generates and not content.keys() & {"archetype", "classes", "output_tokens", "trace"}:
             content["output_tokens"] = _OUTPUT_TOKENS
         return content
 
@@ -234,3 +169,24 @@ class Sending:
             timeout_s=self.timeout,
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
+
+
+def _with(content: Mapping[str, Any], pair: str) -> dict[str, Any]:
+    """A workload with the key and the value of a `--set`; a dot leads to a key within a key.
+
+    Raises:
+        BenchError: it is no pair, or its value is no YAML.
+    """
+    import yaml
+
+    key, given, text = pair.partition("=")
+    first, _, rest = key.partition(".")
+    if not given or not first:
+        raise BenchError(f"--set {pair}: it is KEY=VALUE, such as endpoint=chat.")
+    if rest:
+        inner = content.get(first)
+        return {**content, first: _with(inner if isinstance(inner, Mapping) else {}, f"{rest}={text}")}
+    try:
+        return {**content, first: yaml.safe_load(text)}
+    except yaml.YAMLError:
+        raise BenchError(f"--set {pair}: its value is not YAML. Quote a text that has special characters.") from None

@@ -286,7 +286,7 @@ def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
     if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
         form = RequestForm(omitted=tuple(name for name in OPTIONAL if name != "max_tokens"))
         for another in (each.name for each in others if replace(known, endpoint=each).ask(form)[1].outcome == "ok"):
-            yield f"It answers requests to another endpoint: give --endpoint {another}, or `endpoint: {another}` in a study."
+            yield f"It answers requests to another endpoint: give `endpoint: {another}`, on a command line --set endpoint={another}."
             return
     names = _listed(target)
     if names is not None and target.model not in names:

@@ -239,14 +239,14 @@ def _with_blocks(
             if not (block or form.block) and row.values.get("block_tokens") in (None, ""):
                 raise BenchError(
                     f"{path}: {row.place} has hash_ids, and nothing says how many tokens a block has. Give a column block_tokens, or "
-                    "trace_block in the workload (--trace-block); with 0 prompts share nothing."
+                    "trace_block in the workload; with 0 prompts share nothing."
                 )
             size = block or form.block or _tokens(path, row, "block_tokens", form)
         try:
             numbers = chains.of(names, request.prompt_tokens, size)
         except ValueError as error:
             raise BenchError(
-                f"{path}: {row.place}, hash_ids: {error}. Give the length of a block as trace_block in the workload, or --trace-block; "
+                f"{path}: {row.place}, hash_ids: {error}. Give the length of a block as trace_block in the workload; "
                 "with 0 prompts share nothing."
             ) from None
         found.append(replace(request, blocks=numbers, block_tokens=size))
@@ -329,7 +329,7 @@ def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUni
     else:
         return form.unit
     units = list(dict.fromkeys([form.unit or "ms", *dated, "s", "ms"]))[:3]
-    how = "Say it in the workload, or with --trace-unit"
+    how = "Say it in the workload"
     raise unit_not_known(path, form.arrival, reason, how, {f"trace_unit: {unit}": unit for unit in units}, numbers)
 
 

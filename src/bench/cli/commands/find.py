@@ -147,9 +147,6 @@ class Find(Sending):
     def _refuse_contradictions(self, slos: Sequence[Slo]) -> None:
         if self.concurrency == self.request_rate:
             raise BenchError("Give either --concurrency or --request-rate: the load to look for.")
-        for name, given in (("burstiness", self.burstiness), ("arrival", self.arrival)):
-            if given is not None and self.concurrency:
-                raise BenchError(f"--{name} is for --request-rate: a closed loop has no gaps of its own.")
         if not 0 <= self.failed_share < 1:
             raise BenchError(f"--failed-share is {self.failed_share:g}; it is a share, 0 or more and below 1.")
         if not 2 <= self.precision < 100:
@@ -183,7 +180,7 @@ class Find(Sending):
 
     def _named(self) -> str:
         """The option that says that there are conversations."""
-        return f"--archetype {self.archetype}" if self.archetype else f"--workload {self.workload}"
+        return f"--archetype {self.archetype}" if self.archetype else "The workload"
 
     def _workload(self) -> tuple[dict[str, Any], Workload]:
         """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request.
@@ -195,14 +192,14 @@ class Find(Sending):
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
         if unsteady := next((key for key in ("step", "ramp") if content.get(key)), None):
-            raise BenchError(f"--workload {self.workload} has {unsteady}, and a search needs a steady load. Remove it.")
+            raise BenchError(f"The workload has {unsteady}, and a search needs a steady load. Remove it.")
         content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
         workload = self.checked({**content, "num_requests": 1})
         sent = ("closed",) if self.concurrency else OPEN
         if workload.arrival not in sent:
             given = "--concurrency" if self.concurrency else "--request-rate"
             raise BenchError(
-                f"--workload {self.workload} has arrival {workload.arrival}, and a search of {given} sends "
+                f"The workload has arrival {workload.arrival}, and a search of {given} sends "
                 + ("arrival closed." if self.concurrency else f"one of {', '.join(sent)}.")
             )
         return content, workload
@@ -286,7 +283,8 @@ def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
     if not target.counts and (sized or any(slo.metric == "tpot" for slo in aim.slos)):
         raise BenchError(
             f"{target.base_url} counts no tokens, so no run would count. Limit TTFT or E2E (such as --slo e2e_p90=8s), and send "
-            "prompts that have no exact length, with --prompts FILE and --natural; or let the server send `usage`."
+            "prompts that have no exact length: --prompts FILE --set 'output_tokens={distribution: natural, max: 400}'; or let the "
+            "server send `usage`."
         )
 
 

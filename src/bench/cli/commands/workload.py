@@ -6,13 +6,12 @@ import secrets
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from bench.cli import defaults
 from bench.cli.checks import THRESHOLDS, keep_thresholds, refuse_missing_gpus, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _METRICS = "Metrics of the server"
 _SCRAPE_INTERVAL_S = 0.2
 _COUNT_MISSING = "--num-requests is missing: how many requests to send."
-_TOO_MANY = "{held} is {level}, and --num-requests {count}: so many would never be in flight. Raise --num-requests."
+_TOO_MANY = "--concurrency is {level}, and --num-requests {count}: so many would never be in flight. Raise --num-requests."
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -45,25 +44,23 @@ _OF_A_RUN = (
     "--prompt-length 1000 --output-length 64 --scrape",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/chat --archetype chat --request-rate 2 "
     "--duration 60",
-    "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --endpoint chat "
-    "--natural --num-requests 200 --concurrency 8",
+    "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --num-requests 200 "
+    "--concurrency 8 --set 'output_tokens={distribution: natural, max: 400}'",
 )
 @dataclass(frozen=True, kw_only=True)
 class Workload(Sending):
     """Requests have exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths (ignore_eos), or
-    prompts of your own (--prompts) and answers that end by themselves (--natural). Writes requests.jsonl, one line a request, and
-    run.json; `bench parse` and `bench figures` go on from the folder. Without --concurrency, --request-rate or --trace, all requests
-    leave at once. The API key is read from OPENAI_API_KEY.
+    prompts of your own (--prompts). Writes requests.jsonl, one line a request, and run.json; `bench parse` and `bench figures` go on
+    from the folder. Without --concurrency, --request-rate or a trace, all requests leave at once. The API key is read from
+    OPENAI_API_KEY.
     """
 
     output_dir: Annotated[Path, option("DIR", "Folder of the run; created if missing.")]
     num_requests: Annotated[
         int | None, option("N", "Requests to send; with turns, conversations.", LOAD, parser=at_least_one)
     ] = None
-    concurrency: Annotated[int | None, option("N", "Hold N in flight until all are done.", LOAD, parser=at_least_one)] = None
-    users: Annotated[
-        int | None,
-        option("N", "With turns: hold N users, each in a conversation, until all are done.", LOAD, parser=at_least_one),
+    concurrency: Annotated[
+        int | None, option("N", "Hold N requests, or users with turns, in flight.", LOAD, parser=at_least_one)
     ] = None
     request_rate: Annotated[
         float | None,
@@ -73,44 +70,17 @@ class Workload(Sending):
         float | None,
         option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive),
     ] = None
-    trace: Annotated[
-        str | None,
-        option(
-            "FILE",
-            "Replay a CSV, JSONL or Parquet file: arrival_s, prompt_tokens and output_tokens, or a published trace.",
-            LOAD,
-        ),
+    time_scale: Annotated[
+        float | None, option("X", "With --set trace=FILE, replay it X times as fast.", LOAD, parser=positive, default="1")
     ] = None
-    trace_unit: Annotated[
-        defaults.TraceUnit | None,
-        option(None, "Unit of a trace's arrivals, where its publishers differ.", LOAD, default="its publisher's"),
-    ] = None
-    trace_block: Annotated[
-        int | None,
-        option("N", "Tokens of a block of a trace's hash_ids; 0: prompts share nothing.", LOAD, default="its publisher's"),
-    ] = None
-    time_scale: Annotated[float | None, option("X", "Replay a trace X times as fast.", LOAD, parser=positive, default="1")] = (
-        None
-    )
     seed: Annotated[
         str | None,
         option("TEXT", "Seed of prompts, gaps and lengths.", LOAD, default="a new one each time, so that no cache can help"),
     ] = None
-    keep_answers: Annotated[
-        bool,
-        flag(
-            "--keep-answers",
-            "Keep the text of each answer in its record. Prompts of --prompts are sent as they are then, so that two servers' "
-            "answers compare; a prefix cache may know them.",
-        ),
-    ] = False
     scrape: Annotated[bool, flag("--scrape", "Scrape URL/metrics meanwhile.", _METRICS)] = False
     metrics: Annotated[str | None, option("URL", "With --scrape, where the server's metrics are, if elsewhere.", _METRICS)] = (
         None
     )
-    scrape_interval: Annotated[
-        float | None, option("SECONDS", "Time between scrapes.", _METRICS, parser=positive, default=f"{_SCRAPE_INTERVAL_S}")
-    ] = None
     scrape_also: Annotated[
         list[str] | None,
         option(
@@ -142,10 +112,6 @@ class Workload(Sending):
         workload = self.checked(content).with_block()
         if workload.num_requests == "auto":
             raise BenchError("--num-requests or --duration is missing: how much to send.")
-        if self.users and not workload.turns:
-            raise BenchError(
-                "--users hold conversations, and this load has none. Give --concurrency, or turns in --workload FILE."
-            )
         if why := workload.excess(level):
             raise BenchError(f"{why[0].upper()}{why[1:]}")
         load = Load(
@@ -210,11 +176,6 @@ class Workload(Sending):
         if recording.failed:
             sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
-    @property
-    def _held(self) -> str:
-        """The option that says how much is held in flight."""
-        return "--users" if self.users else "--concurrency"
-
     def _workload(self) -> tuple[dict[str, Any], float]:
         """The workload that the options and `--workload` describe, as a configuration would say it, and its level.
 
@@ -223,85 +184,48 @@ class Workload(Sending):
         """
         from bench.study.arrivals import GAPS
 
-        for wrong, message in self._contradictions():
-            if wrong:
-                raise BenchError(message)
-        content = self.content(
-            self._arrival(),
-            trace=self.trace,
-            trace_unit=self.trace_unit,
-            trace_block=self.trace_block,
-            num_requests=self.num_requests,
-            duration_s=self.duration,
-            keep_answers=self.keep_answers or None,
-        )
-        if self.keep_answers and self.prompts:
-            content["cache"] = "as_is"
+        held, rate = self.concurrency, self.request_rate
+        if held is not None and rate is not None:
+            raise BenchError("--concurrency and --request-rate: each is a load of its own. Leave one of them out.")
+        content = self.content(self._arrival(), num_requests=self.num_requests, duration_s=self.duration)
         for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
-            if getattr(self, given.removesuffix("_s")) is not None:
+            if getattr(self, given.removesuffix("_s")) is not None and getattr(self, other.removesuffix("_s")) is None:
                 content.pop(other, None)  # the file's
-        held = self.users or self.concurrency
         arrival, count = content.get("arrival"), content.get("num_requests")
         if arrival is None:
             raise BenchError(f"--workload {self.workload} has no arrival: closed, or one of {', '.join(GAPS)}, say.")
+        if self.time_scale is not None and arrival != "trace":
+            raise BenchError("--time-scale: for a trace only. Add --set trace=FILE, or leave it out.")
         if arrival == "trace":
             return content, self.time_scale or 1.0
         if arrival in GAPS:
-            return content, _given(self.request_rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
+            return content, _given(rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
         if arrival == "closed":
             what = "users, each in a conversation" if content.get("turns") else "requests in flight"
             level = _given(held, f"--concurrency is missing: {what} of arrival closed.")
             if _given(count, _COUNT_MISSING) != "auto" and level > count:
-                raise BenchError(_TOO_MANY.format(held=self._held, level=level, count=count))
+                raise BenchError(_TOO_MANY.format(level=level, count=count))
             return content, level
         if arrival != "burst":
             known = ", ".join(("burst", "closed", *GAPS, "trace"))
-            raise BenchError(f"--workload {self.workload} has arrival {arrival!r}, which is not sent here. Known: {known}.")
+            raise BenchError(f"arrival {arrival!r} is not sent here. Known: {known}.")
         content.pop("num_requests", None)
-        if count and held and held < count and self.workload:
-            raise BenchError(f"{self._held}: a burst sends all of --num-requests at once. Leave one of them out.")
-        return content, _given(count or held, _COUNT_MISSING)
+        level = _given(count or held, _COUNT_MISSING)
+        if held and held > level:
+            raise BenchError(_TOO_MANY.format(level=held, count=level))
+        if held and held < level:
+            raise BenchError("--concurrency: a burst sends all of --num-requests at once. Leave one of them out.")
+        return content, level
 
     def _arrival(self) -> str | None:
         """What levels say of it; None where `--workload` does."""
-        if self.trace:
+        if any(pair.startswith("trace=") for pair in self.set or []):
             return "trace"
         if self.workload:
             return None
         if self.request_rate is not None:
             return "poisson"
-        held = self.users or self.concurrency
-        return "closed" if held and held < (self.num_requests or 0) else "burst"
-
-    def _contradictions(self) -> Iterator[tuple[bool, str]]:
-        """(whether it is so, what to say) of every option that would otherwise be ignored, or is missing."""
-
-        def given(*names: str) -> str:
-            return " and ".join(f"--{name}" for name in names if getattr(self, name.replace("-", "_")) is not None)
-
-        held = self.users or self.concurrency
-        opened, replayed, filed = self.request_rate is not None, self.trace is not None, self.workload is not None
-        open_only, lengths = given("arrival", "burstiness", "duration"), given("prompt-length", "output-length", "prompts")
-        levels = given("concurrency", "users", "request-rate", "trace")
-        yield " and " in levels, f"{levels}: each is a load of its own. Leave one of them out."
-        yield bool(open_only) and not opened, f"{open_only}: for an open loop only. Add --request-rate, or leave it out."
-        replay_only = given("time-scale", "trace-unit", "trace-block")
-        yield bool(replay_only) and not (replayed or filed), f"{replay_only}: for a trace only. Add --trace, or leave it out."
-        yield replayed and filed, "--trace: --workload FILE says what is sent, a trace too. Leave one of them out."
-        yield (
-            replayed and bool(given("num-requests")),
-            "--num-requests: a trace sends what its file holds. Leave one of them out.",
-        )
-        yield replayed and bool(lengths), f"{lengths}: a trace has its own lengths. Leave one of them out."
-        yield (
-            opened and not filed and (self.num_requests is None) == (self.duration is None),
-            "--request-rate needs either --num-requests or --duration.",
-        )
-        yield not (opened or replayed or filed) and self.num_requests is None, _COUNT_MISSING
-        yield (
-            held is not None and not filed and held > (self.num_requests or 0),
-            _TOO_MANY.format(held=self._held, level=held, count=self.num_requests),
-        )
+        return "closed" if self.concurrency and self.concurrency < (self.num_requests or 0) else "burst"
 
     def _scrape_interval(self) -> float | None:
         """Seconds between scrapes; None where nothing is scraped.
@@ -309,12 +233,12 @@ class Workload(Sending):
         Raises:
             BenchError: an option says how to scrape, but --scrape is missing; or there is no such GPU.
         """
-        for name in ("scrape-also", "scrape-interval", "metrics"):
+        for name in ("scrape-also", "metrics"):
             if getattr(self, name.replace("-", "_")) and not self.scrape:
                 raise BenchError(f"--{name}: without --scrape nothing is scraped. Add it, or leave this out.")
         refuse_wrong_address(self.metrics)
         refuse_missing_gpus(self.scrape_also or [], option="--scrape-also")
-        return self.scrape_interval or _SCRAPE_INTERVAL_S if self.scrape else None
+        return _SCRAPE_INTERVAL_S if self.scrape else None
 
     def _definition(self, workload: Sent, level: float, seed: str) -> dict[str, Any]:
         """What decides the run, as its record keeps it."""
