@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _MOST_BYTES = 2**50
@@ -26,6 +26,16 @@ Count = Annotated[int, Field(ge=1, le=10**15)]
 Requests = Annotated[int, Field(ge=1, le=MOST_REQUESTS)]
 Seconds = Annotated[float, Field(gt=0, le=MOST_S)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+
+
+#: What pydantic names the two kinds of an `or_auto` in the place of a fault; no key has a bracket.
+KINDS = ("[values]", "[word]")
+
+
+def or_auto(values: Any) -> Any:
+    """A type of `values`, or of the word `auto`: a text is compared with the word, anything else with the values."""
+    kinds = Annotated[values, Tag(KINDS[0])] | Annotated[Literal["auto"], Tag(KINDS[1])]
+    return Annotated[kinds, Discriminator(lambda value: KINDS[isinstance(value, str)])]
 
 
 class Strict(BaseModel):

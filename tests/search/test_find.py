@@ -96,7 +96,7 @@ def test_a_search_sends_what_a_workload_can_be():
     )  # fmt: skip
     _, sent = Find(**server, concurrency=True, set=["stream=false"])._workload()
     assert (sent.arrival, sent.stream) == ("closed", False)
-    with pytest.raises(BenchError, match="arrival gamma and burstiness go together"):
+    with pytest.raises(BenchError, match="arrival gamma needs burstiness"):
         Find(**server, request_rate=True, set=["arrival=gamma"])._workload()
 
 

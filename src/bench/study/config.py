@@ -6,12 +6,12 @@ The field descriptions are the reference: `config/README.md` and the JSON schema
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from bench.axes import AXES, Axis
-from bench.fields import MOST_REQUESTS, Count, Requests, Seconds, Strict, Tokens, checked_address
+from bench.fields import MOST_REQUESTS, Count, Requests, Seconds, Strict, Tokens, checked_address, or_auto
 from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
@@ -67,7 +67,7 @@ def _key(axis: Axis) -> Any:
     """The key of a ladder that holds levels of an axis."""
     number: Any = Requests if axis.held else Positive
     levels: Any = Annotated[list[number], BeforeValidator(_levels), BeforeValidator(_no_search(axis))]
-    return (levels | None if axis.no_search else levels | Literal["auto"] | None, Field(default=None, description=axis.meaning))
+    return (levels | None if axis.no_search else or_auto(levels) | None, Field(default=None, description=axis.meaning))
 
 
 def _no_search(axis: Axis) -> Callable[[Any], Any]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, shown
+from bench.fields import KINDS
 from bench.prompts import SOURCES, Source
 from bench.shipped import BENCH
 from bench.study.config import Config
@@ -26,7 +27,6 @@ from bench.study.workload import Workload
 from bench.yaml_file import line_of, read_yaml
 
 _MOST_FAULTS = 30  # most faults that a message names; convention
-_KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bounded number
 _NOT = {  # what a value is not, by pydantic's code
     "int_type": "not a whole number",
     "int_from_float": "not a whole number",
@@ -122,33 +122,10 @@ def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
 
 
 def _faults(error: ValidationError) -> list[ErrorDetails]:
-    """Its faults, each at the place where a file has it.
-
-    Of a key that takes values or the word `auto`, pydantic reports both kinds, each as if it were a part of the place. A wrong word is
-    compared with the word, anything else with the values.
-    """
-    errors = error.errors()
-    words = {e["loc"][:-1]: isinstance(e["input"], str) for e in errors if e["loc"] and _is_word(e["loc"][-1])}
-    found = []
-    for each in errors:
-        kind = next((i for i, part in enumerate(each["loc"]) if _is_kind(part)), None)
-        word = kind is not None and _is_word(each["loc"][kind])
-        if kind is None or word == words.get(each["loc"][:kind], False):
-            found.append(ErrorDetails(**{**each, "loc": tuple(part for part in each["loc"] if not _is_kind(part))}))
-    return found
-
-
-def _is_word(part: int | str) -> bool:
-    """Whether a part of a place stands for a word that a key takes."""
-    return isinstance(part, str) and part.startswith("literal[")
-
-
-def _is_kind(part: int | str) -> bool:
-    """Whether a part of a place is no key, but one of the kinds of value that a key takes."""
-    # No name of an entry has a bracket; a number's kind has none, and no entry has a kind of its own.
-    return isinstance(part, str) and (
-        part in _KINDS or re.fullmatch(r"(literal|list|constrained-[a-z]+|function-[a-z]+)\[.*\]", part) is not None
-    )
+    """Its faults, each at the place where a file has it: of keys and numbers, without the kinds of value that a key takes."""
+    return [
+        ErrorDetails(**{**each, "loc": tuple(part for part in each["loc"] if part not in KINDS)}) for each in error.errors()
+    ]
 
 
 def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:

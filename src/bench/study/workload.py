@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from bench.axes import CONCURRENCY, RATE
 from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
-from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Requests, Seconds, Strict
+from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Requests, Seconds, Strict, or_auto
 from bench.prompts import RANDOM, SOURCES, Prompts, Source
 from bench.published import ARCHETYPES
 from bench.records.environment import secret_in
@@ -45,10 +45,19 @@ _OURS = {
     *("max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"),
 }
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
+# Keys that belong to some arrivals alone.
+_ONLY: Mapping[str, tuple[str, ...]] = {
+    "num_requests": ("closed", *OPEN),
+    "burstiness": _SHAPED,
+    **dict.fromkeys(("duration_s", "step", "ramp", "lose"), OPEN),
+    **dict.fromkeys(("trace", "trace_unit", "trace_block"), ("trace",)),
+}
 if TYPE_CHECKING:
     Arrival = str
     EndpointName = str
+    _Count = int | Literal["auto"]
 else:
+    _Count = or_auto(Requests)
     Arrival = Literal[("burst", "closed", *OPEN, "trace")]
     EndpointName = Literal[tuple(ENDPOINTS)]
 _AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **dict.fromkeys(OPEN, RATE)}
@@ -120,7 +129,7 @@ class Workload(Strict):
         description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own. "
         "`{distribution: natural, max: 400}`: answers end by themselves, after 400 tokens at the latest; their lengths are measured.",
     )
-    num_requests: Requests | Literal["auto"] | None = Field(
+    num_requests: _Count | None = Field(
         default=None,
         description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
         "with `turns`, conversations. A search sends as many as it needs instead. `auto`, the default: over all repeats of a level "
@@ -267,17 +276,14 @@ class Workload(Strict):
         talks, server_said = ENDPOINTS[self.endpoint].chats, self.own_history
         taken = sorted(self.body.keys() & {*_OURS, *ENDPOINTS[self.endpoint].keys, *ENDPOINTS[self.endpoint].limits})
         secret, unsent = secret_in(self.body), _unsent(self.body)
+        for key, arrivals in _ONLY.items():
+            if getattr(self, key) is not None and self.arrival not in arrivals:
+                yield f"{key} belongs to arrival {', '.join(arrivals)}, and arrival is {self.arrival}; remove it"
         rules = (
-            (self.arrival in ("burst", "trace") and self.num_requests is not None,
-             f"num_requests belongs to closed and open loops; a {self.arrival} sends "
-             + ("as many requests as its level" if self.arrival == "burst" else "what its file holds")),
             (opened and self.num_requests is not None and self.duration_s is not None,
              "both num_requests and duration_s are given; keep one"),
-            (not opened and self.duration_s is not None, f"duration_s belongs to {', '.join(OPEN)}, not to {self.arrival}"),
-            ((self.arrival in _SHAPED) != (self.burstiness is not None), f"arrival {' or '.join(_SHAPED)} and burstiness go together"),
-            ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),
-            (self.trace_unit is not None and self.arrival != "trace", "trace_unit belongs to arrival trace"),
-            (self.trace_block is not None and self.arrival != "trace", "trace_block belongs to arrival trace"),
+            (self.arrival in _SHAPED and self.burstiness is None, f"arrival {self.arrival} needs burstiness, the shape of its gaps"),
+            (self.arrival == "trace" and self.trace is None, "arrival trace needs trace, its file"),
             (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
              "a trace has its own lengths; remove prompt_tokens and output_tokens"),
             (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
@@ -314,7 +320,6 @@ class Workload(Strict):
             (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
              "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
              "output_tokens"),
-            (not opened and bool(self.step or self.ramp), f"step and ramp belong to {', '.join(OPEN)}, not to {self.arrival}"),
             (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
             (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
             (self.cache not in self.prompts.caches,
