@@ -57,9 +57,10 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "findings/test_causes", "findings/test_capacity_rules", "findings/test_compare"],
     ),
     "models": (
-        [f"{_MODELS}/{name}.py" for name in ("geometry", "families", "memory", "plan", "roofline", "stages", "config_json")],
+        [f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "memory", "plan", "roofline", "stages", "config_json",
+                                            "safetensors")],
         ["models/test_models", "models/test_plan_examples", "models/test_roofline", "models/test_capacity",
-         "cli/test_bench_plan", "models/test_catalogue", "servers/test_parallel"],
+         "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_parallel"],
     ),
     "parse": (
         [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "percentiles", "latency",

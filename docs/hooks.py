@@ -19,7 +19,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from rich.text import Text
 
-from bench.cli.entry import app, loaded
+from bench.cli.entry import loaded
+from bench.cli.run import app
 from bench.endpoints import ENDPOINTS, Endpoint
 from bench.imported import FORMATS
 from bench.records.checkpoint import Checkpoint
