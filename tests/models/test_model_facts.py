@@ -3,6 +3,7 @@
 import json
 import struct
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ from bench.models import (
 )
 from bench.models.config_json import geometry_at
 from bench.models.decoder import FAMILIES
+from bench.models.hub import geometry_on_hub
 from bench.models.safetensors import weights_at
 from bench.models.tokenizer import ids_below
 from bench.published import catalogue
@@ -114,10 +116,12 @@ def headed(folder, tensors, *, name="model.safetensors"):
 
 def test_weights_stand_in_the_heads_of_safetensors(tmp_path):
     plain = [("model.embed_tokens.weight", "BF16", [512, 64]), ("model.layers.0.mlp.up_proj.weight", "F32", [128, 64])]
+    # Masks and places are no weights.
+    buffers = [("h.0.attn.bias", "F32", [1, 1, 64, 64]), ("vision.position_ids", "I64", [1, 64]), ("h.0.inv_freq", "F32", [8])]
     # A layer beyond the model's predicts further tokens; scales are no weights; of packed 4-bit weights each int32 holds eight.
     further = [("model.layers.2.mlp.up_proj.weight", "BF16", [128, 64]), ("mtp.fc.weight", "BF16", [64, 64])]
     packed = [("model.layers.1.mlp.up_proj.qweight", "I32", [8, 128]), ("model.layers.1.mlp.up_proj.scales", "F16", [1, 128])]
-    assert weights_at(headed(tmp_path / "a", plain + further), 2) == Weights(512 * 64 + 128 * 64)
+    assert weights_at(headed(tmp_path / "a", plain + further + buffers), 2) == Weights(512 * 64 + 128 * 64)
     assert weights_at(headed(tmp_path / "b", plain + packed), 2) == Weights(
         512 * 64 + 128 * 64 + 8 * 128 * 8, 2 * (512 * 64 + 128 * 64) + 4 * 8 * 128 + 2 * 128
     )
@@ -150,6 +154,25 @@ def test_files_tell_more_than_the_study_and_the_study_more_than_the_formula(tmp_
     assert geometry_of_model(Model(catalogue="mixtral-8x7b")).parameters == 46_702_792_704
     assert geometry_of_model(Model(catalogue="mixtral-8x7b", config={"num_hidden_layers": 2})).parameters is None
     assert geometry_of_model(Model(catalogue="mixtral-8x7b", config={"num_hidden_layers": 2}, parameters=3 * 10**9)).weighed
+
+
+def test_a_checkpoint_on_the_hub_is_read_by_its_heads(tmp_path, monkeypatch, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(catalogue()["mixtral-8x7b"].config))
+    tensors = {
+        "model.embed_tokens.weight": SimpleNamespace(dtype="BF16", shape=[32_000, 4096]),
+        "model.layers.0.block_sparse_moe.experts.0.w1.weight": SimpleNamespace(dtype="BF16", shape=[14_336, 4096]),
+    }
+    found = SimpleNamespace(files_metadata={"model.safetensors": SimpleNamespace(tensors=tensors)})
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda _, file: str(tmp_path / file))
+    monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", lambda _: found)
+    assert geometry_on_hub("mistralai/Mixtral-8x7B-v0.1").parameters == 4096 * (32_000 + 14_336)
+
+    def offline(*_):
+        raise ConnectionError
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
+    assert main(["plan", "--model", "mistralai/Mixtral-8x7B-v0.1"]) == 2
+    assert "or name a config.json on this machine, with --parameters" in capsys.readouterr().err
 
 
 def test_a_decoder_below_another_key():

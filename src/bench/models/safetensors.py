@@ -20,6 +20,8 @@ _PACKED = {"I32": 8, "U8": 2}
 _SIZES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}  # bytes of other numbers; the rest have one; derived
 # Not weights, but what their quantisation needs.
 _SCALES = re.compile(r"scale|zero|g_idx|absmax|quant_(map|state)|weight_shape")
+# Masks, places and angles, which older files hold as well, and the layers that predict further tokens.
+_BESIDE = re.compile(r"^mtp\.|\.(attn|attention)\.(masked_)?bias$|inv_freq$|position_ids$|num_batches_tracked$")
 _LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
 _LONGEST = 1 << 27  # bytes of a head that are read; convention: no published file has more
 
@@ -27,7 +29,7 @@ Tensor = tuple[str, str, Iterable[int]]
 
 
 def weights_of(tensors: Iterable[Tensor], layers: int | None) -> Weights:
-    """Of tensors with their type and shape. Layers beyond the model's, which predict further tokens, are left out.
+    """Of tensors with their type and shape, without layers beyond the model's, which predict further tokens, and without buffers.
 
     Args:
         layers: of the model.
@@ -35,7 +37,7 @@ def weights_of(tensors: Iterable[Tensor], layers: int | None) -> Weights:
     parameters, size, quantised = 0, 0, False
     for name, dtype, shape in tensors:
         layer = _LAYER.match(name)
-        if name.startswith("mtp.") or (layer and isinstance(layers, int) and int(layer[1]) >= layers):
+        if _BESIDE.search(name) or (layer and isinstance(layers, int) and int(layer[1]) >= layers):
             continue
         count = math.prod(shape)
         scale = bool(_SCALES.search(name))
