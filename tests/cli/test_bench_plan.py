@@ -351,6 +351,7 @@ def test_what_is_no_model_is_named(tmp_path, capsys):
             (tmp_path / "config.json").write_text(content)
         assert said in refused("--model", str(tmp_path), "--accelerator", "h100"), content
     assert "it is a share" in refused("--gpu-memory-utilization", "90")
+    assert "--parameters belongs to a --model that is a config.json" in refused("--model", "gpt2", "--parameters", "5")
 
 
 def test_a_device_of_one_s_own_and_in_other_units(tmp_path, capsys):

@@ -100,6 +100,8 @@ class Plan:
         from bench.published import accelerator_named, catalogue
 
         refuse_wrong_share(self.gpu_memory_utilization)
+        if self.parameters and not (self.model and Path(self.model).exists()):
+            raise BenchError("--parameters belongs to a --model that is a config.json, or a folder with one. Leave it out.")
         known = known_accelerators(self.hardware)
         accelerators = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
         models = {key: _geometry(key, self.parameters) for key in ([self.model] if self.model else catalogue())}
