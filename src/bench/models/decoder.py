@@ -259,9 +259,11 @@ def _slides(c: Config, family: str, layer: int) -> bool:
 def state_of(family: str, c: Config) -> State:
     """What a layer that does not attend keeps of a sequence: a convolution's last inputs, and a recurrence's state."""
     hidden, heads = c["hidden_size"], c["num_attention_heads"]
-    kernel = _first(c, "mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache", "conv1d_width", default=0) - 1
+    unconvolved = family in ("kimi_linear", "minimax", "minimax_text_01")  # or by a key of its own
+    kernels = ("mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache", "conv1d_width")
+    kernel = _first(c, *kernels, default=1 if unconvolved else ...) - 1
     expanded = int(_first(c, "mamba_expand", "expand", default=2) * hidden)
-    size = _first(c, "mamba_d_state", "ssm_state_size", "state_size", default=0)
+    size = _first(c, "mamba_d_state", "ssm_state_size", "state_size", default=... if family in _MAMBA1 | _MAMBA2 else 0)
     if family in _MAMBA1:
         inner = expanded if family == "jamba" else c["intermediate_size"] or expanded
         return State(inner * kernel, inner * size)
