@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.levels import Floats, Levels
+from bench.analysis.windows import with_rates_of_windows
 from bench.axes import AXES
 from bench.records.columns import schema_of
 from bench.statistics import isotonic
@@ -56,7 +57,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid` and `column`); invalid runs are left out.
-        column: which throughput (tokens/s).
+        column: which throughput (tokens/s); of the steady windows where each valid run of a curve has one.
 
     Returns:
         One row a deployment and workload: `metric`, the column; `levels` (their number), `top` (the highest), `noise` (of one run,
@@ -64,6 +65,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
         `…_high`, `…_fell_at` and `…_back_at` (in the load's unit), as `Point` has them.
     """
     rows = []
+    runs = with_rates_of_windows(runs, column)
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
         levels = Levels.of(group, column, others.partition_by("deployment"))

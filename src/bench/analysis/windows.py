@@ -41,6 +41,22 @@ def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, str]]:
         yield from (pair for pair in pairs if set(pair) <= set(table.columns))
 
 
+def with_rates_of_windows(runs: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The runs with a throughput of the steady window in place of that of the whole run, even of windows too short for latencies.
+
+    A rate needs no window of several latencies, and the levels of one curve are compared: a whole run, ramp and drain included, beside
+    windows would look like a fall, or a rise. A curve with a valid run that has no window at all stays as it is, as do bursts.
+
+    Args:
+        runs: summary rows, before `of_windows` or after it. column: which throughput; one that windows do not have stays.
+    """
+    steady = OF_WINDOWS.get(column)
+    if steady is None or steady not in runs.columns:
+        return runs
+    known = (pl.col(steady).is_not_null() | ~pl.col("valid")).all().over("deployment", "workload")
+    return runs.with_columns(pl.when(known & pl.col(steady).is_not_null()).then(steady).otherwise(column).alias(column))
+
+
 def whole_runs(table: pl.DataFrame) -> pl.DataFrame:
     """The valid runs that `of_windows` leaves as they are, on curves where it replaces others.
 
