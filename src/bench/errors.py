@@ -92,10 +92,15 @@ def throughput_text(per_s: float | None, unit: str = "tokens") -> str:
     return f"{unit}/s not known" if per_s is None else f"{per_s:,.0f} {unit}/s"
 
 
-def first_names(names: Sequence[str], most: int) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence, such as `TTFT, makespan and throughput`."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def first_names(names: Sequence[str], most: int, between: str = ", ") -> str:
     """The first names, and how many more there are."""
     more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    return between.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def is_are(number: int) -> str:

@@ -16,7 +16,7 @@ from bench.cli import main
 from bench.parse.percentiles import percentile
 from bench.study import parse_slo
 from bench.words import capacity
-from bench.words.capacity import misses
+from bench.words.capacity import misses_text
 from bench.words.charts import margin_title
 from tests.support.capacity import TTFT, again, by_level, curve, missed_by, point
 from tests.support.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, table
@@ -274,7 +274,7 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     (level,), _ = judged_levels([burst], [parse_slo("e2e_p95=1s")], 0.01)
     (missed,) = level.missed
     assert missed.reached_s == percentile(pl.Series(slow), 0.95) == 0.5
-    assert "too close to tell: E2E P95 ≤ 1 s is met with a probability of 49 % (500 ms there)" in misses([missed.miss])
+    assert "too close to tell: E2E P95 ≤ 1 s is met with a probability of 49 % (500 ms there)" in misses_text([missed.miss])
     # Of two runs one did not become steady: the sentence has the other's 3 s, as the table of levels.
     steady = steady_row(summary, 8, ttft=3.0)
     short = {**short_row(steady_row(summary, 8, ttft=9.0), None), "repeat": 2, "run": "r2"}
@@ -290,12 +290,12 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     )
     assert row["c_max"] == 12
     assert "They exceed TTFT P90 ≤ 1 s (1.01 s), though all runs together put the limit higher" in capacity.evidence(row)
-    assert capacity.missed(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
+    assert capacity.missed_text(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
     # A latency of seconds is given in seconds, also beside a limit of milliseconds.
     row = point(curve(summary, [0.1, 3.52], levels=(1, 2)), "ttft_p99=500ms")
-    assert capacity.missed(row) == "TTFT P99 ≤ 500 ms (3.52 s)"
+    assert capacity.missed_text(row) == "TTFT P99 ≤ 500 ms (3.52 s)"
     for value, digits in ((3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.00000001, "2.00000001")):
-        assert f"({digits} s)" in misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]), value
+        assert f"({digits} s)" in misses_text([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]), value
 
 
 def test_a_limit_that_is_met_is_not_named_as_missed(summary):
@@ -309,4 +309,4 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     assert capacity.c_max(alone) == "too close to tell at 8 requests in flight, the lowest level"
     assert "it is too close to tell: E2E P95 ≤ 1 s is met" in capacity.sustains(alone, burst=True)
     assert (capacity.with_texts(alone)["missed_by"], margin_title(pl.DataFrame([alone]), slos)) == (None, None)
-    assert (missed_by(with_another), capacity.first_missed(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (3 s)")
+    assert (missed_by(with_another), capacity.it_misses(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (3 s)")

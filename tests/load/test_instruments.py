@@ -18,6 +18,7 @@ from benchmarks.client.server import FIRST_S, PERIOD_S, prompt_key
 
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
+from tests.support.server import eventually
 from tests.support.slow_proxy import SlowProxy, main
 from tests.support.study import ROOT
 
@@ -151,7 +152,7 @@ def test_each_token_is_later_by_the_delay_and_all_else_passes_as_it_is():
         slow, same = stamps(url, 20)
         assert same == words
         assert slow[-1] - slow[0] > 19 * (0.01 + 0.02) * 0.95  # a busy machine makes it longer, nothing shorter
-        eventually(lambda: "\n" in record.getvalue())  # a client has the last chunk before the proxy writes of it
+        assert eventually(lambda: "\n" in record.getvalue())  # a client has the last chunk before the proxy writes of it
         truth = json.loads(record.getvalue().splitlines()[0])
         assert (truth["chunks"], truth["delay_ms"]) == (21, 20)  # the last is the usage
         assert truth["held_s"] == pytest.approx(21 * 0.02)

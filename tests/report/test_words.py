@@ -136,7 +136,7 @@ MISSES = [
 
 
 def test_by_what_a_level_misses():
-    snapshots.same("misses", [capacity.misses([miss]) for miss in MISSES])
+    snapshots.same("misses", [capacity.misses_text([miss]) for miss in MISSES])
     slo = Slo("ttft", "p99", 2.0)
     assert Slo.of_column(slo.column, 2.0) == slo
     unsettled = [capacity.unsettled_text(each) for each in (Unsettled("short", 48), Unsettled("short"), Unsettled("empty"))]

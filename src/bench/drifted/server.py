@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from bench.drifted.judge import DIFFERS, SAME, UNKNOWN, Compared
 from bench.engines import Kind
+from bench.errors import first_names
 from bench.records.deployment import DeploymentFacts
 from bench.telemetry import of_other_versions
 
@@ -58,14 +59,15 @@ def _version(
     before, after = _stems(names[0], kind), _stems(names[1], kind)
     more, fewer = after - before, before - after
     if others := sorted(more & _stems(of_other_versions(kind, version), kind)):
-        why = f"it exposes {_listed(others)}, which {engine} does not have: another version"
+        why = f"it exposes {first_names(others, _NAMED)}, which {engine} does not have: another version"
         return Compared(*bare, engine, kind.title, verdict=DIFFERS, why=why)
     # A counter may come with its first count.
     lazy = _stems((row.name for rows in kind.metrics.values() for row in rows if row.absent == "zero"), kind)
     if more := more - lazy:
-        why = f"it exposes {_listed(sorted(more))}, which the measured server did not: another version, other settings or other use"
+        named = first_names(sorted(more), _NAMED)
+        why = f"it exposes {named}, which the measured server did not: another version, other settings or other use"
     elif fewer := fewer - lazy:
-        why = f"it does not expose {_listed(sorted(fewer))}: another version, or Prometheus drops them"
+        why = f"it does not expose {first_names(sorted(fewer), _NAMED)}: another version, or Prometheus drops them"
     else:
         why = "its metrics have the same names, and none of them shows the version"
     return Compared(*bare, engine, kind.title, verdict=UNKNOWN, why=why, shown=False)
@@ -93,10 +95,10 @@ def _settings(before: Mapping[str, str | None], servers: Sequence[Mapping[str, s
         if before[key] is not None and _apart(key, before[key], after[key])
     }
     if changed:
-        said = _listed(sorted(changed), "; ")
+        said = first_names(sorted(changed), _NAMED, "; ")
         return Compared(*bare, count, said, verdict=DIFFERS, why=said)
     if others := {key for after in servers for key in before.keys() ^ after.keys()}:
-        why = f"only one of both has {_listed(sorted(others))}: another version"
+        why = f"only one of both has {first_names(sorted(others), _NAMED)}: another version"
         return Compared(*bare, count, "other settings", verdict=DIFFERS, why=why)
     return Compared(*bare, count, "the same", verdict=SAME)
 
@@ -111,7 +113,3 @@ def _apart(key: str, before: str | None, after: str | None) -> bool:
     except ValueError:
         return True
     return abs(one - other) > _APART * one
-
-
-def _listed(words: Sequence[str], between: str = ", ") -> str:
-    return between.join(words[:_NAMED]) + (f" and {len(words) - _NAMED} more" if len(words) > _NAMED else "")

@@ -31,9 +31,9 @@ def messages_of(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _texts(attributes: Mapping[str, Any]) -> list[str]:
-    messages = _listed(attributes.get(_MESSAGES))
+    messages = _read_list(attributes.get(_MESSAGES))
     if messages:
-        ahead = [_listed(attributes[name]) or attributes[name] for name in _AHEAD if attributes.get(name)]
+        ahead = [_read_list(attributes[name]) or attributes[name] for name in _AHEAD if attributes.get(name)]
         return list(map(_text, [*ahead, *messages]))
     numbered: dict[int, list[str]] = defaultdict(list)
     for name in sorted(attributes):
@@ -42,10 +42,16 @@ def _texts(attributes: Mapping[str, Any]) -> list[str]:
     return ["\n".join(numbered[number]) for number in sorted(numbered)]
 
 
-def _listed(value: Any) -> list[Any]:
+def _read_list(value: Any) -> list[Any]:
+    """A list, or one that a text holds as JSON; empty where it is none."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = json.loads(value)
+    return list_of(value)
+
+
+def list_of(value: Any) -> list[Any]:
+    """A list; empty where the value is none."""
     return value if isinstance(value, list) else []
 
 

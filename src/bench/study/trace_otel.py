@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.study.trace_history import BLOCK, Histories, messages_of
+from bench.study.trace_history import BLOCK, Histories, list_of, messages_of
 from bench.study.trace_times import SECONDS, date_s, number_of, since_1970
 from bench.table_file import Row
 
@@ -266,19 +266,15 @@ def _encoded(line: Row) -> Iterator[tuple[str, Any]]:
     """The spans of a line, each with its place."""
     values = line.values
     if "resourceSpans" in values:
-        scopes = [scope for each in _listed(values["resourceSpans"]) for scope in _listed(_of(each, "scopeSpans"))]
-        spans = [span for scope in scopes for span in _listed(_of(scope, "spans"))]
+        scopes = [scope for each in list_of(values["resourceSpans"]) for scope in list_of(_of(each, "scopeSpans"))]
+        spans = [span for scope in scopes for span in list_of(_of(scope, "spans"))]
     elif "spans" in values:
-        spans = _listed(values["spans"])
+        spans = list_of(values["spans"])
     else:
         if _has_spans(values):  # a file may hold logs and metrics too
             yield line.place, values
         return
     yield from ((f"{line.place}, span {number}", span) for number, span in enumerate(spans, 1))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _of(value: Any, key: str) -> Any:
@@ -341,7 +337,7 @@ def _any_value(value: Any) -> Any:
         return value
     kind, held = next(iter(value.items()), ("", None))
     if kind == "arrayValue":
-        return [_any_value(each) for each in _listed(_of(held, "values"))]
+        return [_any_value(each) for each in list_of(_of(held, "values"))]
     if kind == "kvlistValue":
-        return _attributes(_listed(_of(held, "values")))
+        return _attributes(list_of(_of(held, "values")))
     return held

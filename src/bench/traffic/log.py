@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError, listed, shown
 from bench.study.trace import format_of, refuse_sums
 from bench.study.trace_otel import calls_of, is_otel
 from bench.study.trace_times import TraceUnit, date_of
@@ -278,18 +278,14 @@ def _whole(rows: Sequence[Row], column: str, values: Sequence[Any], parts: Parts
     if not parts.names:
         return found
     if not parts.apart:
-        named = _listed(parts.names)
+        named = listed(parts.names)
         notes.append(f"Taken for part of {column}: {named}. If it is counted apart, add both up in a column of your own.")
         return found
     for name in parts.names:
         cells = list(map(cell(name), rows))
         found = found + np.where([value in (None, "") for value in cells], 0.0, numbers_of(cells))
-    notes.append(f"{_listed([column, *parts.names])} are added up, as they are counted apart.")
+    notes.append(f"{listed([column, *parts.names])} are added up, as they are counted apart.")
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:

@@ -6,7 +6,7 @@ import math
 from typing import Any, cast
 
 from bench.analysis.advice import Advice, Recommendation
-from bench.words.capacity import misses
+from bench.words.capacity import misses_text
 from bench.words.causes import relief
 from bench.words.loads import load_text
 from bench.words.templates import filled
@@ -76,7 +76,7 @@ def sentence(advice: Advice) -> str:
             carried = (f"{'at least ' * each.at_least}{each.rps:.3g} of {each.workload}" for each in advice.carried)
             numbers["carried"] = ", ".join(carried)
         case "admission":
-            numbers["misses"] = misses(advice.missed)
+            numbers["misses"] = misses_text(advice.missed)
         case "headroom":
             numbers["range"] = _range(numbers["fewest"], numbers["most"])
         case "memory_bound" | "interference":

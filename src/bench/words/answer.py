@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from bench.errors import listed
 from bench.shipped import BENCH
 
 _NAMED = 4  # most curves that a line names
@@ -33,11 +34,6 @@ def shortened(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
     """The first lines, and how many more there are."""
     left = len(lines) - most
     return tuple(lines) if left <= 1 else (*lines[:most], f"And {left} more, in the tables below.")
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence, such as `TTFT, makespan and throughput`."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def by_advice(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -33,7 +33,7 @@ _ENDS = {  # by which is established: the lower, the upper
     (False, True): "the lower end is not established, below {high:g}",
     (False, False): "neither end is established",
 }
-_BEYOND = {  # where the limit lies above C_max, a level; by whether its upper end is established
+_ABOVE = {  # where the limit lies above C_max, a level; by whether its upper end is established
     True: "the limit lies between {low:g} and {high:g}",
     False: "the limit lies above {low:g}; how far is not established",
 }
@@ -64,7 +64,7 @@ _LOW_NEEDS = {
     "rounds": "A load of {at} is too near the limit to be established: more rounds{levels} would {raise} the lower end.",
     "requests": "{low_needs_requests:,.0f} requests or more at {at} ({requests:,.0f} were judged) would narrow it.",
 }
-_CLOSE = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
+_NEAR = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
 _HIGH_NEEDS = {
     "unsettled": "The upper end is not known: at {at}, {unsettled}.",
     "levels": "Levels above {at} would establish the upper end.",
@@ -72,18 +72,18 @@ _HIGH_NEEDS = {
 }
 
 
-def misses(found: Sequence[Miss]) -> str:
+def misses_text(found: Sequence[Miss]) -> str:
     """What a level does, such as `misses TTFT P99 ≤ 2 s (3 s)`, or why that cannot be told."""
-    return f"{'is too close to tell:' if found[0].close else 'misses'} {_listed(found)}"
+    return f"{'is too close to tell:' if found[0].close else 'misses'} {_criteria(found)}"
 
 
-def _listed(found: Iterable[Miss]) -> str:
-    return ", ".join(map(_miss, found))
+def _criteria(found: Iterable[Miss]) -> str:
+    return ", ".join(map(_criterion, found))
 
 
-def _miss(miss: Miss) -> str:
+def _criterion(miss: Miss) -> str:
     if miss.close:
-        return _close(miss)
+        return _close_criterion(miss)
     if miss.by == "failed":
         return f"the limit on failures ({miss.misses} of {count_text(miss.requests or 0, 'request')} fail)"
     if miss.by == "growth":
@@ -94,7 +94,7 @@ def _miss(miss: Miss) -> str:
     return f"{slo} ({shown_share(miss.share or 0.0, 1)} of its requests fail or take longer)"
 
 
-def _close(miss: Miss) -> str:
+def _close_criterion(miss: Miss) -> str:
     """A criterion that is met by what was measured, and in doubt by all runs of the curve."""
     below = miss.below or 0.0
     met = f"with a probability of {shown_share(1 - below)}"
@@ -114,35 +114,35 @@ def _slo(miss: Miss) -> Slo:
 def _reached(seconds: float, slo: Slo) -> str:
     """A latency over an SLO's limit, in milliseconds where both are below a second."""
     times, unit = (1000, "ms") if seconds < 1 else (1, "s")
-    return f"{beyond(times * seconds, times * slo.limit_s)} {unit}"
+    return f"{shown_over(times * seconds, times * slo.limit_s)} {unit}"
 
 
-def beyond(value: float, limit: float) -> str:
+def shown_over(value: float, limit: float) -> str:
     """A value with as many digits as show that it is over the limit."""
     return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
 
 
-def missed(point: Point) -> str | None:
+def missed_text(point: Point) -> str | None:
     """By what the first level that misses does, or why nothing can be said of it; None where every level meets the SLOs."""
     if point["kind"] == "unsettled":
-        return _unsettled(point)
+        return _unsettled_of(point)
     if point["missed"] is None:
         return None
-    found = _misses(point)
-    return f"{_slo(found[0])} cannot be judged" if point["kind"] == "unjudged" else _listed(found)
+    found = _misses_of(point)
+    return f"{_slo(found[0])} cannot be judged" if point["kind"] == "unjudged" else _criteria(found)
 
 
-def first_missed(point: Point) -> str:
-    """What a curve does at its first level that is not sustained, as `misses` has it."""
-    return misses(_misses(point))
+def it_misses(point: Point) -> str:
+    """What a curve does at its first level that is not sustained, as `misses_text` has it."""
+    return misses_text(_misses_of(point))
 
 
 def too_close(point: Point) -> bool:
     """Whether its first level that is not sustained is too close to its limits to tell."""
-    return any(miss.close for miss in _misses(point))
+    return any(miss.close for miss in _misses_of(point))
 
 
-def _misses(point: Point) -> list[Miss]:
+def _misses_of(point: Point) -> list[Miss]:
     return [Miss(**miss) for miss in point["missed"] or ()]
 
 
@@ -159,7 +159,7 @@ def _longer(needs_s: float | None) -> str:
     return "send more requests" if needs_s is None else f"let it last {needs_s:.0f} s"
 
 
-def _unsettled(point: Point) -> str:
+def _unsettled_of(point: Point) -> str:
     return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"]))
 
 
@@ -177,14 +177,14 @@ def c_max(point: Point, *, bounds: bool = True) -> str:
     words = {
         "missed_load": None if at is None else load_text(at, point["unit"]),
         "why": UNJUDGED[point["unjudged"]],
-        "missed": missed(point) if kind in ("unjudged", "unsettled") else None,
+        "missed": missed_text(point) if kind in ("unjudged", "unsettled") else None,
         "judged_alone": judged_alone(point) if kind == "below" else "",
     }
     low, high = point["low"], point["high"]
     ends = ""
     if kind in ("found", "above"):
-        beyond = low is not None and low > point["c_max"]
-        ends = (_BEYOND[high is not None] if beyond else _ENDS[low is not None, high is not None]).format(**point)
+        above = low is not None and low > point["c_max"]
+        ends = (_ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]).format(**point)
     kind += _absent(point) if kind == "unsettled" else " close" if kind == "below" and too_close(point) else ""
     return _C_MAX[kind].format(**{**point, **words, "ends": ends})
 
@@ -196,7 +196,7 @@ def low_needs(point: Point) -> str | None:
     kind, words = point["low_needs"], {}
     if kind == "unsettled":
         kind += _absent(point)
-        words = {"longer": _unsettled(point) if kind != "unsettled" else _longer(point["unsettled_needs_s"])}
+        words = {"longer": _unsettled_of(point) if kind != "unsettled" else _longer(point["unsettled_needs_s"])}
     if point["low_needs"] == "rounds":
         words = {"levels": _lower(point), "raise": "establish" if point["low"] is None else "raise"}
     at = None if point["c_max"] is None else load_text(point["c_max"], point["unit"])
@@ -205,7 +205,7 @@ def low_needs(point: Point) -> str | None:
 
 def _lower(point: Point) -> str:
     """Which lower levels would help; empty where there can be none."""
-    if point["low"] is not None and point["low"] > _CLOSE * point["c_max"]:
+    if point["low"] is not None and point["low"] > _NEAR * point["c_max"]:
         return ""
     if point["low"] is not None:
         return f", or levels between {point['low']:g} and {point['c_max']:g},"
@@ -221,19 +221,19 @@ def high_needs(point: Point) -> str | None:
     """What would establish the upper end; None where it is."""
     if point["high_needs"] is None:
         return None
-    why = _unsettled(point) if point["high_needs"] == "unsettled" else ""
+    why = _unsettled_of(point) if point["high_needs"] == "unsettled" else ""
     return _HIGH_NEEDS[point["high_needs"]].format(unsettled=why, at=load_text(point["high_needs_at"], point["unit"]))
 
 
 def sustains(point: Point, *, burst: bool, bounds: bool = True) -> str:
     """A curve's capacity in a sentence or two. Args: bounds: as of `c_max`."""
-    kind, words = point["kind"], {"c_max_text": c_max(point, bounds=bounds), "missed": missed(point)}
+    kind, words = point["kind"], {"c_max_text": c_max(point, bounds=bounds), "missed": missed_text(point)}
     if kind in ("unsettled", "below"):
         others = " others" if point["low_needs"] == "unsettled" else ""
         kind += others if kind == "below" else _absent(point)
         words |= {"at": load_text(point["missed_at"], point["unit"]), "low_needs": low_needs(point)}
         if point["missed"] is not None:
-            words |= {"misses": first_missed(point), "shown": shown_to_be(point)}
+            words |= {"misses": it_misses(point), "shown": shown_to_be(point)}
     elif kind in ("found", "above"):
         kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
         words |= {"at": load_text(point["c_max"], point["unit"]), "rate": "" if burst else rate(point)}
@@ -265,7 +265,7 @@ def _over(point: Point) -> str:
     """That requests at C_max exceed a limit that all runs together do not miss there; empty where none do."""
     found = [Miss(**miss) for miss in point["over"] or ()]
     higher = "though all runs together put the limit higher with a probability of"
-    return " ".join(f"They exceed {_miss(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}." for miss in found)
+    return " ".join(f"They exceed {_criterion(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}." for miss in found)
 
 
 def _left_out(point: Point) -> str:
@@ -289,7 +289,7 @@ def with_texts(point: Point) -> dict[str, Any]:
     """A point as it is written for readers: `missed`, `missed_by`, `c_max_text`, `low_needs` and `high_needs` as texts."""
     none = point["kind"] == "unjudged" or too_close(point) or point["missed"] is None
     found = None if none else ",".join(miss["by"] for miss in point["missed"])
-    texts = {"missed": missed(point), "missed_by": found, "c_max_text": c_max(point)}
+    texts = {"missed": missed_text(point), "missed_by": found, "c_max_text": c_max(point)}
     needs = {"low_needs": low_needs(point), "high_needs": high_needs(point)}
     first = {key: point[key] for key in ("deployment", "workload", "axis", "unit", "kind", "basis")}
     return {**first, **texts, **needs, **{key: value for key, value in point.items() if key not in (*_SOURCES, *texts, *needs)}}

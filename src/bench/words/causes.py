@@ -8,7 +8,7 @@ from typing import Any
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.analysis.judging import Unsettled
 from bench.records.relief import Gain
-from bench.words.capacity import beyond, unsettled_text
+from bench.words.capacity import shown_over, unsettled_text
 from bench.words.loads import load_text
 from bench.words.templates import filled
 
@@ -135,7 +135,7 @@ def _reliefs(gains: Sequence[Gain]) -> str:
 
 def relief(gain: Gain, *, first: bool = True) -> str:
     """What more of a resource brings, such as `with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2)`."""
-    low = beyond(gain.low, 1.0) if gain.low > 1 else "1"
+    low = shown_over(gain.low, 1.0) if gain.low > 1 else "1"
     ends = f"at least {low}" if gain.more else f"{low} to {gain.high:.3g}"
     times = f"{gain.gain:.3g} times"
     established = "" if gain.low > 1 else ", not established"

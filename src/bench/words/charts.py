@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, is_are
+from bench.errors import count_text, is_are, listed
 from bench.study import Slo
-from bench.words.answer import listed
 from bench.words.loads import numbers_text
 
 _NAMED = 5  # most loads that a title names

@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.analyse import CurveFindings
 from bench.analysis import Bottleneck
+from bench.errors import listed
 from bench.records.searches import SearchRecord
 from bench.words import capacity, causes, searches, sizing
-from bench.words.answer import listed
 from bench.words.loads import load_text
 
 
@@ -96,7 +96,7 @@ class Curve:
             if self.limit.level == self.point["missed_at"]
             else f"At {load_text(self.point['missed_at'], self.point['unit'])} it"
         )
-        return f"{causes.why(self.limit)} {it} {capacity.first_missed(self.point)}.".strip()
+        return f"{causes.why(self.limit)} {it} {capacity.it_misses(self.point)}.".strip()
 
     @property
     def remedy(self) -> str:

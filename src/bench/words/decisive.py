@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
-from bench.errors import shown_size
-from bench.words.answer import AGAIN, Answer, listed
+from bench.errors import listed, shown_size
+from bench.words.answer import AGAIN, Answer
 
 _DIGITS = 10  # factor below which two decimals are shown
 _LITTLE = 0.05  # change in ln metric below which a visible effect depends on other factors

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from bench.axes import AXES, CONCURRENCY
-from bench.words.answer import listed
+from bench.errors import listed
 
 # By which of its ends are established: the lower, the upper.
 _INTERVALS = {

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bench.analysis.regions import FEWEST_LEVELS, PROPORTIONAL
-from bench.errors import count_text, shown_share
-from bench.words.answer import listed
+from bench.errors import count_text, listed, shown_share
 from bench.words.loads import between_text
 from bench.words.templates import filled
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.analysis.saturation import fills_first
 from bench.axes import AXES, CONCURRENCY
-from bench.words.answer import Answer, by_advice, listed, shortened
+from bench.errors import listed
+from bench.words.answer import Answer, by_advice, shortened
 from bench.words.capacity import UNFILLED
 from bench.words.loads import numbers_text
 from bench.words.regions import turning_point

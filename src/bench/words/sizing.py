@@ -8,7 +8,7 @@ from typing import Any
 from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
-from bench.words.capacity import c_max, first_missed, judged_alone, missed, shown_to_be
+from bench.words.capacity import c_max, it_misses, judged_alone, missed_text, shown_to_be
 from bench.words.loads import interval_text, load_text
 from bench.words.templates import filled
 
@@ -56,9 +56,7 @@ def ends(least: int | None, most: int | None) -> str:
 def meets(point: Mapping[str, Any]) -> str:
     """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
     more = (
-        f"; at {load_text(point['missed_at'], point['unit'])} it {first_missed(point)}"
-        if point["missed_at"] is not None
-        else ""
+        f"; at {load_text(point['missed_at'], point['unit'])} it {it_misses(point)}" if point["missed_at"] is not None else ""
     )
     axis = point["axis"].replace("_", " ")
     return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
@@ -71,11 +69,11 @@ def no_point(point: Mapping[str, Any]) -> str:
         case "below":
             which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
             meets = "is shown to meet" if shown_to_be(point) else "meets"
-            return f"no {which} {meets} the SLOs: at {at} it {first_missed(point)}"
+            return f"no {which} {meets} the SLOs: at {at} it {it_misses(point)}"
         case "unsettled":
             if point["unsettled"] == "absent":
-                return f"at {at} {missed(point)}"
-            return f"no steady state: at {at} {missed(point)}"
+                return f"at {at} {missed_text(point)}"
+            return f"no steady state: at {at} {missed_text(point)}"
     return c_max(point)
 
 

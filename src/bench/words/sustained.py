@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.errors import count_text
+from bench.errors import count_text, listed
 from bench.study import Decision
-from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
-from bench.words.capacity import BURSTS, first_missed, rate, too_close
+from bench.words.answer import AGAIN, Answer, by_advice, in_line, shortened
+from bench.words.capacity import BURSTS, it_misses, rate, too_close
 from bench.words.curves import Curve, limits
 from bench.words.loads import load_text
 
@@ -101,7 +101,7 @@ def _in_short(curve: Curve) -> str:
     if at < most:
         more = f"; up to {load_text(most, unit)} {also} too, but sustain hardly more"
     if curve.limit is None and point["missed_at"]:
-        beyond = f"; at {load_text(point['missed_at'], unit)} it {first_missed(point)}"
+        beyond = f"; at {load_text(point['missed_at'], unit)} it {it_misses(point)}"
     return f"{rate(point)}{more}{beyond}. {curve.takes}".rstrip()
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from bench.analysis.lengths import FEWEST_BENT
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.axes import AXES
-from bench.errors import count_text, is_are
+from bench.errors import count_text, is_are, listed
 from bench.statistics import FEWEST_POINTS
-from bench.words.answer import AGAIN, Answer, listed
+from bench.words.answer import AGAIN, Answer
 from bench.words.lengths import adds, squared, with_half
 from bench.words.loads import load_text
 

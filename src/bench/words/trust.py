@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from bench.analysis.validity import LASTING, Reason, invalid
-from bench.errors import count_text, is_are, shown_share
+from bench.errors import count_text, is_are, listed, shown_share
 from bench.study.config import Thresholds
-from bench.words.answer import AGAIN, listed
+from bench.words.answer import AGAIN
 from bench.words.verdicts import reason_texts
 
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bench.errors import count_text, signed_percent
+from bench.errors import count_text, listed, signed_percent
 from bench.records.tuning import MISSES, Confirmed, Contribution, TuningRecord, Visit
 from bench.study.settings import setting_name, value_text
-from bench.words.answer import Answer, listed, shortened
+from bench.words.answer import Answer, shortened
 
 
 def tuning_lines(found: TuningRecord) -> list[str]:
