@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from bench.analysis.belief import NOMINAL
 from bench.analysis.capacity import rates_within
-from bench.analysis.judging import Level, judged_levels, noise_of, rate_of
+from bench.analysis.judging import Level, judged_levels, most_given, noise_of, rate_of
 from bench.analysis.proportions import Share, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from tests.support.capacity import TTFT, again, curve, point
-from tests.support.planted import frame, rate_row, steady_row, summary_row
+from tests.support.planted import frame, rate_row, short_row, steady_row, summary_row
 from tests.support.study import bare_summary
 
 T6, T9 = 2.4469, 2.2622  # Student's t of 6 and 9 degrees of freedom at 95 %
@@ -44,6 +44,20 @@ def test_where_an_instance_is_operated_and_what_it_carries(summary):
     noisy = {"rps": 17.0, "steady_error": 0.1}
     row = point([rate_row(summary, 10), rate_row(summary, 20, **noisy), rate_row(summary, 30, ttft=9.0, **noisy)])
     assert (row["c_max"], row["usable_rps"]) == (20, 17) and 17 < row["usable_high"] < 21.5
+    # Two runs a level, whose batches vary by three times as much as the runs do: 20 at most, or 24 by the batches of the last.
+    given = {
+        10: ((10.0, 0.1), (10.2, 0.1)),
+        20: ((18.1, 0.1), (18.8, 0.12)),
+        30: ((19.8, 0.05), (20.0, 0.06)),
+        40: ((18.3, 0.25), (17.6, 0.3)),
+    }
+    missing = {"ttft": 9.0, "growth": 0.4}
+    rows = [
+        rate_row(summary, level, repeat=i + 1, rps=rps, steady_error=error, **(missing if level > 20 else {}))
+        for level, both in given.items() for i, (rps, error) in enumerate(both)
+    ]  # fmt: skip
+    row = point(rows)
+    assert row["c_max"] == 20 and 20.0 < row["usable_high"] < 22.5
     conversations = point([rate_row(summary, 5, turns=3, rps=14.0), rate_row(summary, 10, turns=3, ttft=9.0, rps=6.6)])
     assert (conversations["unit"], conversations["usable_rps"]) == ("conversations/s", 14)
     assert conversations["usable_high"] == pytest.approx(14 * (1 + with_session(0.01 * T9)), rel=1e-4)
@@ -109,6 +123,22 @@ def test_the_interval_of_a_rate_holds_the_planted_one():
             rate, error = rate_of(levels[layout.index(max(layout))].rows, None, noise_of(levels))
             held.append(abs(rate - 10) <= error)
         assert np.mean(held) >= 0.93, (layout, noise)
+
+
+def test_the_most_that_a_server_may_have_given_by_hand(summary):
+    """Runs 2 % off the mean of two: √(0.0016 ÷ 2) is 2.83 %, Student's t of 2 degrees of freedom is 4.303. Else 2.262 × the least batch
+    error. A window too short for latencies counts.
+    """
+
+    def row(level, rps, error=0.3, **more):
+        return summary_row(**rate_row(summary, level, rps=rps, steady_error=error, **more))
+
+    pairs = [row(10, 9.8), row(10, 10.2), short_row(row(20, 19.6), 60), short_row(row(20, 20.4), 60)]
+    assert most_given(pairs) == pytest.approx(20 * (1 + with_session(4.3027 * 0.02828 / 2**0.5)), rel=1e-4)
+    single = [row(10, 10.0, error=0.01), short_row(row(20, 20.0), 60)]
+    assert most_given(single) == pytest.approx(20 * (1 + with_session(T9 * 0.01)), rel=1e-4)
+    assert most_given([*single, row(30, None, steady_from_s=None, steady_requests_per_s=None)]) == most_given(single)
+    assert most_given([row(30, None, steady_from_s=None, steady_requests_per_s=None)]) == math.inf
 
 
 def test_the_interval_of_a_share_by_hand():

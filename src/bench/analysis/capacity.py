@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from bench.analysis.belief import NOMINAL, Belief, Floats
-from bench.analysis.judging import Level, Miss, Unsettled, judged_levels, limits_of, unmeasured
+from bench.analysis.judging import Level, Miss, Unsettled, judged_levels, limits_of, most_given, unmeasured
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES
 from bench.records.columns import schema_of
@@ -127,7 +127,8 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     if absent := next((level for level in levels if level.unsettled and level.unsettled.kind == "absent"), None):
         found |= {"absent_at": absent.load, "absent_class": absent.unsettled and absent.unsettled.request_class}
     if meeting:
-        found |= _sustained(meeting, low, high, settled, limit, burst=burst, whole=AXES[axis].held)
+        given = math.inf if burst else most_given(valid)
+        found |= _sustained(meeting, low, high, settled, limit, given=given, burst=burst, whole=AXES[axis].held)
     return found
 
 
@@ -155,10 +156,16 @@ def _sustained(
     settled: Sequence[Level],
     limit: Belief | None,
     *,
+    given: float,
     burst: bool,
     whole: bool,
 ) -> dict[str, Any]:
-    """What is sustained at the operating point. Args: low, high, whole: as of `limit_ends`."""
+    """What is sustained at the operating point.
+
+    Args:
+        low, high, whole: as of `limit_ends`. given: what the server may have given at most (requests/s): an open loop may have offered
+            more.
+    """
     top = meeting[-1]
     most = max(level.rate for level in meeting)
     there = next(level for level in meeting if level.rate >= _SAME * most)
@@ -173,7 +180,6 @@ def _sustained(
     limits = np.minimum(limit.limits if limit else np.inf, settled[-1].load).reshape(-1)
     limits = np.floor(limits) if whole else limits
     least, greatest = rates_within(np.minimum(limits, top.load), settled).interval[0], rates_within(limits, settled).interval[1]
-    given = max(level.rate + level.error for level in settled)  # an open loop may have offered more than the server gave
     return {
         **counts,
         **means,

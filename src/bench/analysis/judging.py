@@ -256,15 +256,41 @@ def noise_of(levels: Sequence[Level]) -> float:
     return student_t(freedom) * math.sqrt(squares / freedom) if freedom else 0.0
 
 
-def rate_of(rows: Sequence[Mapping[str, Any]], offered: float | None, noise: float) -> tuple[float, float]:
-    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval. Args: noise: of a run, as
-    `noise_of` has it.
+def most_given(valid: Sequence[Mapping[str, Any]]) -> float:
+    """The most that the server may have given at any load (requests/s): the highest upper end of a level's rate.
+
+    Rates of windows that are too short for latencies count. Where a level has several runs, how far these differ tells a run's error.
+    Else the batches do that vary least: those of a short run hold prompts and answers in turn, which even out over the run.
+
+    Args:
+        valid: summary rows of a curve's valid runs.
+    """
+    levels: dict[float, list[dict[str, Any]]] = {}
+    for row in valid:
+        if row["steady_from_s"] is not None and row["steady_requests_per_s"] is not None:
+            levels.setdefault(row["level"], []).append(dict(row))
+    if not levels:
+        return math.inf
+    batches = student_t(RATE_BATCHES - 1) * min(row["steady_error"] or 0.0 for rows in levels.values() for row in rows)
+    error = noise_of([Level(load, rows) for load, rows in levels.items()]) or batches
+    return max(sum(rate_of(rows, None, error, batches=False)) for rows in levels.values())
+
+
+def rate_of(
+    rows: Sequence[Mapping[str, Any]], offered: float | None, noise: float, *, batches: bool = True
+) -> tuple[float, float]:
+    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval.
+
+    Args:
+        noise: of a run, as `noise_of` has it. batches: whether those within each run tell of its error.
     """
     rates = [row["steady_requests_per_s"] for row in rows]
     mean = float(np.mean(rates))
     within = [row["steady_error"] or 0.0 for row in rows]
     error = student_t(RATE_BATCHES - 1) * mean * math.sqrt(sum(e**2 for e in within)) / len(rates)
-    if len(rates) > 1:
+    if not batches:
+        error = noise * mean / math.sqrt(len(rates))
+    elif len(rates) > 1:
         error = max(error, noise * mean / math.sqrt(len(rates)))
     between = mean * _between_sessions(rows)
     # Runs of several sessions show how far sessions differ; those of one do not.
