@@ -313,3 +313,5 @@ def test_the_rates_of_windows_are_compared_with_one_another(summary):
     # Beside a run without a window none counts.
     none = found.with_columns(pl.when(pl.col("steady_why").is_null()).then("steady_tokens_per_s").alias("steady_tokens_per_s"))
     assert told(none) == told(none.drop("steady_tokens_per_s"))
+    turns = found.with_columns(turns=pl.lit(3))
+    assert told(turns) == told(found.drop("steady_tokens_per_s"))
