@@ -203,7 +203,11 @@ def _end(claim: Claim, curve: Curve) -> str | None:
     """The lowest or the highest load, of all, or of those that are valid, or can be judged."""
     which = min if claim.found["end"] == "lowest" else max
     steady = [load for load, level in curve.levels.items() if all(run["steady"] is not False for run in level.runs)]
-    ends = {which(loads) for loads in ([float(row["level"]) for row in curve.rows], curve.levels, steady) if loads}
+    shown = [level for level in curve.levels.values() if level.steady]  # of each class that an SLO limits too
+    judged = [level.load for level in shown if None not in map(level.beyond, curve.slos.values())]
+    among = [judged] if re.match(r" [a-z]+ that can be judged", claim.text[claim.found.end() :]) and judged else []
+    among = among or [[float(row["level"]) for row in curve.rows], list(curve.levels), steady, judged]
+    ends = {which(loads) for loads in among if loads}
     return None if "tried" in claim.text or claim.number("at") in ends else f"that is {max(ends):g}"
 
 
