@@ -16,8 +16,9 @@ import pytest
 import typer.main
 import yaml
 
-from bench.cli import app, main
+from bench.cli import main
 from bench.cli.entry import loaded
+from bench.cli.run import app
 from bench.endpoints import ENDPOINTS
 from bench.figures import registry
 from bench.figures.registry import load_figure

@@ -49,7 +49,7 @@ _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 _ONLY: Mapping[str, tuple[str, ...]] = {
     "num_requests": ("closed", *OPEN),
     "burstiness": _SHAPED,
-    **dict.fromkeys(("duration_s", "step", "ramp", "lose"), OPEN),
+    **dict.fromkeys(("duration_s", "step", "ramp"), OPEN),
     **dict.fromkeys(("trace", "trace_unit", "trace_block"), ("trace",)),
 }
 if TYPE_CHECKING:
