@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import ssl
@@ -221,8 +222,7 @@ def bounded(answer: requests.Response) -> requests.Response:
     except Oversized:
         answer.close()
         raise
-    # Where `content`, `text` and `json()` look for a body that is read; its connection stays open for the next request.
-    answer._content, answer._content_consumed = bytes(content), True  # type: ignore[attr-defined]
+    answer.raw = io.BytesIO(content)  # from which `content`, `text` and `json()` read
     return answer
 
 

@@ -256,7 +256,7 @@ class Managed(Kind):
         """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores.
 
         Args:
-            groups: numbers of cores, or what stands for them until they are known.
+            groups: numbers of cores.
         """
 
     def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
