@@ -23,16 +23,17 @@ def follow() -> None:
     """Show a line for each session, once a second until Ctrl-C: again in its place on a terminal, else where it changed."""
     with suppress(OSError):
         os.nice(19)  # no measurement may wait for who watches it
-    lines, told = watched_lines(time.time()), 0
+    told: list[str] = []
     with suppress(KeyboardInterrupt):
         while True:
             if sys.stdout.isatty():
-                print(f"\033[{told}A" * bool(told) + "\033[J" + "\n".join(lines), flush=True)
-                told = len(lines)
+                lines = watched_lines(time.time())
+                print(f"\033[{len(told)}A" * bool(told) + "\033[J" + "\n".join(lines), flush=True)
+            else:
+                lines = watched_lines()
+                print(*(f"{line}\n" for line in lines if line not in told), sep="", end="", flush=True)
+            told = lines
             time.sleep(_EVERY_S)
-            before, lines = lines, watched_lines(time.time() if sys.stdout.isatty() else None)
-            if not sys.stdout.isatty():
-                print(*(f"{line}\n" for line in lines if line not in before), sep="", end="", flush=True)
 
 
 def watched_lines(now: float | None = None) -> list[str]:
