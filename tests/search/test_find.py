@@ -163,7 +163,7 @@ def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
     assert done.returncode == 3, done.stderr
     result = json.loads(done.stdout)
     assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
-    assert "one request alone has a TTFT of 70" in done.stderr
+    assert "one request alone has a TTFT of " in done.stderr
     assert len(slow.bodies) < 10
 
 
