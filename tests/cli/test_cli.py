@@ -126,7 +126,14 @@ def test_a_search_whose_runs_are_all_invalid_is_listed_as_invalid(content, capsy
     file = Path(Paths.SEARCHES.format(deployment="a"))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_record(DeploymentSearches(deployment="a", digest=plan.deployments["a"].digest, searches=(answer,)), file)
-    verdict = {"digest": [run.digest], "faults": [["machine"]], "reasons": [["drift"]], "failed": [0], "requests": [1]}
+    verdict = {
+        "digest": [run.digest],
+        "faults": [["machine"]],
+        "reasons": [["machine.other_processes value=0.7 limit=0.15"]],
+        "failed": [0],
+        "requests": [1],
+        "duration_s": [1.0],
+    }
     pl.DataFrame(verdict).write_parquet(Paths.SUMMARY)
     main(["runs"])
     assert f"invalid  {search.key}" in capsys.readouterr().out
@@ -134,7 +141,7 @@ def test_a_search_whose_runs_are_all_invalid_is_listed_as_invalid(content, capsy
 
 def judged(runs, *rows):
     """Write the summary of a study. Args: rows: what is said of each run."""
-    base = {"faults": [], "reasons": [], "failed": 0, "requests": 4, "outcome_http_503": None}
+    base = {"faults": [], "reasons": [], "failed": 0, "requests": 4, "duration_s": 1.0, "outcome_http_503": None}
     given = [
         {**base, "digest": run if isinstance(run, str) else run.digest, **row} for run, row in zip(runs, rows, strict=True)
     ]

@@ -299,7 +299,7 @@ def test_what_a_tuning_says():
     died = replace(visits[2], why="died", middle=None, error=None, said="c: out of memory\nlog")
     plain = {"winner": "d", "confirmed": None, "contributions": ()}
     nobody = {**plain, "winner": None, "leader": None, "dropped": {}}
-    slight = Confirmed(pairs=4, gain=1.04, low=0.97, high=1.12)
+    slight = Confirmed(pairs=4, gain=1.04, low=0.97, high=1.12, rate=13.0, rate_low=12.1, rate_high=14.0)
     alone = Confirmed(pairs=2, gain=None, low=None, high=None, rate=13.0, rate_low=12.1, rate_high=14.0)
     predicted = Predicted(rates={"d": 9.5, "b": 14.0}, seconds=9.0)
     cases = {

@@ -39,6 +39,6 @@ def record(**changed):
     whole = TuningRecord(
         digest="x", objective="requests", workload="w", slos=("TTFT P90 ≤ 1 s",), default="d", candidates=("d", "b", "c", "e"),
         settings={}, units={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), unpromising=(), settled=False, leader="b",
-        confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43), winner="b", contributions=parts, minutes=30, seconds=1040.0,
+        confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43, rate=13.0, rate_low=12.1, rate_high=14.0), winner="b", contributions=parts, minutes=30, seconds=1040.0,
     )  # fmt: skip
     return replace(whole, **changed)

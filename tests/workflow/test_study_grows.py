@@ -99,7 +99,6 @@ def test_who_watches_sees_the_runs_after_the_second_start(llamacpp_study):
 def test_a_decision_draws_and_measures_nothing(llamacpp_study):
     before, drawn = llamacpp_study.steps["lost"], llamacpp_study.steps["drawn"]
     assert (drawn.measured, drawn.starts) == (before.measured, before.starts)
-    assert "10 of 10 runs are measured already" in drawn.said
     assert {"findings", "figure", "report", "manifest"} <= set(names(drawn.jobs))
     report = (llamacpp_study.folder / "results/report.md").read_text()
     assert re.search(r"- mine · burst: the KV cache is full at (8|12) in flight", report)

@@ -173,11 +173,15 @@ elif [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
     assert project.run("--dry-run", target=record) == []
 
 
+LATE, UNSCRAPED = "client.loop_lag value=0.2 limit=0.1", "telemetry.scrape_gap value=3 limit=0.5"
+
+
 def test_what_a_workflow_says_last():
     for reasons, figures, said in (
         ([[], []], 3, []),
-        ([["late"], []], 3, ["1 of 2 runs is valid"]),
-        ([["late"], ["late", "lost"]], 3, ["None of the 2 runs is valid, so no result holds. Most often: late (2 of 2 runs). The report"]),
+        ([[LATE], []], 3, ["1 of 2 runs is valid"]),
+        ([[LATE], [LATE, UNSCRAPED]], 3,
+         ["None of the 2 runs is valid, so no result holds. Most often: the client's event loop was late: P99 0.2 s, over 0.1 s (2 of 2"]),
         ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
          ["None of the 2 runs is valid",
           "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
@@ -203,10 +207,12 @@ def test_what_a_workflow_says_last():
 
 def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_shown():
     runs = pl.DataFrame(
-        {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [["no scrape for 3 s"]] * 2 + [[]],
+        {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [[UNSCRAPED]] * 2 + [[]],
          "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
     )  # fmt: skip
     invalid, failing, _ = closing_lines(runs, figures=3)
-    assert invalid.startswith("3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s.")
+    assert invalid.startswith(
+        "3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s, over 0.5 s."
+    )
     assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
     assert len(closing_lines(runs[:2], figures=3)) == 3  # latencies can be trusted

@@ -16,13 +16,11 @@ from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.parse.run import cut_answers
-from bench.records.summary import read_summary
 from bench.study import load_workload
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
-from tests.support.figures import results
 from tests.support.strict_server import strict_server
 
 NATURAL = {"distribution": "natural", "max": 20}
@@ -77,13 +75,6 @@ def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
     (tmp_path / "load.yaml").write_text(f"arrival: closed\nnum_requests: 8\n{lengths}")
     with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
         Modelled(workload=tmp_path / "load.yaml").load("concurrency")
-
-
-def test_an_earlier_summary_had_no_other_kind(tmp_path, summary):
-    """Or a comparison with it would say that prompts differ."""
-    kinds = ["prompts", "answers", "work"]
-    results(summary).runs.drop(kinds, strict=False).write_parquet(tmp_path / "summary.parquet")
-    assert read_summary(tmp_path / "summary.parquet").select(kinds).unique().rows() == [("random", "exact", "generation")]
 
 
 def test_lengths_are_those_that_the_server_counts():
