@@ -218,6 +218,7 @@ def test_sessions_show_what_one_session_cannot(summary):
     assert (alone["verdict"], alone["spread_assumed"]) == ("no evidence", True)
 
 
+@pytest.mark.long(part="truth")
 def test_replicas_of_the_baseline_tell_how_far_sessions_differ(summary):
     def at(factor, deployment="a", bend=0.0, **marks):
         values = {level: [10 * level * factor * (1 + bend * level)] for level in (1, 2, 4, 8)}

@@ -39,6 +39,7 @@ def compared(capsys):
     return run
 
 
+@pytest.mark.long(part="outputs")
 def test_sets_by_any_name_and_the_exit_status(study, compared):  # noqa: ARG001
     for names, worse in (
         (("a", "b"), True),

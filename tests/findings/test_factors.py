@@ -377,6 +377,7 @@ def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     assert "devices" not in told["factor"].to_list()
 
 
+@pytest.mark.long(part="outputs")
 def test_what_devices_and_memory_tell_is_analysed_where_it_is_told():
     memory = {"kv_usage_peak": pl.lit(0.5), "gpu_memory_peak_bytes": pl.lit(None, dtype=pl.Float64)}
     study = small().with_columns(host_busy_share=1 / pl.col("tensor_parallel"), **memory)
@@ -436,6 +437,7 @@ def test_the_figures_of_a_factor_study(summary):
     assert "cannot be separated: model and devices" in drawn("factor-importance", as_results(tied, summary))
 
 
+@pytest.mark.long(part="outputs")
 def test_families_are_not_mixed(summary):
     def panels(runs):
         return load_figure("factor-panels").draw(as_results(runs, summary)).to_dict()

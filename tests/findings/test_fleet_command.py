@@ -112,6 +112,7 @@ def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, planned)
     assert (hour["number"], hour["peak"], hour["instances"]["value"]) == (0, 0.2, 1)
 
 
+@pytest.mark.long(part="outputs")
 def test_what_cannot_be_answered_says_why(study, planned):
     files = {"closed.yaml": "{arrival: closed, num_requests: 5, prompt_tokens: 9, output_tokens: 9}",
              "short.csv": "seconds,requests_per_s\n0,5\n60,40\n"}  # fmt: skip

@@ -94,6 +94,7 @@ def unless(**refusals):
         ("completions", {"stream_options": VAGUE, "temperature": VAGUE}, ("stream_options", "temperature")),
     ],
 )  # fmt: skip
+@pytest.mark.long(part="inputs")
 def test_what_a_server_refuses_is_left_out_and_nothing_else(endpoint, refusals, omitted):
     said = []
     with strict_server(refuse=unless(**refusals)) as server:

@@ -400,6 +400,7 @@ def written(folder, *, base, added=(), kind="BPE"):
     return folder
 
 
+@pytest.mark.long(part="inputs")
 def test_ids_below_which_all_are_tokens(tmp_path):
     """Qwen3: 151,936 rows, 151,643 tokens and 26 added ones up to 151,668."""
     assert ids_below(151_936, written(tmp_path / "qwen", base=151_643, added=range(151_643, 151_669))) == 151_643

@@ -336,6 +336,7 @@ def assert_way_is_read(path_s, wake_s, tokens, ahead):
         assert found == pytest.approx(truth, rel=0.05)
 
 
+@pytest.mark.long(part="truth")
 def test_the_way_to_the_engine_is_read_from_prompts_that_come_while_it_works():
     assert_way_is_read(0.002, 0.005, 96, ahead=False)  # computes most prompts in parts
 

@@ -34,6 +34,7 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     assert "At 40 requests pile up" in printed
 
 
+@pytest.mark.long(part="outputs")
 def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noqa: ARG001
     load, waiting = ["predict", "--concurrency", "10", *LOAD], []
     for more in ([], ["--max-num-seqs", "2", "--bandwidth", "2", "--flops", "2"]):
@@ -49,6 +50,7 @@ def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noq
     assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in printed
 
 
+@pytest.mark.long(part="outputs")
 def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, runs):
     """The same runs of the same engine: predictions are those of one whose command line is known."""
     monkeypatch.chdir(tmp_path)
@@ -66,6 +68,7 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
     assert json.loads(capsys.readouterr().out) == known
 
 
+@pytest.mark.long(part="outputs")
 def test_a_prefix_cache_is_a_what_if(study, capsys):
     text = "arrival: poisson\nnum_requests: 60\nprompt_tokens: 100\noutput_tokens: 10\ncache: shared\nshared_prefix: 0.8\n"
     (study.parent / "shared.yaml").write_text(text)

@@ -275,6 +275,7 @@ def highest(slos, low, high, requests=3000):
     return low
 
 
+@pytest.mark.long(part="truth")
 def test_the_rate_within_slos_of_traffic_that_was_not_measured_is_found(model):
     slos = [parse_slo("ttft_p95=300ms")]
     found = carried(model, WORKLOAD, slos, rates_carried(members(model, count=2), WORKLOAD, slos), LIMITS)

@@ -39,6 +39,7 @@ def test_a_step_took_what_was_computed_in_it():
             assert steps["steps"].max() == 1, limits
 
 
+@pytest.mark.long(part="truth")
 def test_whether_a_server_schedules_ahead_is_what_its_steps_show():
     for ahead, limits in product((False, True), (LIMITS, PARTS, FULL)):
         runs = busy(replace(limits, ahead=ahead), noise=0.05)

@@ -60,6 +60,7 @@ def made(folder, runs, **options):
     return found, said
 
 
+@pytest.mark.long(part="truth")
 def test_a_study_s_model_is_fitted_judged_and_asked_for_loads_that_were_not_measured(tmp_path, summary, runs):
     folder = written(tmp_path / "results", summary, runs)
     found, said = made(folder, runs)

@@ -73,6 +73,7 @@ def test_a_relieved_step_is_the_sum_of_its_parts():
     assert seconds(prompts=0.5) == pytest.approx(bare + (whole - bare) / 2)
 
 
+@pytest.mark.long(part="truth")
 def test_a_load_that_no_slo_allows_or_no_replay_finds_again_has_no_relief():
     """It is 3 to 6 in flight by the replays: one that was measured at twice as many is another server's."""
     runs = loops(FEW, (2, 6, 9), prompts=(2, 4), outputs=(60, 61))
@@ -84,6 +85,7 @@ def test_a_load_that_no_slo_allows_or_no_replay_finds_again_has_no_relief():
     assert relief_of(model, runs, [parse_slo("ttft_p90=1ms")], {"ttft"}, 2.0, fewest=100) is None
 
 
+@pytest.mark.long(part="truth")
 def test_where_latency_hardly_rises_with_load_the_limit_is_the_measured_one(monkeypatch):
     """With two slots TPOT P50 is 9.6 ms at three and four in flight, and replays meet that up to one in flight, or up to 28."""
     two, lengths = replace(LIMITS, sequences=2), {"prompts": (20, 60), "outputs": (5, 20)}
@@ -205,6 +207,7 @@ def test_requests_come_again_in_another_order_at_another_load():
     assert 40 < slow[-1].due_s < 90  # one a second
 
 
+@pytest.mark.long(part="truth")
 def test_bursts_below_capacity_are_not_taken_for_overload_and_a_rate_beyond_it_is():
     """No latency is too long here, so that a load counts as too high only where requests pile up. Poisson arrivals, and bursts whose
     gaps have a squared coefficient of variation of 20."""

@@ -42,6 +42,7 @@ def test_much_of_whatever_comes(tmp_path):
     read_all(tmp_path, 200)
 
 
+@pytest.mark.long(part="inputs")
 def test_the_fuzzer_sees_what_it_looks_for(tmp_path):
     folder = tmp_path / "inside"
     folder.mkdir()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import polars as pl
+import pytest
 import vl_convert
 
 from bench.commit import commit_of
@@ -152,6 +153,7 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 
+@pytest.mark.long(part="outputs")
 def test_the_report_compares_with_the_baseline(tmp_path, summary):
     study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
     slower = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
@@ -266,6 +268,7 @@ def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_be
     assert re.search("✕ a: Little&#39;s law gives 0.1 times the requests/s", drawn(tmp_path, fast).text)
 
 
+@pytest.mark.long(part="outputs")
 def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tmp_path, summary):
     study = results(summary, levels=(1, 4), deployments=("a", "b"), baseline="a")
     assert "Tasks solved" not in drawn(tmp_path, study).text

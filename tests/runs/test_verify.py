@@ -391,6 +391,7 @@ def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
 
 
 @pytest.mark.workflow
+@pytest.mark.long(part="outputs")
 def test_an_intact_pack(there, monkeypatch, capsys):
     monkeypatch.chdir(there)
     status, checks = verified(capsys, "made.tar.gz")

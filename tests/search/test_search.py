@@ -282,6 +282,7 @@ def test_a_short_run_beside_long_ones_does_not_show_that_a_rate_is_carried():
     assert isinstance(place([short, far, *missed], wide), Step)
 
 
+@pytest.mark.long(part="truth")
 def test_a_search_ends_with_its_budget_and_claims_no_more_than_was_measured():
     random = np.random.default_rng(4)
 

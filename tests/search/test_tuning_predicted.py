@@ -63,6 +63,7 @@ def test_a_model_of_one_server_s_runs_knows_what_others_carry():
         assert expected == pytest.approx(true, rel=0.12), name
 
 
+@pytest.mark.long(part="truth")
 def test_of_what_no_run_has_shown_nothing_is_predicted():
     """Three requests at once, as measured at 7/s, say nothing of a server with 64; nor a model that is far from what was measured."""
     few = replace(DEFAULT, sequences=3)

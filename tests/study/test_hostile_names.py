@@ -181,7 +181,9 @@ def test_no_rule_and_no_module_has_a_shell():
     for rule in rules:
         assert not re.search(r"^\s*(shell|run):", rule.read_text(), re.MULTILINE), rule
     for source in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(source.read_text())):
+        text = source.read_text()
+        # To read all of them as code takes two seconds.
+        for node in ast.walk(ast.parse(text if re.search(r"shell|system|popen|getoutput", text) else "")):
             if isinstance(node, ast.Call):
                 assert not any(keyword.arg == "shell" for keyword in node.keywords), source
                 assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source

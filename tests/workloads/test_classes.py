@@ -283,6 +283,7 @@ def test_headings_say_which_limits_are_of_classes(summary):
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
 
+@pytest.mark.long(part="outputs")
 def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
     """TTFT P99 of all, the peak, and the limit of a class for the workload that has it alone."""
     plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
