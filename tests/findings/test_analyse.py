@@ -40,7 +40,7 @@ def test_what_is_written_is_read_again(tmp_path, compared):
     found = analyse(compared.runs, compared.decision)
     write_analysis(found, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ANALYSES)
-    for name in ANALYSIS.keys() - {"grades"}:  # of which tests/beside/test_graded_study.py knows
+    for name in ANALYSIS.keys() - {"grades"}:  # of which tests/beside/test_grading.py knows
         assert pl.read_parquet_schema(tmp_path / f"{name}.parquet") == schema_of(name), name
     read = read_analysis(tmp_path)
     for name in ("capacity", "saturation", "regions"):

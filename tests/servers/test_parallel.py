@@ -1,4 +1,4 @@
-"""Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, several engines behind one endpoint,."""
+"""Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, several engines behind one endpoint."""
 
 import copy
 from contextlib import nullcontext

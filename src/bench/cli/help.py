@@ -40,7 +40,7 @@ COMMANDS = {
         "figures": "Draw the figures of parsed runs.",
     },
     "The project itself": {
-        "config": "Renew what is generated: the configuration's reference and schema, and the tables of columns.",
+        "config": "Renew what is generated: the configuration's reference and its schema.",
     },
 }
 ABOUT = (

@@ -17,7 +17,6 @@ _KEYS = [name for name in SWEPT if name not in {"model", "engine", "served_name"
 SETTINGS = tuple(sorted(_KEYS, key=lambda name: not name.endswith("_parallel")))
 FLAG = "flag_"  # what the columns of a deployment's own flags begin with
 VARIABLE = "env_"  # and those of its variables
-_FEWEST_CELLS = 3  # fewest combinations of two settings that show both; derived: two on a diagonal change both at once
 _NAMED = 2  # most settings that a title names beside the first; convention
 
 
