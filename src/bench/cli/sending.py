@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,7 +121,7 @@ class Sending:
         }
         content |= {key: value for key, value in given.items() if value is not None}
         for pair in self.set or []:
-            content = _with(content, pair)
+            content = _with(content, *_set(pair))
         if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
             raise BenchError(
                 "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
@@ -171,8 +171,8 @@ class Sending:
         )
 
 
-def _with(content: Mapping[str, Any], pair: str) -> dict[str, Any]:
-    """A workload with the key and the value of a `--set`; a dot leads to a key within a key.
+def _set(pair: str) -> tuple[list[str], Any]:
+    """The key of a `--set`, of which each further part is a key within the one before it, and the value.
 
     Raises:
         BenchError: it is no pair, or its value is no YAML.
@@ -180,13 +180,18 @@ def _with(content: Mapping[str, Any], pair: str) -> dict[str, Any]:
     import yaml
 
     key, given, text = pair.partition("=")
-    first, _, rest = key.partition(".")
-    if not given or not first:
+    keys = key.split(".")
+    if not given or not all(keys):
         raise BenchError(f"--set {pair}: it is KEY=VALUE, such as endpoint=chat.")
-    if rest:
-        inner = content.get(first)
-        return {**content, first: _with(inner if isinstance(inner, Mapping) else {}, f"{rest}={text}")}
     try:
-        return {**content, first: yaml.safe_load(text)}
+        return keys, yaml.safe_load(text)
     except yaml.YAMLError:
         raise BenchError(f"--set {pair}: its value is not YAML. Quote a text that has special characters.") from None
+
+
+def _with(content: Any, keys: Sequence[str], value: Any) -> Any:
+    """A mapping with the value at its place; without keys, the value."""
+    if not keys:
+        return value
+    known = content if isinstance(content, Mapping) else {}
+    return {**known, keys[0]: _with(known.get(keys[0]), keys[1:], value)}

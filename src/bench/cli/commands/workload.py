@@ -18,7 +18,7 @@ from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, o
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending
 from bench.endpoints import ENDPOINTS
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.work import Work
 
 if TYPE_CHECKING:
@@ -191,9 +191,11 @@ class Workload(Sending):
         for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
             if getattr(self, given.removesuffix("_s")) is not None and getattr(self, other.removesuffix("_s")) is None:
                 content.pop(other, None)  # the file's
-        arrival, count = content.get("arrival"), content.get("num_requests")
+        arrival, count = content.get("arrival"), _counted(content.get("num_requests"))
         if arrival is None:
             raise BenchError(f"--workload {self.workload} has no arrival: closed, or one of {', '.join(GAPS)}, say.")
+        if arrival not in (known := ("burst", "closed", *GAPS, "trace")):
+            raise BenchError(f"arrival {shown(arrival)} is not sent here. Known: {', '.join(known)}.")
         if self.time_scale is not None and arrival != "trace":
             raise BenchError("--time-scale: for a trace only. Add --set trace=FILE, or leave it out.")
         if arrival == "trace":
@@ -206,11 +208,8 @@ class Workload(Sending):
             if _given(count, _COUNT_MISSING) != "auto" and level > count:
                 raise BenchError(_TOO_MANY.format(level=level, count=count))
             return content, level
-        if arrival != "burst":
-            known = ", ".join(("burst", "closed", *GAPS, "trace"))
-            raise BenchError(f"arrival {arrival!r} is not sent here. Known: {known}.")
-        content.pop("num_requests", None)
-        level = _given(count or held, _COUNT_MISSING)
+        content.pop("num_requests", None)  # of a burst it is the level, which a file may leave to --concurrency
+        level = _given((None if count == "auto" else count) or (held if self.workload else None), _COUNT_MISSING)
         if held and held > level:
             raise BenchError(_TOO_MANY.format(level=held, count=level))
         if held and held < level:
@@ -258,6 +257,13 @@ class Workload(Sending):
             "repeat": 1,
             "seed": seed,
         }
+
+
+def _counted(count: Any) -> Any:
+    """Args: count: of requests, as a configuration has it."""
+    if count not in (None, "auto") and not (isinstance(count, int) and count >= 1):
+        raise BenchError(f"num_requests is {shown(count)}: it is a whole number of 1 or more.")
+    return count
 
 
 def _given(value: Any, otherwise: str) -> Any:
