@@ -12,7 +12,8 @@ from typing import TextIO
 # What stands for a character that an encoding lacks; `?` for any other.
 _PLAIN = {
     **{"–": "-", "−": "-", "—": "-", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "×": "x", "÷": "/", "±": "+-", "·": "*"},
-    **{"…": "...", "→": "->", "“": '"', "”": '"', "‘": "'", "’": "'", "µ": "u", "μ": "u", "²": "^2", "√": "sqrt", "█": "#"},
+    **{"…": "...", "→": "->", "“": '"', "”": '"', "‘": "'", "’": "'", "µ": "u", "μ": "u", "²": "^2", "√": "sqrt"},
+    **{"█": "#", "░": "."},
 }
 
 
@@ -28,7 +29,12 @@ def live(line: str) -> None:
     """Show a line below all others, in place of the last one; on a terminal alone. Args: line: empty: none any more."""
     if sys.stderr.isatty():
         with suppress(OSError, RuntimeError):  # a signal's line may come in the midst of it
-            print(cleared(sys.stderr) + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+            print(cleared(sys.stderr) + fitted(line), end="", file=sys.stderr, flush=True)
+
+
+def fitted(line: str) -> str:
+    """As much of a line as one of the terminal takes."""
+    return line[: shutil.get_terminal_size().columns - 1]
 
 
 def cleared(stream: TextIO) -> str:

@@ -29,7 +29,9 @@ def test_a_session_is_a_line():
     shown = f"tiny  {'█' * 13}{'░' * 7} 14/21  chat, concurrency 64%s  1,027 tokens/s, TTFT P50 1.040 s  about 4 min left"
     assert session_line(busy, 112.0) == shown % " for 12 s of about 30 s" + "  searches of at most 60 s"
     assert session_line(busy) == shown % " of about 30 s" + "  searches of at most 60 s"
-    assert "between runs" not in session_line(session(state="between runs", search="at least 12"))
+    between = session(state="between runs", search="at least 12")
+    assert session_line(between, 112.0).endswith(" 0/21  at least 12 for 12 s")
+    assert session_line(session(state="between runs"), 112.0).endswith(" 0/21  between runs for 12 s")
     assert session_line(session(state="failed", detail="no server\nmore")).endswith("0/21  failed: no server")
 
 

@@ -15,6 +15,7 @@ from bench.errors import BenchError
 from bench.measure.progress import session_line
 from bench.records.progress import SessionProgress, read_progress
 from bench.study import Paths
+from bench.terminal import fitted
 
 _EVERY_S = 1.0  # between two looks; convention
 
@@ -27,7 +28,7 @@ def follow() -> None:
     with suppress(KeyboardInterrupt):
         while True:
             if sys.stdout.isatty():
-                lines = watched_lines(time.time())
+                lines = list(map(fitted, watched_lines(time.time())))  # one that is wrapped would be two to go back
                 print(f"\033[{len(told)}A" * bool(told) + "\033[J" + "\n".join(lines), flush=True)
             else:
                 lines = watched_lines()

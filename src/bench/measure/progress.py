@@ -226,12 +226,14 @@ def session_line(record: SessionProgress, now: float | None = None) -> str:
     Args:
         now: Unix time; None leaves out since when.
     """
-    state = {"starting": f"starting {record.engine}", "between runs": record.search}.get(record.state, record.state)
+    state, expected = record.state, ""
     if record.run:
         expected = f" of about {duration_text(record.run.expected_s)}" if record.run.expected_s is not None else ""
         state = _load_text(record.run) + (expected if now is None else "")
-    else:
-        expected = ""
+    elif state == "starting":
+        state = f"starting {record.engine}"
+    elif state == "between runs":
+        state = record.search or state
     if now is not None and not record.over:
         state += f" for {duration_text(max(0.0, now - record.since))}{expected}"
     if record.state == "failed":
