@@ -99,7 +99,8 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
     """
     if found.state == "read":
         return True
-    hint = " A metric that has another name there needs a line in src/bench/engines." if found.state == "incomplete" else ""
+    table = " A metric that has another name there needs a line in src/bench/engines/metrics.toml."
+    hint = table if found.state == "incomplete" else ""
     if named is not None:
         raise BenchError(f"{named}: {found.why}.{hint}")
     say(f"without telemetry: {found.why}; causes and KV cache stay unknown")
