@@ -64,7 +64,7 @@ def test_a_plan_by_hand():
     assert told["predicted_saturation"] == 659_849 / 40
     assert (told["min_gpus"], told["gpus_with_headroom"], told["tensor_parallel_sizes"]) == (1, 1, [1, 2, 4])
     assert [note[:39] for note in told["notes"]] == [
-        "of the weights, they are counted by the",
+        "the weights are estimated: they are cou",
         "at most 256 sequences run in a step (--",
     ]
     # Two GPUs split weights and KV heads; of four, each KV head is held by two. GPUs of 4 GiB have no fast links.
@@ -321,8 +321,8 @@ def test_a_model_of_ones_own(tmp_path, capsys):
     shipped = planned(capsys, "--model", "llama-3-8b", *common)
     for path in (tmp_path, tmp_path / "config.json"):
         counted = planned(capsys, "--model", str(path), *common)
-        note = counted["notes"].pop(0)
-        assert note == "of the weights, they are counted by the formula of a plain dense decoder, which leaves biases out."
+        how = "they are counted by the formula of a plain dense decoder, which leaves biases out"
+        assert counted["notes"].pop(0) == f"the weights are estimated: {how}."
         assert counted == shipped | {"model": str(path)}
 
     (tmp_path / "config.json").write_text(json.dumps(catalogue()["mixtral-8x7b"].config))

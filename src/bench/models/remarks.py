@@ -73,7 +73,7 @@ def notes(
     Args:
         held: requests that the KV cache holds at once. capacity: its tokens.
     """
-    found = [f"of the weights, {geometry.estimated}."] if geometry.estimated else []
+    found = [f"the weights are estimated: {geometry.estimated}."] if geometry.estimated else []
     if capacity is not None and capacity < geometry.context and all(window is None for window in geometry.windows):
         found.append(
             f"vLLM starts only where one request of the whole context ({geometry.context:,} tokens) fits: give it --max-model-len "
