@@ -125,6 +125,7 @@ def test_weights_stand_in_the_heads_of_safetensors(tmp_path):
     assert weights_at(headed(tmp_path / "b", plain + packed), 2) == Weights(
         512 * 64 + 128 * 64 + 8 * 128 * 8, 2 * (512 * 64 + 128 * 64) + 4 * 8 * 128 + 2 * 128
     )
+    assert weights_at(tmp_path / "b", 2, 8).parameters == 512 * 64 + 128 * 64 + 4 * 128 * 8
     fp8 = [
         ("model.layers.0.mlp.up_proj.weight", "F8_E4M3", [128, 64]),
         ("model.layers.0.mlp.up_proj.weight_scale_inv", "F32", [1, 1]),
@@ -151,6 +152,11 @@ def test_files_tell_more_than_the_study_and_the_study_more_than_the_formula(tmp_
     assert (stated.parameters, stated.estimated) == (8_190_735_360, None)
     headed(tmp_path, [("model.embed_tokens.weight", "BF16", [512, 64])])
     assert geometry_at(tmp_path, Weights(8_190_735_360)).parameters == 512 * 64
+    headed(tmp_path, [("model.layers.1.mlp.up_proj.qweight", "I32", [8, 128])])
+    for bits, each in ((8, 4), (4, 8), (None, 8)):  # weights in an int32
+        gptq = {"quant_method": "gptq", "bits": bits}
+        (tmp_path / "config.json").write_text(json.dumps({**QWEN, "quantization_config": gptq}))
+        assert geometry_at(tmp_path).parameters == each * 8 * 128
     assert geometry_of_model(Model(catalogue="mixtral-8x7b")).parameters == 46_702_792_704
     assert geometry_of_model(Model(catalogue="mixtral-8x7b", config={"num_hidden_layers": 2})).parameters is None
     assert geometry_of_model(Model(catalogue="mixtral-8x7b", config={"num_hidden_layers": 2}, parameters=3 * 10**9)).weighed

@@ -89,9 +89,15 @@ def geometry_at(path: Path, stated: Weights | None = None) -> Geometry:
         return geometry_of(config, Weights(parameters_of_gguf(path), path.stat().st_size))
     file = _config_file(path)
     try:
-        return geometry_of(config, weights_at(file.parent, decoder_part(config).get("num_hidden_layers")) or stated)
+        return geometry_of(config, weights_at(file.parent, *of_heads(config)) or stated)
     except BenchError as error:
         raise BenchError(f"{file}: {str(error).rstrip('.')}. Name the config.json of a decoder.") from None
+
+
+def of_heads(config: Config) -> tuple[int | None, int]:
+    """What the heads of its weights do not say: how many layers the model has, and the bits of a packed weight."""
+    part = decoder_part(config)
+    return part.get("num_hidden_layers"), decoder.packed_bits(config, part)
 
 
 def _config_file(path: Path) -> Path:

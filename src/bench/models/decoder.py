@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from bench.models.geometry import MXFP4, Attention, Experts, State
+from bench.models.safetensors import PACKED_BITS
 
 Config = Mapping[str, Any]
 
@@ -342,15 +344,29 @@ def quantisation_of(config: Config, part: Config) -> Config | None:
     return config["quantization"] if given is None and "bits" in (config.get("quantization") or {}) else given
 
 
+def _of_weights(given: Config) -> Config:
+    """What of it is said of weights."""
+    inner: Config = given.get("quantization", given)
+    groups = [each.get("weights") for each in (inner.get("config_groups") or {}).values()]
+    return next((each for each in groups if each), inner)
+
+
+def packed_bits(config: Config, part: Config) -> int:
+    """Bits of a weight, where a number holds several. Of a value that is not what its key means `bytes_of_quantised` says so."""
+    with suppress(TypeError, ValueError, AttributeError):
+        given = quantisation_of(config, part)
+        if given is not None and (bits := _first(_of_weights(given), *_BITS_KEYS, default=None)):
+            return max(1, int(bits))
+    return PACKED_BITS
+
+
 def bytes_of_quantised(given: Config) -> float:
     """Bytes of a quantised weight, its share of scales included; nan where the method is not read."""
-    inner = given.get("quantization", given)
+    inner, weights = given.get("quantization", given), _of_weights(given)
     method = str(given.get("quant_method", "")).lower()
-    groups = [each.get("weights") for each in (inner.get("config_groups") or {}).values()]
-    weights = next((each for each in groups if each), inner)
     if method == "mxfp4":
         return MXFP4
-    bits = _first(weights, "bits", "num_bits", "w_bit", default=None) or _BITS.get(inner.get("quant_algo") or method)
+    bits = _first(weights, *_BITS_KEYS, default=None) or _BITS.get(inner.get("quant_algo") or method)
     if method == "bitsandbytes":
         bits = 4.5 if given.get("load_in_4bit") else 8
     group = _first(weights, "group_size", "q_group_size", default=None) or 0
@@ -369,6 +385,7 @@ def quantised_throughout(given: Config) -> bool:
 
 
 _NOT_IN_LAYERS = re.compile(r"lm_head|embed|norm|(^|\.)gate$|e_score|router")
+_BITS_KEYS = ("bits", "num_bits", "w_bit")
 # bits of a weight; derived
 _BITS = {"fp8": 8, "fbgemm_fp8": 8, "FP8": 8, "FP8_PB_WO": 8, "NVFP4": 4.5, "NVFP4_AWQ": 4.5, "W4A16_AWQ": 4.25}
 

@@ -8,11 +8,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from bench.errors import BenchError, shown_size
-from bench.models.config_json import config_at, geometry_of
+from bench.models.config_json import config_at, geometry_of, of_heads
 from bench.models.geometry import Geometry
 from bench.models.model import Model
 from bench.models.safetensors import weights_of
-from bench.published import decoder_part
 
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
@@ -39,7 +38,7 @@ def geometry_on_hub(name: str) -> Geometry:
             "network and HF_TOKEN; or name a config.json on this machine, with --parameters."
         ) from None
     tensors = [(key, tensor.dtype, tensor.shape) for file in files for key, tensor in file.tensors.items()]
-    return geometry_of(config, weights_of(tensors, decoder_part(config).get("num_hidden_layers")) if tensors else None)
+    return geometry_of(config, weights_of(tensors, *of_heads(config)) if tensors else None)
 
 
 def refuse_unfetchable(name: str, model: Model) -> None:

@@ -15,8 +15,9 @@ from bench.records.checkpoint import Weights
 
 # bits of floats, which are loaded in the type that a server is given; derived
 _BITS = {"F64": 64, "F32": 32, "BF16": 16, "F16": 16}
-# weights in one number of a packed type: int32 holds eight of 4 bits, a byte two; source: the layouts of AWQ, GPTQ and MXFP4
-_PACKED = {"I32": 8, "U8": 2}
+# bits of a number that holds several weights; source: the layouts of AWQ, GPTQ and MXFP4
+_PACKED = {"I32": 32, "U8": 8}
+PACKED_BITS = 4  # of a packed weight, where the configuration does not say it; source: as above
 _SIZES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}  # bytes of other numbers; the rest have one; derived
 # Not weights, but what their quantisation needs.
 _SCALES = re.compile(r"scale|zero|g_idx|absmax|quant_(map|state)|weight_shape")
@@ -28,11 +29,11 @@ _LONGEST = 1 << 27  # bytes of a head that are read; convention: no published fi
 Tensor = tuple[str, str, Iterable[int]]
 
 
-def weights_of(tensors: Iterable[Tensor], layers: int | None) -> Weights:
+def weights_of(tensors: Iterable[Tensor], layers: int | None, bits: int = PACKED_BITS) -> Weights:
     """Of tensors with their type and shape, without layers beyond the model's, which predict further tokens, and without buffers.
 
     Args:
-        layers: of the model.
+        layers: of the model. bits: of a weight, where several are packed into a number.
     """
     parameters, size, quantised = 0, 0, False
     for name, dtype, shape in tensors:
@@ -45,12 +46,12 @@ def weights_of(tensors: Iterable[Tensor], layers: int | None) -> Weights:
         size += count * (
             min(_BITS[dtype], 16) // 8 if dtype in _BITS and not scale else _SIZES.get(dtype, _BITS.get(dtype, 8) // 8)
         )
-        parameters += 0 if scale else count * _PACKED.get(dtype, 1)
+        parameters += 0 if scale else count * _PACKED[dtype] // bits if dtype in _PACKED else count
     return Weights(parameters, size if quantised else None)
 
 
-def weights_at(folder: Path, layers: int | None) -> Weights | None:
-    """Of a checkpoint's folder: the files of its index, or all; None where it has none.
+def weights_at(folder: Path, layers: int | None, bits: int = PACKED_BITS) -> Weights | None:
+    """Of a checkpoint's folder: the files of its index, or all; None where it has none. Args: as of `weights_of`.
 
     Raises:
         BenchError: a file's head cannot be read.
@@ -63,7 +64,7 @@ def weights_at(folder: Path, layers: int | None) -> Weights | None:
     files = sorted(file for file in folder.glob("*.safetensors") if not named or file.name in named)
     if not files or (named and len(files) < len(named)):
         return None
-    found = weights_of((tensor for file in files for tensor in _head(file)), layers)
+    found = weights_of((tensor for file in files for tensor in _head(file)), layers, bits)
     return found if found.parameters else None
 
 
