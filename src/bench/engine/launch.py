@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,12 +174,12 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
 
     A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
     """
-    engine, here = spec.engine, str(Path.cwd())
+    engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
     places = sorted({here, str(model)})
     if engine.runtime == "apptainer":
         gpu = ["--nv"] if engine.backend == "cuda" else []
         binds = [word for place in places for word in ("--bind", place)]
-        return _wrapped(launch, lambda argv: ("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
+        return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
     name = f"saturate-{spec.name}-{{port}}"
     gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
@@ -189,13 +188,8 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     passed = [word for variable in variables for word in ("--env", variable)]
     options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
     run = (engine.runtime, "run", *options, *gpu, *volumes, *passed)
-    contained = _wrapped(launch, lambda argv: (*run, "--entrypoint", argv[0], str(engine.image), *argv[1:]))
-    return replace(contained, afterwards=(engine.runtime, "rm", "--force", name))
-
-
-def _wrapped(launch: Launch, wrap: Callable[[Sequence[str]], tuple[str, ...]]) -> Launch:
-    """The launch with each of its command lines inside another one."""
-    return replace(launch, argv=wrap(launch.argv or ()))
+    inside = (*run, "--entrypoint", argv[0], str(engine.image), *argv[1:])
+    return replace(launch, argv=inside, afterwards=(engine.runtime, "rm", "--force", name))
 
 
 def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
