@@ -39,6 +39,8 @@ def runs(
     if watch:
         from bench.cli.watching import follow
 
+        if configfile or select or json:
+            raise BenchError("--watch shows every session of this folder. Leave the other options out.")
         follow()
         return
     from bench.cli.study import load_plan
