@@ -360,6 +360,8 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
         ((*LENGTH, "--concurrency", 3, "--set", "num_requests=ten"), "num_requests is 'ten'"),
         ((*LENGTH, "--set", "num_requests=auto"), "--num-requests is missing"),
         ((*LENGTH, "--concurrency", 3), "--num-requests is missing"),
+        ((*TRACE, "--concurrency", 3), "--concurrency: arrival trace holds no number of requests in flight"),
+        ((*COUNT, *LENGTH, *RATE, "--set", "arrival=burst"), "--request-rate: arrival burst has no rate"),
         ((*COUNT, *LENGTH, "--set", "arrival=[burst]"), "is not sent here. Known: burst, closed, constant, poisson, gamma, trace."),
         ((*COUNT, *LENGTH, "--set", "endpiont=chat"), "endpiont is not a key. Did you mean endpoint?"),
         ((*COUNT, *LENGTH, *RATE, "--set", "burstiness=0.5"), "burstiness belongs to arrival gamma, and arrival is poisson; remove it"),
@@ -419,6 +421,12 @@ def test_users_are_held_in_conversations(tmp_path):
     )  # fmt: skip
     sent = options.checked(options._workload()[0])
     assert (sent.turns.count, sent.think_s, sent.axis) == (3, 0, "users")
+    # The rest of a preset's turns stays; the number of requests may be said like any other key.
+    options = workload.Workload(
+        base_url="u", model="m", output_dir=tmp_path, archetype="chat", concurrency=2, set=["turns.think_s=1", "num_requests=6"]
+    )
+    sent = options.checked(options._workload()[0])
+    assert (sent.arrival, sent.turns.count, sent.think_s) == ("closed", 4, 1)
 
 
 def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path):

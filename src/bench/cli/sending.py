@@ -106,6 +106,7 @@ class Sending:
         Raises:
             BenchError: the file cannot be read, a `--set` is none, or nothing says what prompts are.
         """
+        from bench.published import ARCHETYPES
         from bench.study import read_workload
 
         if self.workload and not self.workload.is_file():
@@ -120,8 +121,9 @@ class Sending:
             **further,
         }
         content |= {key: value for key, value in given.items() if value is not None}
-        for pair in self.set or []:
-            content = _with(content, *_set(pair))
+        for (key, *within), value in map(_set, self.set or []):
+            preset = ARCHETYPES.get(str(content.get("archetype")), {}) if within and "prompts" not in content else {}
+            content = {**content, key: _with(content.get(key, preset.get(key)), within, value)}
         if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
             raise BenchError(
                 "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."

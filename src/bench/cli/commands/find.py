@@ -174,8 +174,8 @@ class Find(Sending):
         if minutes > self.max_minutes:
             raise BenchError(
                 f"{self._named()}: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
-                f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {self.max_minutes:g}. Raise it, or search in a "
-                "study, whose `turns` can have shorter pauses (`think_s`)."
+                f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {self.max_minutes:g}. Raise it, or give "
+                "shorter pauses: --set turns.think_s=SECONDS."
             )
 
     def _named(self) -> str:

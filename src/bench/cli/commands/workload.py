@@ -191,13 +191,15 @@ class Workload(Sending):
         for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
             if getattr(self, given.removesuffix("_s")) is not None and getattr(self, other.removesuffix("_s")) is None:
                 content.pop(other, None)  # the file's
-        arrival, count = content.get("arrival"), _counted(content.get("num_requests"))
+        count = _counted(content.get("num_requests"))
+        if not self.workload:
+            content.setdefault("arrival", "closed" if held and isinstance(count, int) and held < count else "burst")
+        arrival = content.get("arrival")
         if arrival is None:
             raise BenchError(f"--workload {self.workload} has no arrival: closed, or one of {', '.join(GAPS)}, say.")
         if arrival not in (known := ("burst", "closed", *GAPS, "trace")):
             raise BenchError(f"arrival {shown(arrival)} is not sent here. Known: {', '.join(known)}.")
-        if self.time_scale is not None and arrival != "trace":
-            raise BenchError("--time-scale: for a trace only. Add --set trace=FILE, or leave it out.")
+        self._refuse_ignored(arrival)
         if arrival == "trace":
             return content, self.time_scale or 1.0
         if arrival in GAPS:
@@ -216,15 +218,24 @@ class Workload(Sending):
             raise BenchError("--concurrency: a burst sends all of --num-requests at once. Leave one of them out.")
         return content, level
 
+    def _refuse_ignored(self, arrival: str) -> None:
+        """Raises BenchError where a level is given that an arrival does not have."""
+        from bench.study.arrivals import GAPS
+
+        if self.time_scale is not None and arrival != "trace":
+            raise BenchError("--time-scale: for a trace only. Add --set trace=FILE, or leave it out.")
+        if self.request_rate is not None and arrival not in GAPS:
+            raise BenchError(f"--request-rate: arrival {arrival} has no rate. Leave it out, or --set arrival=poisson.")
+        if self.concurrency is not None and arrival not in ("burst", "closed"):
+            raise BenchError(f"--concurrency: arrival {arrival} holds no number of requests in flight. Leave it out.")
+
     def _arrival(self) -> str | None:
-        """What levels say of it; None where `--workload` does."""
+        """What other options than the number of requests say of it; None where `--workload` or that number does."""
         if any(pair.startswith("trace=") for pair in self.set or []):
             return "trace"
         if self.workload:
             return None
-        if self.request_rate is not None:
-            return "poisson"
-        return "closed" if self.concurrency and self.concurrency < (self.num_requests or 0) else "burst"
+        return None if self.request_rate is None else "poisson"
 
     def _scrape_interval(self) -> float | None:
         """Seconds between scrapes; None where nothing is scraped.
