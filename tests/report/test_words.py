@@ -14,7 +14,7 @@ from bench.analysis.judging import Miss, Unsettled
 from bench.analysis.locked import Differs
 from bench.analysis.validity import PARTS, Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
-from bench.errors import count_text, is_are, signed_percent, three_digits, two_digits, was_were
+from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
 from bench.records.calibration import Doubt
 from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
@@ -368,6 +368,9 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     assert Reason("client", "loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
     missing = Reason("telemetry", "metrics_missing", names=("a", "b or 'c=d'", "; e"))
     assert Reason.of(missing.code) == missing
+    for code in ("drift", "machine.nothing", "machine.drift round=1", "machine.drift round=x", "a 'b", ""):
+        with pytest.raises(BenchError, match="which is none: another program or version wrote it"):
+            Reason.of(code)
 
 
 def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():

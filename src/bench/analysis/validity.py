@@ -12,6 +12,7 @@ import polars as pl
 from bench.analysis.workers import worker_verdicts
 from bench.axes import AXES
 from bench.drift import Drift, RoundPart
+from bench.errors import BenchError, shown
 from bench.study.config import Thresholds
 
 Part = Literal["load", "content", "client", "telemetry", "machine"]
@@ -127,12 +128,22 @@ class Reason:
         """The reason that has this code.
 
         Raises:
-            ValueError: it is none.
+            BenchError: it is none.
         """
+        try:
+            return cls._of(code)
+        except (ValueError, KeyError):
+            raise BenchError(
+                f"the table of runs has the reason {shown(code)}, which is none: another program or version wrote it. Make it again "
+                "from its runs, with `make figures` or `bench figures`."
+            ) from None
+
+    @classmethod
+    def _of(cls, code: str) -> Reason:
         place, *pairs = shlex.split(code)
         part, _, check = place.partition(".")
         if part not in PARTS or check not in get_args(Check):
-            raise ValueError(f"{code!r} is no reason's code")
+            raise ValueError(code)
         said = [(name, value) for name, _, value in (pair.partition("=") for pair in pairs)]
         found = dict(said)
         drift = None
