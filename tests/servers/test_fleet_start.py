@@ -107,12 +107,16 @@ def test_a_command_is_given_the_port_and_each_worker_s_address(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-# A router of a line: it sends each request to the next of its workers.
+# A router of a line: it sends each request to the next of its workers, and says that it is well before it knows any.
 ROUTER = """
 import http.server, itertools, sys, urllib.request
-workers = itertools.cycle(sys.argv[2:])
+workers, asked = itertools.cycle(sys.argv[2:]), []
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        asked.append(self.path)
+        if asked.count("/v1/models") < 3:
+            self.send_response(200 if self.path == "/health" else 503); self.end_headers()
+            return
         with urllib.request.urlopen(next(workers) + self.path) as answer:
             self.send_response(200); self.end_headers(); self.wfile.write(answer.read())
     def log_message(self, *args): pass

@@ -11,9 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from bench.engine.gpus import shown_gpus
 from bench.engine.server import Server
 from bench.errors import BenchError
+from bench.http import get_models
 from bench.records.launch import Launch
 from bench.routers import HAPROXY, command_of
 
@@ -57,6 +60,19 @@ def server_of(launch: Launch, **options: Any) -> Server:
     return Fleet(launch, **options) if launch.router else Server(launch, **options)
 
 
+class _Router(Server):
+    """A router, ready once it has replicas, too: SGLang's says that it is well before it knows them."""
+
+    def answers(self) -> bool:
+        """Whether it is ready to serve."""
+        if not super().answers():
+            return False
+        try:
+            return get_models(self.base_url, key=os.environ.get("OPENAI_API_KEY"), headers=self._headers).status_code < 500
+        except requests.RequestException:
+            return False
+
+
 class Fleet(Server):
     """Replicas of one server behind a router, as one server: ready when each of them is, ended when one of them ends.
 
@@ -92,7 +108,7 @@ class Fleet(Server):
         self.router_version = None if launch.router.command else _version(self._program)
         # Ports are others at each start; a replica is the same one.
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
-        self._router = Server(
+        self._router = (_Router if launch.router.command else Server)(
             # On no device: nothing is pinned.
             replace(launch, router=None, argv=(self._program,), device="none", environment={}, afterwards=None),
             cores=cores,
