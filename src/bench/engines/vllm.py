@@ -175,11 +175,7 @@ class VLLM(Managed):
         return kv_tokens // plan.engines - plan.block_size
 
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
-        """Of `vllm serve`. It refuses to start with a longer --max-model-len than its KV cache holds.
-
-        Raises:
-            BenchError: prompts have to be computed whole, and the longest is longer than a step.
-        """
+        """Of `vllm serve`. It refuses to start with a longer --max-model-len than its KV cache holds."""
         d = spec.deployment
         flags: dict[str, Flag] = {
             "served-model-name": spec.served_name,
