@@ -85,7 +85,9 @@ def _data(folder: Path) -> list[Path]:
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.name.startswith("_") and not (entry / "__init__.py").exists():
             found += _data(entry)
-        elif entry.is_file() and entry.suffix not in {".py", ".pyc"}:
+        elif (
+            entry.is_file() and entry.suffix not in {".py", ".pyc"} and not entry.name.startswith(".") and entry.name[-1] != "~"
+        ):
             found.append(entry)
     return found
 

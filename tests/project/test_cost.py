@@ -76,12 +76,12 @@ def test_a_test_that_hangs_is_ended_and_named(suite):
     done.stdout.fnmatch_lines(["*Timeout (>1.0s)*", "FAILED *::test_hangs*"])
 
 
-def test_tests_that_change_the_checkout_fail_the_suite(suite, pytester):
+def test_tests_that_change_the_checkout_are_told_and_fail_the_suite_that_holds_its_budget(suite, pytester):
     subprocess.run(["git", "init", "--quiet"], cwd=pytester.path, check=True)
     (pytester.path / ".gitignore").write_text("*\n!kept.txt\n")
     kept = 'from pathlib import Path\nWHERE = Path(__file__).parent / "%s"\ndef test_writes():\n    WHERE.write_text("")\n'
     assert suite(kept % "ignored.txt").ret == pytest.ExitCode.OK
-    done = suite(kept % "kept.txt")
+    done = suite(kept % "kept.txt", "--over-budget", "fail")
     done.assert_outcomes(passed=1)
     done.stdout.fnmatch_lines(["the tests changed the checkout: ?? kept.txt"])
     assert done.ret == pytest.ExitCode.TESTS_FAILED

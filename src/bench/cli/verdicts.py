@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
@@ -29,14 +30,10 @@ def judged_runs() -> dict[str, Verdict]:
     from bench.words.verdicts import failures, stopped
 
     columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
-    try:
+    with _readable(path):
         table = pl.scan_parquet(path)
         counts = [name for name in table.collect_schema().names() if name in further or name.startswith("outcome_")]
         rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
-    except pl.exceptions.PolarsError as error:
-        raise BenchError(
-            f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
-        ) from None
     return {
         row["digest"]: {
             "faults": row["faults"],
@@ -55,7 +52,21 @@ def durations() -> dict[str, float]:
         return {}
     import polars as pl  # as above
 
-    return dict(pl.scan_parquet(path).select("digest", "duration_s").drop_nulls().collect().iter_rows())
+    with _readable(path):
+        return dict(pl.scan_parquet(path).select("digest", "duration_s").drop_nulls().collect().iter_rows())
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Name a table that cannot be read, with the remedy."""
+    import polars as pl  # as above
+
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        raise BenchError(
+            f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
+        ) from None
 
 
 def in_words(verdict: Verdict) -> Verdict:
