@@ -79,7 +79,7 @@ pack: .venv/ready
 smoke: .venv/ready
 	$(BIN)/python -m pytest -q --numprocesses 2 @tests/smoke.txt
 
-# OVER_BUDGET=fail: a test that costs too much fails; otherwise it is listed.
+# OVER_BUDGET=fail: a test that takes twice its budget fails; otherwise it is listed.
 OVER_BUDGET ?= warn
 PART ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --over-budget $(OVER_BUDGET)
