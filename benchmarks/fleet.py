@@ -1,14 +1,11 @@
 """Fleets as `bench fleet` predicts them: how far the highest rate of an instance is off, what few say of many, and how fast it is.
 
     python -m benchmarks.fleet planted        # 40 engines whose truth is planted; a quarter of an hour on two cores
-    python -m benchmarks.fleet unequal        # 100 fleets of two planted engines and a day for each; hours on two cores
     python -m benchmarks.fleet sampled        # a fleet of 64, and the same traffic on 2 to 32 of them; two minutes
     python -m benchmarks.fleet speed          # requests/s that are replayed, and memory, by instances; a minute or two
 
 Of each planted engine a model is calibrated on bursts and closed loops. It is asked for the highest Poisson rate within an SLO that
-half to nearly all of what the engine carries would meet; the truth is the same of its true step times over 20,000 requests. Unequal
-fleets have one to three instances of each of two such engines behind least requests, and a day of 6,000
-requests whose peak is what they truly carry.
+half to nearly all of what the engine carries would meet; the truth is the same of its true step times over 20,000 requests.
 """
 
 from __future__ import annotations
@@ -21,23 +18,19 @@ import resource
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
 from bench.load.schedule import PlannedRequest, schedule
 from bench.predict.calibrate import Calibrated, calibrate
-from bench.predict.carried import carried, fleet_rates, rates_carried, unequal, within
-from bench.predict.day import draws, replayed_day
-from bench.predict.ensemble import members, typical
-from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
+from bench.predict.carried import carried, rates_carried, within
+from bench.predict.ensemble import members
+from bench.predict.fleet import Instances, Router, replay_fleet
 from bench.predict.judge import self_judged
 from bench.predict.noise import Noise
-from bench.predict.predict import ensemble_interval
 from bench.predict.replay import replay
 from bench.predict.server import ReplayedServer
-from bench.predict.traffic import sine
 from bench.study import Slo, Workload, load_workload
 from benchmarks.predict import Engine, drawn_engine, drawn_requests
 from benchmarks.replay import LIMITS, STEP, traffic
@@ -45,7 +38,6 @@ from benchmarks.replay import carried as most_carried
 
 _TRUTH_REQUESTS = 20_000
 _DRAWS = 20  # of an ensemble, as `bench fleet` has them
-_DAY_REQUESTS = 6000  # of an unequal fleet's day
 _ROUTERS: tuple[Router, ...] = ("round-robin", "power-of-two", "least-requests")
 
 
@@ -117,101 +109,6 @@ def calibrated(engine: Engine, seed: int) -> Calibrated | None:
     return None if fitted is None else self_judged(fitted, training)
 
 
-def judge_unequal(seed: int) -> dict[str, tuple[float, bool, float]] | None:
-    """Of a fleet of two engines: error, whether the interval holds, and its half width, of the rate that it carries, and of the share
-    of a day's requests within the SLO.
-    """
-    random = np.random.default_rng(seed)
-    first, other = drawn_engine(seed), drawn_engine(seed + 7)
-    # The same model on other hardware: the requests of both are the first one's.
-    second = replace(other, prompt=first.prompt, output=first.output, limits=replace(other.limits, blocks=None, block_size=1))
-    first = replace(first, limits=replace(first.limits, blocks=None, block_size=1))
-    counts = [int(n) for n in random.integers(1, 4, 2)]
-    models = [calibrated(each, seed + i) for i, each in enumerate((first, second))]
-    if None in models:
-        return None
-    workload, share = workload_of(first), float(random.uniform(0.5, 0.9))
-    slos = max((slos_of(each, workload, share) for each in (first, second)), key=lambda found: found[0].limit_s)
-    drawn = [members(model, count=_DRAWS, seed=1 + i) for i, model in enumerate(models) if model]
-    ensemble = [
-        tuple(member for member, n in zip(pair, counts, strict=True) for _ in range(n)) for pair in zip(*drawn, strict=True)
-    ]
-    rates = fleet_rates(ensemble, workload, slos, "least-requests")
-    if not min(rates):
-        return None
-    found = ensemble_interval(rates)
-    engines = [engine for engine, n in zip((first, second), counts, strict=True) for _ in range(n)]
-    truth = _true_rate(engines, workload, slos, found.value)
-    plans = sine(truth, 0.3 * truth, _DAY_REQUESTS / (0.65 * truth)).plans(workload, f"day/{seed}")
-    usual = tuple(typical(model) for model, n in zip(models, counts, strict=True) if model for _ in range(n))
-    shares = replayed_day(
-        "fixed",
-        plans,
-        draws(usual, ensemble, rates, (0.0,)),
-        lambda draw: unequal(draw.fleet),
-        "least-requests",
-        slos,
-        share=1.0,
-        until_s=0.0,
-    ).within
-    table = _true_replay(engines, plans).requests
-    real = float(within(table, slos[0]).mean() or 0.0)  # type: ignore[arg-type]
-    return {
-        name: (
-            error,
-            interval.low <= true <= interval.high,
-            (interval.high - interval.low) / 2 / (interval.value if rate else 1.0),
-        )
-        for name, interval, true, error, rate in (
-            ("highest rate", found, truth, found.value / truth - 1, True),
-            ("a day's requests within the SLO", shares, real, shares.value - real, False),
-        )
-    }
-
-
-def _true_replay(engines: Sequence[Engine], plans: Sequence[PlannedRequest]) -> FleetReplay:
-    """What the true engines do, behind the router."""
-
-    def make(number: int, now: float) -> ReplayedServer:
-        engine = engines[number]
-        return ReplayedServer(engine.limits, engine.step, Noise(step=engine.step_noise), number, now=now, wake_s=engine.wake_s)
-
-    path_s = float(np.mean([engine.path_s for engine in engines]))
-    return replay_fleet(plans, Instances(make, len(engines)), "least-requests", overhead_s=path_s)
-
-
-def _true_rate(engines: Sequence[Engine], workload: Workload, slos: Sequence[Slo], near: float) -> float:
-    """The highest rate of the whole fleet within the SLOs."""
-    many = workload.model_copy(update={"num_requests": _TRUTH_REQUESTS // 3})
-
-    def meets(rate: float) -> bool:
-        table = _true_replay(engines, schedule(many, rate, "truth")).requests.sort("sent_s")
-        table = table.slice(table.height // 10)
-        return all(float(within(table, slo).mean() or 0.0) >= slo.share for slo in slos)  # type: ignore[arg-type]
-
-    low, high = near, near
-    while not meets(low):
-        low /= 1.2
-    while meets(high):
-        high *= 1.2
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if meets(middle) else (low, middle)
-    return low
-
-
-def unequal_fleets(fleets: int, seed: int) -> None:
-    """Judge unequal fleets and print a table."""
-    seeds = [20_000 * seed + 23 * number for number in range(fleets)]
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        rows = [row for row in pool.map(judge_unequal, seeds) if row is not None]
-    print("| of an unequal fleet | error, mean | 90 % interval holds | its half width, median | n |\n|---|--:|--:|--:|--:|")
-    for name in rows[0]:
-        of = [row[name] for row in rows]
-        error, held = np.mean([abs(each[0]) for each in of]), np.mean([each[1] for each in of])
-        print(f"| {name} | {error:.1%} | {held:.0%} | {median(each[2] for each in of):.1%} | {len(of)} |", flush=True)
-
-
 def planted(engines: int, seed: int) -> None:
     """Judge engines and print a table."""
     seeds = [10_000 * seed + 17 * number for number in range(engines)]
@@ -264,14 +161,12 @@ def speed() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("planted", "unequal", "sampled", "speed"))
-    parser.add_argument("--engines", type=int, help="engines (default: 40), or unequal fleets (default: 100)")
+    parser.add_argument("what", choices=("planted", "sampled", "speed"))
+    parser.add_argument("--engines", type=int, help="engines (default: 40)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.what == "planted":
         planted(options.engines or 40, options.seed)
-    elif options.what == "unequal":
-        unequal_fleets(options.engines or 100, options.seed)
     else:
         {"sampled": sampled, "speed": speed}[options.what]()
 

@@ -2,10 +2,8 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
-import polars as pl
 import pytest
 
 from bench.cli import equal_fleet, main
@@ -69,32 +67,6 @@ def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
         assert all(day[name]["low"] <= day[name]["value"] <= day[name]["high"] for name in ("hours", "within", "worst", "lost"))
     (hour,) = found["hours"]
     assert (hour["number"], hour["peak"], hour["instances"], found["start_up_s"]) == (0, 20, needed, [60])
-
-
-@pytest.mark.long(part="fleets")
-def test_an_unequal_fleet_carries_what_its_instances_do(study, planned):
-    """Two deployments that are the same engine: three of them are three of one."""
-    one = pl.read_parquet(study / "summary.parquet")
-    pl.concat([one, one.with_columns(deployment=pl.lit("b"))]).write_parquet(study / "summary.parquet")
-    for folder in ("deployments", "runs"):
-        shutil.copytree(study / folder / "a", study / folder / "b")
-    (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,0.3\n3600,0.6\n")
-    given = ["results", "--deployment", "a=2", "--deployment", "b=1", *SLO, *LOAD]
-    status, text = planned(*given, "--traffic", "hours.csv", "--json")
-    found = json.loads(text)
-    alone, whole = found["alone_rps"], found["fleet_rps"]
-    assert (status, found["instances"]) == (0, {"a": 2, "b": 1})
-    assert 2.5 * alone["a"]["value"] < whole["value"] < 5 * alone["a"]["value"]  # a queue is shared among three
-    assert found["carries_peak"]
-    (day,) = found["traffic"]
-    assert (day["least"], day["most"], day["hours"]["value"]) == (3, 3, pytest.approx(3, rel=0.02))
-    assert 0.95 <= day["within"]["low"] <= day["within"]["value"] <= 1
-    for wrong, words in (
-        (["--deployment", "a=0"], "as NAME=N with 1 to 16 instances"),
-        (["--kv-tokens", "9"], "--kv-tokens: of an unequal fleet"),
-    ):
-        status, text = planned(*given, "--peak-rps", "1", *wrong)
-        assert status == 2 and words in text, wrong
 
 
 def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, planned):

@@ -345,11 +345,11 @@ def test_what_was_lost_counts_against_a_fleet(model):
             "output_tokens": [2] * 3,
         }
     )
-    found = served(FleetReplay(table, (3800.0,), 0.0, (), Seen()), [member], [parse_slo("ttft_p50=1s")])
+    found = served(FleetReplay(table, (3800.0,), 0.0, (), Seen()), member, [parse_slo("ttft_p50=1s")])
     assert found == Served(within=0.5, worst=0.5, lost=0.25, meets=True)
     good = table.with_columns(first_token_s=pl.col("sent_s") + 0.5)
     for lost, meets in (((3800.0,), False), ((), True)):  # the second hour's other request
-        assert served(FleetReplay(good, lost, 0.0, (), Seen()), [member], [parse_slo("ttft_p90=1s")]).meets == meets
+        assert served(FleetReplay(good, lost, 0.0, (), Seen()), member, [parse_slo("ttft_p90=1s")]).meets == meets
 
 
 def test_an_hour_takes_as_many_as_carry_it_by_what_so_many_carry_each():

@@ -1,4 +1,4 @@
-"""What `bench fleet` says of equal and of unequal fleets: traffic that changes over a day, intervals, counts."""
+"""What `bench fleet` says of traffic that changes over a day."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.output import print_table
-from bench.errors import BenchError, shown_share
+from bench.errors import shown_share
 
 if TYPE_CHECKING:
     from bench.predict.day import Day, Hour
@@ -54,21 +54,6 @@ def day_numbers(day: Day, why_not: Sequence[Doubt]) -> dict[str, Any]:
 
     numbers = {name: vars(value) if hasattr(value, "low") else value for name, value in vars(day).items() if name != "replays"}
     return numbers | {"doubts": [doubt_text(doubt) for doubt in why_not]}
-
-
-def counts_of(given: Sequence[str], most: int) -> dict[str, int]:
-    """Instances by deployment, of `NAME=N`.
-
-    Raises:
-        BenchError: one is no such text, has a number that is not 1 to `most`, or comes twice.
-    """
-    found: dict[str, int] = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or not 1 <= int(number) <= most or name in found:
-            raise BenchError(f"--deployment {text}: give each deployment once, as NAME=N with 1 to {most} instances.")
-        found[name] = int(number)
-    return found
 
 
 def yes_text(value: bool | None) -> str:

@@ -36,13 +36,13 @@ def of_traffic(fleet: Fleet, workload: Workload, slos: list[Slo], traffic: Traff
     model, limits = fleet.calibrated()
     rates = rates_carried(tracked(fleet.ensemble(model, limits), "One instance"), workload, slos)
     if not min(rates):
-        fleet.refuse(list(doubts(model, [replayed([typical(model, limits)], workload, slos, 1e-3, fleet.router)])))
+        fleet.refuse(list(doubts(model, [replayed(typical(model, limits), 1, workload, slos, 1e-3, fleet.router)])))
         raise BenchError(f"no rate is clearly within {' and '.join(map(str, slos))}: even a request alone may take longer.")
     alone = carried(model, workload, slos, rates, limits)
     fleet.refuse(alone.at.doubts)
     known, rates = _together(fleet, model, limits, workload, slos, traffic.peak, alone.rate, rates)
     number, together = max(known), known[max(known)]
-    at = replayed([typical(model, limits)] * number, workload, slos, together.high * number, fleet.router)
+    at = replayed(typical(model, limits), number, workload, slos, together.high * number, fleet.router)
     fleet.refuse(list(doubts(model, [at])))
     needed = Interval(*(math.ceil(traffic.peak / rate - 1e-9) for rate in (together.value, together.high, together.low)))
     days, notes, needs = (
@@ -145,7 +145,7 @@ def _days(
     first = max(1, math.ceil(few * traffic.rates[0] / traffic.peak))
 
     def fixed(draw: Draw) -> Instances:
-        return Instances(draw.fleet[0].server, few, draw.start_up_s, fails_s)
+        return Instances(draw.member.server, few, draw.start_up_s, fails_s)
 
     def autoscaled(draw: Draw) -> Instances:
         return replace(fixed(draw), number=first, scaling=Scaling(together.value))
@@ -155,8 +155,7 @@ def _days(
         fleets.append(("autoscaled", autoscaled))
     else:
         notes.append(f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes.")
-    ensemble = [(member,) for member in fleet.ensemble(model, limits)]
-    drawn = draws((typical(model, limits),), ensemble, rates, fleet.start_ups_s())
+    drawn = draws(typical(model, limits), fleet.ensemble(model, limits), rates, fleet.start_ups_s())
     days = [
         replayed_day(name, plans, drawn, make, fleet.router, slos, share=share, until_s=traffic.seconds)
         for name, make in tracked(fleets, "All the traffic")
@@ -201,7 +200,7 @@ def of_trace(fleet: Fleet, workload: Workload, slos: list[Slo]) -> None:
         for number in (most, value)
     }
     fleet.refuse(list(doubts(model, [replays[most]])))
-    shares = {number: served(replay, [member], slos) for number, replay in replays.items()}
+    shares = {number: served(replay, member, slos) for number, replay in replays.items()}
     seconds = max(plan.due_s or 0.0 for plan in plans)
     if fleet.json:
         print_json(

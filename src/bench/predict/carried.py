@@ -51,69 +51,52 @@ def rates_carried(
     instances: int = 1,
     router: Router = "round-robin",
 ) -> list[float]:
-    """`fleet_rates` of as many equal instances, for each member of the ensemble (requests/s of one; conversations/s)."""
-    return [rate / instances for rate in fleet_rates(([member] * instances for member in ensemble), workload, slos, router)]
-
-
-def fleet_rates(ensemble: Iterable[Sequence[Member]], workload: Workload, slos: Sequence[Slo], router: Router) -> list[float]:
-    """The highest rate that a fleet sustains within the SLOs, for each draw of it (requests/s; conversations/s).
+    """The highest rate that one of so many instances sustains within the SLOs, for each member of the ensemble (requests/s;
+    conversations/s).
 
     Args:
-        ensemble: of each draw, the member of each instance. workload: an open loop.
+        workload: an open loop.
 
     Returns:
-        0 where none is within them, or one of the instances fits no request.
+        0 where none is within them, or no request fits.
     """
     found: list[float] = []
-    for fleet in ensemble:
-        kinds = {id(member): member for member in fleet}  # instances of one deployment share a member
-        alone = {key: _most(member, workload) for key, member in kinds.items()}
-        most = sum(alone[id(member)] for member in fleet)
+    for member in ensemble:
+        most = instances * _most(member, workload)
 
-        def excess(rate: float, fleet: Sequence[Member] = fleet) -> float:
-            table = replayed(fleet, workload, slos, rate, router).requests.sort("sent_s")
-            return worst_excess(fleet, table.slice(int(WARM * table.height)), slos)
+        def excess(rate: float, member: Member = member) -> float:
+            table = replayed(member, instances, workload, slos, rate, router).requests.sort("sent_s")
+            return worst_excess(member, table.slice(int(WARM * table.height)), slos)
 
-        near = found[-1] if found and found[-1] else most
+        near = instances * found[-1] if found and found[-1] else most
         # With lax limits, a replay ends before its queue is too long.
-        found.append(crossing(excess, min(near, most / CLOSE), most=most) if all(alone.values()) else 0.0)
+        found.append(crossing(excess, min(near, most / CLOSE), most=most) / instances if most else 0.0)
     return found
 
 
-def replayed(fleet: Sequence[Member], workload: Workload, slos: Sequence[Slo], rate: float, router: Router) -> FleetReplay:
-    """A replay long enough to judge the SLOs. Args: fleet: the member of each instance. rate: of the whole fleet."""
-    limits = max((member.limits for member in fleet), key=lambda each: each.sequences)
-    wanted = _long_enough(workload, slos, limits, rate / len(fleet), len(fleet))
-    plans = schedule(wanted, rate, f"carried/{fleet[0].number}")
-    return replay_fleet(plans, unequal(fleet), router, overhead_s=overhead_s(fleet), seed=1 + fleet[0].number)
+def replayed(
+    member: Member, instances: int, workload: Workload, slos: Sequence[Slo], rate: float, router: Router
+) -> FleetReplay:
+    """A replay long enough to judge the SLOs. Args: rate: of all instances together."""
+    wanted = _long_enough(workload, slos, member.limits, rate / instances, instances)
+    plans = schedule(wanted, rate, f"carried/{member.number}")
+    fleet = Instances(member.server, instances)
+    return replay_fleet(plans, fleet, router, overhead_s=member.overhead_s, seed=1 + member.number)
 
 
-def unequal(fleet: Sequence[Member]) -> Instances:
-    """A fleet of these. Args: fleet: the member of each instance."""
-    return Instances(lambda number, now: fleet[number].server(number, now), len(fleet))
-
-
-def overhead_s(fleet: Sequence[Member]) -> float:
-    """From the client to the queue (s), in the mean over the instances."""
-    return sum(member.overhead_s for member in fleet) / len(fleet)
-
-
-def worst_excess(fleet: Sequence[Member], requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
+def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
     """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: as of `within`."""
     # A class's limit is one on its own requests.
     mine = [
         requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
     ]
-    reached = ((_longer(fleet, each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
+    reached = ((_longer(member, each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
     return max((math.log(value / slo.limit_s) for value, slo in reached if value), default=-FAR)
 
 
-def _longer(fleet: Sequence[Member], requests: pl.DataFrame, slo: Slo) -> pl.Series:
-    """The latency that an SLO limits, of each request, as long as it may be at the instance that served it (s)."""
-    if len(fleet) == 1:
-        return latency(requests, slo.metric) * latency_longer(fleet[0], slo)
-    factors = pl.Series([latency_longer(member, slo) for member in fleet])
-    return latency(requests, slo.metric) * factors.gather(requests["instance"] % len(fleet))
+def _longer(member: Member, requests: pl.DataFrame, slo: Slo) -> pl.Series:
+    """The latency that an SLO limits, of each request, as long as it may be (s)."""
+    return latency(requests, slo.metric) * latency_longer(member, slo)
 
 
 def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
@@ -129,14 +112,13 @@ def latency_longer(member: Member, slo: Slo) -> float:
     return member.longer(judged[min(judged, key=lambda percentile: abs(percentile - int(slo.percentile[1:])))])
 
 
-def within(requests: pl.DataFrame, slo: Slo, fleet: Sequence[Member] = ()) -> pl.Series:
+def within(requests: pl.DataFrame, slo: Slo, member: Member | None = None) -> pl.Series:
     """Whether each request is within an SLO's limit; null where it has no such latency.
 
     Args:
-        requests: of `REPLAY_SCHEMA`, with `instance` for a fleet. fleet: the member of each instance, by whose errors its latencies are
-            longer; one stands for all. Empty: as they are.
+        requests: of `REPLAY_SCHEMA`. member: of an ensemble, by whose errors latencies are longer. None: as they are.
     """
-    return (_longer(fleet, requests, slo) if fleet else latency(requests, slo.metric)) <= slo.limit_s
+    return (_longer(member, requests, slo) if member else latency(requests, slo.metric)) <= slo.limit_s
 
 
 def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:

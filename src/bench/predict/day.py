@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.load.schedule import PlannedRequest
-from bench.predict.carried import overhead_s
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.predict.served import HOUR_S, served
@@ -19,9 +18,9 @@ from bench.study import Slo
 
 @dataclass(frozen=True)
 class Draw:
-    """A fleet that the model allows. Attributes: fleet: the member of each instance; one stands for all. start_up_s: of one (s)."""
+    """A fleet that the model allows. Attributes: member: each instance. start_up_s: of one (s)."""
 
-    fleet: tuple[Member, ...]
+    member: Member
     start_up_s: float
 
 
@@ -57,8 +56,8 @@ class Day:
 
 
 def draws(
-    typical: tuple[Member, ...],
-    ensemble: Sequence[tuple[Member, ...]],
+    typical: Member,
+    ensemble: Sequence[Member],
     rates: Sequence[float],
     start_ups_s: Sequence[float],
 ) -> list[Draw]:
@@ -69,9 +68,9 @@ def draws(
     the members whose rates are at the ends of the central 90 %.
 
     Args:
-        ensemble: of each draw, the member of each instance. rates: that each carries. start_ups_s: measured ones, or the one assumed.
+        rates: that each member of the ensemble carries. start_ups_s: measured ones, or the one assumed.
     """
-    ranked = [fleet for _, fleet in sorted(zip(rates, ensemble, strict=True), key=lambda pair: pair[0])]
+    ranked = [member for _, member in sorted(zip(rates, ensemble, strict=True), key=lambda pair: pair[0])]
     end = min(len(ranked) - 1, math.floor(0.05 * (len(ranked) + 1)))
     return [
         Draw(typical, median(start_ups_s)),
@@ -123,9 +122,9 @@ def replayed_day(
             until_s: its end (s).
     """
     replays = [
-        replay_fleet(plans, instances(draw), router, overhead_s=overhead_s(draw.fleet), until_s=until_s) for draw in found
+        replay_fleet(plans, instances(draw), router, overhead_s=draw.member.overhead_s, until_s=until_s) for draw in found
     ]
-    each = [served(replay, draw.fleet, slos) for replay, draw in zip(replays, found, strict=True)]
+    each = [served(replay, draw.member, slos) for replay, draw in zip(replays, found, strict=True)]
     ready = [number / share for replay in replays for _, number, _ in replay.history]
     met = {one.meets for one in each}
     return Day(

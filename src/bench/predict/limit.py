@@ -193,7 +193,7 @@ class Replays:
         if last <= first or (self.held and ends[last] <= ends[first]):
             return _Tried(played, FAR, 0.0, spare)
         rps = (last - first) / (ends[last] - ends[first] if self.held else sent[last] - sent[first])
-        return _Tried(played, worst_excess([server], done[first:], self._slos), float(rps), spare)
+        return _Tried(played, worst_excess(server, done[first:], self._slos), float(rps), spare)
 
 
 def _piled_up(sent: Floats, ends: Floats, flying: float) -> tuple[float, float, float]:

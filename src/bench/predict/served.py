@@ -34,10 +34,10 @@ class Served:
     meets: bool
 
 
-def served(replay: FleetReplay, fleet: Sequence[Member], slos: Sequence[Slo]) -> Served:
-    """What came of a replay, with latencies as long as they may be. Args: fleet: the member of each instance; one stands for all."""
+def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
+    """What came of a replay, with latencies as long as they may be."""
     table, lost = replay.requests, np.array(replay.lost_s) // HOUR_S
-    each = [within(table, slo, fleet).fill_null(value=True).to_numpy() for slo in slos]
+    each = [within(table, slo, member).fill_null(value=True).to_numpy() for slo in slos]
     both = np.logical_and.reduce(each)
     hour = table["sent_s"].to_numpy() // HOUR_S
     hours = [(hour == number, int((lost == number).sum())) for number in np.unique(np.concatenate([hour, lost]))]
@@ -66,7 +66,7 @@ def fewest_instances(
         def meets(number: int, member: Member = member) -> bool:
             fleet = Instances(member.server, number)
             replay = replay_fleet(plans, fleet, router, overhead_s=member.overhead_s, seed=1 + member.number)
-            return served(replay, [member], slos).meets
+            return served(replay, member, slos).meets
 
         fewest = least(meets, 1, found[-1] if found else 1, most)
         if fewest is None:

@@ -32,7 +32,6 @@ _START_UP_S = 120.0  # of an instance, where neither --start-up nor a measured s
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload mine.yaml --peak-rps 200 --trough-rps 20 --start-up 120",
     "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv --fail-every 500",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload my-load/replay.yaml --time-scale 3",
-    "bench fleet results --deployment tiny-mqa=2 --deployment tiny-mha=1 --slo ttft_p95=1s --workload mine.yaml --peak-rps 40",
     after="Exit status: 0 for a prediction; 1 where the traffic is refused; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +60,6 @@ class Fleet(Modelled):
         Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
         option(None, "How requests are shared out; `session` keeps conversations where they are.", _FLEET),
     ] = "least-requests"
-    deployment: Annotated[
-        list[str] | None,
-        option("NAME=N", "Of an unequal fleet: N instances of a deployment in RESULTS; once for each.", _FLEET, default="none"),
-    ] = None
     start_up: Annotated[
         float | None,
         option(
@@ -77,7 +72,6 @@ class Fleet(Modelled):
     def run(self) -> None:
         """Print what the traffic takes."""
         from bench.cli.equal_fleet import of_trace, of_traffic
-        from bench.cli.unequal_fleet import of_deployments
         from bench.study import parse_slo
 
         slos = [parse_slo(text) for text in self.slo]
@@ -95,9 +89,7 @@ class Fleet(Modelled):
             raise BenchError(
                 "--workload: a step or ramp is traffic; give it as --traffic FILE, and leave it out of the workload."
             )
-        if self.deployment:
-            of_deployments(self, workload, slos, traffic)
-        elif traffic is None:
+        if traffic is None:
             of_trace(self, workload, slos)
         else:
             of_traffic(self, workload, slos, traffic)
