@@ -137,15 +137,12 @@ def _days(
             ],
             needs,
         )
-    if fleet.fail_every is not None and few < number:
-        return [], [f"Failures were not replayed: {few} instances cannot stand for the {number} of the fleet there."], needs
     notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
     plans = traffic.scaled(share).plans(workload, "traffic")
-    fails_s = math.inf if fleet.fail_every is None else HOUR_S * fleet.fail_every
     first = max(1, math.ceil(few * traffic.rates[0] / traffic.peak))
 
     def fixed(draw: Draw) -> Instances:
-        return Instances(draw.member.server, few, draw.start_up_s, fails_s)
+        return Instances(draw.member.server, few, draw.start_up_s)
 
     def autoscaled(draw: Draw) -> Instances:
         return replace(fixed(draw), number=first, scaling=Scaling(together.value))
@@ -176,7 +173,6 @@ def of_trace(fleet: Fleet, workload: Workload, slos: list[Slo]) -> None:
         "peak-rps": fleet.peak_rps,
         "trough-rps": fleet.trough_rps,
         "traffic": fleet.traffic,
-        "fail-every": fleet.fail_every,
         "price-per-hour": fleet.price_per_hour,
         "start-up": fleet.start_up,
     }

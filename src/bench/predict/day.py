@@ -39,7 +39,7 @@ class Day:
 
     Attributes:
         least, most: instances that were ready, in any draw. hours: instance-hours that are paid for. within: share of the requests
-            within all limits (0–1); a lost one is not. worst: the same of the worst hour. lost: share of them that was lost.
+            within all limits (0–1). worst: the same of the worst hour.
         meets: whether each hour met the SLOs' percentiles; None where some draws say so and some do not. replays: of the draws, the
             typical one first.
     """
@@ -50,7 +50,6 @@ class Day:
     hours: Interval
     within: Interval
     worst: Interval
-    lost: Interval
     meets: bool | None
     replays: tuple[FleetReplay, ...]
 
@@ -134,7 +133,6 @@ def replayed_day(
         _range([replay.paid_s / HOUR_S / share for replay in replays]),
         _range([one.within for one in each]),
         _range([one.worst for one in each]),
-        _range([one.lost for one in each]),
         met.pop() if len(met) == 1 else None,
         tuple(replays),
     )

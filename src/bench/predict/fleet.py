@@ -59,14 +59,12 @@ class Instances:
 
     Attributes:
         make: a server of the given number, whose clock starts then (s). number: of them at first, all ready. start_up_s: until a
-            further one is ready. fails_s: mean time until one fails, and loses what it has; another takes its place after `start_up_s`.
-            scaling: None for a fixed number.
+            further one is ready. scaling: None for a fixed number.
     """
 
     make: Callable[[int, float], ReplayedServer]
     number: int
     start_up_s: float = 0.0
-    fails_s: float = _NEVER
     scaling: Scaling | None = None
 
 
@@ -75,14 +73,11 @@ class FleetReplay:
     """What a fleet did.
 
     Attributes:
-        requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. lost_s: when requests were sent that were on an
-            instance that failed, or came while none was ready, or are later turns of such.
-        paid_s: instance-seconds, from the decision to start one until it has stopped. history: (s, instances that are ready, that are
-            paid for), at each change. seen: by all instances.
+        requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. paid_s: instance-seconds, from the decision to
+            start one until it has stopped. history: (s, instances that are ready, that are paid for), at each change. seen: by all.
     """
 
     requests: pl.DataFrame
-    lost_s: tuple[float, ...]
     paid_s: float
     history: tuple[tuple[float, int, int], ...]
     seen: Seen
@@ -148,9 +143,7 @@ class _Fleet:
         self._seen: list[Seen] = []
         self._home: dict[int, _Instance] = {}
         self._of: dict[int, int] = {}
-        self._on: dict[int, dict[int, tuple[PlannedRequest, float]]] = {}  # by instance: what it has, and when that was sent
         self._answered: list[Request] = []
-        self._lost: list[float] = []
         self._came = 0
         self._paid_s = 0.0
         self._history: list[tuple[float, int, int]] = []
@@ -178,7 +171,6 @@ class _Fleet:
         table = answered_table(self._answered)
         return FleetReplay(
             table.with_columns(instance=pl.Series([self._of[index] for index in table["index"]], dtype=pl.Int64)),
-            tuple(self._lost),
             self._paid_s,
             tuple(self._history),
             Seen.by_all(self._seen),
@@ -196,24 +188,13 @@ class _Fleet:
         plan, sent = self._coming.pop()
         self._came += not plan.after
         self._last = max(self._last, sent)
-        if not self._ready:
-            self._lose(plan, sent)
-            return
         instance = self._chosen(plan)
         if not instance.server.offer(plan, sent, sent + self._overhead_s):
             self._coming.follow(plan, sent)
             return
         self._home[plan.conversation] = instance
         self._of[plan.index] = instance.number
-        self._on[instance.number][plan.index] = (plan, sent)
         self._go_on(instance)
-
-    def _lose(self, plan: PlannedRequest, sent: float) -> None:
-        """Lose a request, and those that would have followed."""
-        lost = [plan]
-        for each in lost:
-            self._lost.append(sent)
-            lost += self._coming.lose(each)
 
     def _chosen(self, plan: PlannedRequest) -> _Instance:
         ready = self._ready
@@ -240,11 +221,10 @@ class _Fleet:
 
     def _finish(self, instance: _Instance, moment: float) -> None:
         if instance.due != moment:
-            return  # the steps were cut short, or the instance failed
+            return  # the steps were cut short
         instance.due = _NEVER
         for request in instance.server.finish():
             self._answered.append(request)
-            del self._on[instance.number][request.plan.index]
             self._last = max(self._last, request.end)
             self._coming.follow(request.plan, request.end)
         if instance in self._stopping and not instance.server.busy:
@@ -259,9 +239,6 @@ class _Fleet:
         instance = _Instance(number, self._instances.make(number, moment), paid_from)
         self._ready.append(instance)
         self._seen.append(instance.server.seen)
-        self._on[number] = {}
-        if self._instances.fails_s < _NEVER:
-            self._at(moment + float(self._random.exponential(self._instances.fails_s)), lambda at: self._fail(instance, at))
 
     def _start(self, moment: float) -> None:
         start = _Start(moment)
@@ -280,17 +257,6 @@ class _Fleet:
         start = self._starts.pop()
         start.cancelled = True
         self._paid_s += moment - start.paid_from
-
-    def _fail(self, instance: _Instance, moment: float) -> None:
-        if instance not in self._ready:
-            return
-        for plan, sent in self._on[instance.number].values():
-            self._lose(plan, sent)
-        instance.due = _NEVER
-        self._ready.remove(instance)
-        self._paid_s += moment - instance.paid_from
-        self._start(moment)
-        self._note(moment)
 
     def _stop(self, instance: _Instance, moment: float) -> None:
         """It has answered all that it had."""

@@ -154,16 +154,9 @@ class Coming:
         followers = self._followers.get(plan.index, ())
         for follower in followers:
             index = follower.index
-            if index in self._awaited:
-                self._awaited[index] -= 1
-                self._ended[index] = max(self._ended[index], at)
-                if not self._awaited[index]:
-                    heapq.heappush(self._heap, (self._ended[index] + follower.think_s, index, follower))
+            self._awaited[index] -= 1
+            self._ended[index] = max(self._ended[index], at)
+            if not self._awaited[index]:
+                heapq.heappush(self._heap, (self._ended[index] + follower.think_s, index, follower))
         if not followers and self._next:
             heapq.heappush(self._heap, (at + self._turnaround_s, self._next[0].index, self._next.popleft()))
-
-    def lose(self, plan: PlannedRequest) -> list[PlannedRequest]:
-        """Give up what follows a request: the next turn of its conversation, or several requests of a trace. It returns those that had
-        not been given up before.
-        """
-        return [each for each in self._followers.get(plan.index, ()) if self._awaited.pop(each.index, None) is not None]

@@ -24,30 +24,26 @@ class Served:
     """Requests within SLOs.
 
     Attributes:
-        within: share of them within all limits (0–1); a lost one is not. worst: the same of the worst hour.
-        lost: share of them that was lost. meets: whether each hour met the SLOs' percentiles.
+        within: share of them within all limits (0–1). worst: the same of the worst hour. meets: whether each hour met the SLOs'
+            percentiles.
     """
 
     within: float
     worst: float
-    lost: float
     meets: bool
 
 
 def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
     """What came of a replay, with latencies as long as they may be."""
-    table, lost = replay.requests, np.array(replay.lost_s) // HOUR_S
+    table = replay.requests
     each = [within(table, slo, member).fill_null(value=True).to_numpy() for slo in slos]
     both = np.logical_and.reduce(each)
     hour = table["sent_s"].to_numpy() // HOUR_S
-    hours = [(hour == number, int((lost == number).sum())) for number in np.unique(np.concatenate([hour, lost]))]
+    hours = [hour == number for number in np.unique(hour)]
     return Served(
-        within=float(both.sum() / max(1, len(both) + len(lost))),
-        worst=min((float(both[of].sum() / (of.sum() + gone)) for of, gone in hours), default=1.0),
-        lost=len(lost) / max(1, len(both) + len(lost)),
-        meets=all(
-            good[of].sum() >= slo.share * (of.sum() + gone) for slo, good in zip(slos, each, strict=True) for of, gone in hours
-        ),
+        within=float(both.mean()) if len(both) else 0.0,
+        worst=min((float(both[of].mean()) for of in hours), default=1.0),
+        meets=all(good[of].sum() >= slo.share * of.sum() for slo, good in zip(slos, each, strict=True) for of in hours),
     )
 
 

@@ -30,7 +30,7 @@ _START_UP_S = 120.0  # of an instance, where neither --start-up nor a measured s
 @command(
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --prompt-length 256 --output-length 64 --peak-rps 200",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload mine.yaml --peak-rps 200 --trough-rps 20 --start-up 120",
-    "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv --fail-every 500",
+    "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload my-load/replay.yaml --time-scale 3",
     after="Exit status: 0 for a prediction; 1 where the traffic is refused; 2 for what you can fix.",
 )
@@ -66,7 +66,6 @@ class Fleet(Modelled):
             "SECONDS", "Until a new instance serves.", _FLEET, parser=not_negative, default=f"as measured, or {_START_UP_S:g}"
         ),
     ] = None
-    fail_every: Annotated[float | None, option("HOURS", "Mean time until an instance fails.", _FLEET, parser=positive)] = None
     price_per_hour: Annotated[float | None, option("USD", "Of one instance.", _FLEET, parser=positive)] = None
 
     def run(self) -> None:
@@ -163,7 +162,6 @@ class Fleet(Modelled):
             raise BenchError("Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.")
         if self.trough_rps is None:
             for name, given in (
-                ("fail-every", self.fail_every),
                 ("price-per-hour", self.price_per_hour),
                 ("start-up", self.start_up),
             ):
