@@ -50,11 +50,6 @@ def main() -> None:
 
 
 def _read(into: BinaryIO, count: int) -> bytes:
-    """So many bytes of the parent's.
-
-    Raises:
-        ParentGone: it closed the pipe before.
-    """
     data = into.read(count)
     if len(data) < count:
         raise ParentGone
@@ -62,7 +57,6 @@ def _read(into: BinaryIO, count: int) -> bytes:
 
 
 def _problem(error: OSError, assignment: Assignment) -> str:
-    """Why it cannot go on."""
     if not assignment.tls:
         return error.strerror or str(error)
     from bench.http import problem  # noqa: PLC0415 - `requests` takes long to import, and plain HTTP needs nothing of it

@@ -132,7 +132,7 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
 
 
 def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any] | None:
-    """The object of an event; None where it is an error, which `answer` keeps."""
+    """None where the event is an error, which `answer` keeps."""
     content = json_object(event.data)
     if content is not None and event.name != b"error" and endpoint.error(content) is None:
         return content
@@ -147,7 +147,6 @@ def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any]
 
 
 def _counts(endpoint: Endpoint, content: dict[str, Any]) -> Usage | None:
-    """The counts in an event or a whole answer; None where it has none."""
     usage = endpoint.usage(content)
     return Usage.of(usage) if usage else None
 
@@ -184,9 +183,6 @@ def _without_repeat(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
 
     Some gateways end a stream so. A token may spell what all before it do, too: only where the stream holds more than the server
     counts, or it counts nothing and several chunks came before, is it a repeat.
-
-    Args:
-        counted: tokens that the server counts; None where it does not.
     """
     texts = [chunk for chunk in chunks if chunk.carries.text]
     if len(texts) < 2 or (len(texts) == 2 if counted is None else max(len(texts), _words(texts)) <= counted):
@@ -273,7 +269,7 @@ def _with_tokens(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
 
 
 def _tokens_of(chunks: list[_Chunk], first: int, counted: int) -> float:
-    """How many of the `counted` tokens the first `first` chunks carry."""
+    """How many of the `counted` tokens the first `first` chunks carry; estimated by the share of the text where nothing counts them."""
     if len(chunks) >= counted:
         return float(min(first, counted))
     said = [chunk.carries.tokens for chunk in chunks]
@@ -307,18 +303,15 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
 
 
 def _refusal(response: Response) -> str:
-    """What a status other than 200 came with."""
     said = _text(json_object(response.body) or _shown_page(response.body.decode(errors="replace")))
     return f"{said or 'moved'}, to {response.location[:200]}" if response.location else said
 
 
 def _shown_page(text: str) -> str:
-    """A page's text on one line."""
     return " ".join(text.split())
 
 
 def _text(error: Any) -> str:
-    """The server's message, whether it stands in OpenAI's shape or not."""
     while isinstance(error, dict):
         error = error.get("error") or error.get("message") or error.get("detail") or json.dumps(error)
     return without_secrets(str(error).encode(errors="replace")).decode()[:500]

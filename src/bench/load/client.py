@@ -325,11 +325,6 @@ class _Process:
         self._tell(pickle.dumps(self._assignment))
 
     def wait_until_ready(self) -> None:
-        """Wait until its connections are open.
-
-        Raises:
-            BenchError: they could not be opened.
-        """
         if error := self._hear():
             raise BenchError(
                 f"{self._target.base_url} does not accept {self._assignment.connections} connections: {error}. "
@@ -350,11 +345,10 @@ class _Process:
         return skew
 
     def start(self, moment: float) -> None:
-        """Tell it when the run starts."""
         self._tell(struct.pack("d", moment))
 
     def report(self, alive: Callable[[], None]) -> Report:
-        """What became of its share, when the last exchange has ended; `alive` is called every second until then."""
+        """`alive` is called every second until the last exchange has ended."""
         while not select.select([self._from], [], [], _LOOK_S)[0]:
             alive()
         report = self._hear()
@@ -378,7 +372,6 @@ class _Process:
             raise self._lost() from None
 
     def _lost(self) -> BenchError:
-        """Why it does not answer any more."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:

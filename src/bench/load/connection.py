@@ -201,7 +201,7 @@ class Connection:
         return self._ended
 
     def on_message_complete(self) -> None:
-        """What the parser calls."""
+        """Called by the parser (httptools)."""
         self._ended = self._parser is not None and self._parser.get_status_code() >= 200
 
     def close(self) -> None:

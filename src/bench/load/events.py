@@ -64,7 +64,7 @@ def events(pieces: Iterable[_Stamped]) -> Iterator[Event]:
 
 
 def _dispatched(data: list[_Stamped], name: bytes, stamp: float | None) -> Iterator[Event]:
-    """The event of these lines. Args: stamp: its arrival; None: that of its last line."""
+    """The event of these lines, at `stamp` or else at its last line; one a line where each is JSON of its own."""
     if len(data) > 1 and all(value == DONE or json_object(value) for _, value in data):
         yield from (Event(at, value, name) for at, value in data)
         return

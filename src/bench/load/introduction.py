@@ -99,7 +99,6 @@ class _Introduction:
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        """Say what is waited for once it takes long."""
         words = f"waiting for {self.target.base_url} to answer a first request, up to {self.timeout_s:g} s"
         timer = Timer(_SAID_S, self.say, [words])
         timer.daemon = True
@@ -207,7 +206,7 @@ def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence
 
 
 def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
-    """What the server took and did not heed, by the length of its answer; None where nothing, or where it counts no tokens."""
+    """What the server took and did not heed, by its answer's length; None where it heeded all, or counts no tokens."""
     given = record.completion_tokens if known.endpoint.work.generates else None
     if given is not None and given > known.output:
         return known.endpoint.limit(form)
@@ -267,7 +266,6 @@ def _said(target: Target, record: RequestRecord) -> str:
 
 
 def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tried: Sequence[str]) -> str:
-    """That no form of request is accepted. Each refusal is quoted with the status that it came with."""
     target = known.target
     status, other = (f" ({record.status})" if record.status != 200 else "" for record in (first, last))
     said = _said(target, last)
@@ -280,7 +278,6 @@ def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tr
 
 
 def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
-    """What to do where every form is refused, as far as the server's list of models and its other endpoint show it."""
     target = known.target
     others = [each for each in ENDPOINTS.values() if each is not known.endpoint]
     if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
@@ -298,7 +295,6 @@ def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
 
 
 def _listed(target: Target) -> list[str] | None:
-    """The models that the server lists; None where it lists none."""
     try:
         return listed_models(get_models(target.base_url, key=target.key, headers=target.headers))
     except OSError:
@@ -339,7 +335,6 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
 
 
 def _difference(reading: Reading, record: RequestRecord, endpoint: Endpoint) -> str | None:
-    """How the SDK's reading of an answer differs from ours; None where it does not."""
     if reading.error:
         return f"the SDK fails ({reading.error}), and Saturate has {record.outcome}"
     pairs = (
@@ -357,6 +352,6 @@ def _difference(reading: Reading, record: RequestRecord, endpoint: Endpoint) -> 
 
 
 def _text(reading: Reading, endpoint: Endpoint) -> str:
-    """The answer's text, without reasoning, by our reading of its bytes."""
+    """Without reasoning, by our own reading of the bytes."""
     contents = contents_of(Response(reading.exchange), streamed=reading.exchange.streamed)
     return "".join(endpoint.text(content) for content in contents)

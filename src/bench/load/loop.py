@@ -248,7 +248,6 @@ class Loop:
     # Sending.
 
     def _send_due(self) -> None:
-        """Send up to a batch of the requests that are due."""
         due, now = self._due, time.monotonic
         for _ in range(_BATCH):
             if not due or due[0][0] > now():
@@ -269,7 +268,6 @@ class Loop:
             self._connect()
 
     def _sent_on_idle(self, exchange: Exchange) -> bool:
-        """Send `exchange` on a connection that is open, where there is one."""
         while self._idle:
             connection = self._idle.pop()
             if time.monotonic() - connection.since <= _IDLE_S and connection.quiet():
@@ -413,7 +411,6 @@ class Loop:
         self._fail(self._homeless.popleft(), error)
 
     def _fail(self, exchange: Exchange, error: OSError) -> None:
-        """End an exchange that has no connection."""
         exchange.end, exchange.error = time.monotonic(), _reason(error)
         exchange.failure = "timeout" if isinstance(error, TimeoutError) else "disconnect"
         self._to_send -= 1

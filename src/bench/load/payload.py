@@ -60,12 +60,12 @@ class Payloads:
 
 
 def _in_class(request: PlannedRequest) -> PlannedRequest:
-    """The request as its class has it, where it is one of another number."""
+    """The request with its conversation's number within its class, by which its prompt is drawn."""
     return request if request.request_class is None else replace(request, conversation=request.drawn)
 
 
 class _Payloads:
-    """Those of a workload without classes, or of one class."""
+    """Payloads of a workload without classes, or of one class."""
 
     def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str, vocabulary: int) -> None:
         self._endpoint = endpoint = ENDPOINTS[workload.endpoint]

@@ -68,7 +68,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
 
 
 def _kept(exchange: Exchange, response: Response) -> dict[str, Any]:
-    """What is recorded on request."""
+    """What only a workload that keeps answers records."""
     endpoint, origin = ENDPOINTS[exchange.endpoint], exchange.origin
     try:
         text = "".join(map(endpoint.text, contents_of(response, streamed=exchange.streamed)))
@@ -92,7 +92,6 @@ def _request_digest(payload: bytes) -> str | None:
 
 
 def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Outcome, str | None]:
-    """What became of a request, and why where it failed."""
     lost = exchange.error if exchange.failure else None
     if exchange.failure == "timeout":
         return "timeout", lost or answer.error

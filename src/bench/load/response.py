@@ -102,12 +102,12 @@ class Response:
 
     @property
     def body(self) -> bytes:
-        """All of it."""
+        """The body's pieces, joined."""
         return b"".join(piece for _, piece in self.pieces)
 
 
 def _moment(text: str) -> datetime | None:
-    """A date of an HTTP header."""
+    """A date of an HTTP header, in UTC where it names no zone."""
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -103,8 +103,6 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
 
 
 class _Source:
-    """Draws the requests of a workload, or of one of its classes."""
-
     def __init__(self, workload: Workload, seed: str, request_class: str | None) -> None:
         own = seed if request_class is None else f"{seed}/class/{request_class}"
         self._workload, self._class, self._count = workload, request_class, 0
@@ -112,7 +110,7 @@ class _Source:
         self.outputs = _draws(workload.output_tokens, f"{own}/outputs") if workload.output_tokens else None
 
     def request(self, index: int, conversation: int, moment: float | None, share: float) -> PlannedRequest:
-        """The next one. Args: share: what is left of its output."""
+        """Args: share: of its output that is left (0–1)."""
         prompt, output = self._prompts.draw() if self._prompts else None, self.outputs.draw() if self.outputs else 0
         if share < 1 and self.outputs:
             output = max(1, round(output * share))
@@ -132,15 +130,12 @@ class _Source:
 
 
 class _Turns:
-    """The turns after a conversation's first."""
-
     def __init__(self, workload: Workload, seed: str) -> None:
         assert workload.turns is not None
         self._turns, self._seed, self._own = workload.turns, seed, workload.own_history
         self._added = Lengths(self._turns.new_tokens, f"{seed}/turns") if self._turns.new_tokens else None
 
     def after(self, first: PlannedRequest, outputs: Lengths) -> list[PlannedRequest]:
-        """The turns that follow `first`."""
         found, before = [], first
         for turn, think_s in enumerate(
             pauses(self._turns, f"{self._seed}/pauses/{first.conversation}", self._turns.count - 1), start=1
@@ -159,7 +154,6 @@ class _Turns:
         return found
 
     def _prompt(self, before: PlannedRequest) -> dict[str, Any]:
-        """The prompt of the turn after `before`."""
         if self._added is None:
             return {}
         added = self._added.draw()
@@ -238,7 +232,6 @@ def _draws(length: LengthDistribution | None, seed: str) -> Lengths:
 
 
 def _shared(workload: Workload, prompt_tokens: int) -> dict[str, Any]:
-    """What a prompt has in common with every other of its run."""
     share = 1.0 if workload.cache == "repeated" else workload.shared_prefix or 0.0
     tokens = int(prompt_tokens * share)
     return {"shared_tokens": tokens, "reusable_tokens": tokens}

@@ -185,7 +185,6 @@ def sdk_reading(
 
 
 def _add(reading: Reading, said: Read) -> None:
-    """Take over what a chunk, or a whole answer, holds."""
     reading.text += said.text
     reading.finish = said.finish or reading.finish
     for prompt, completion in [said.counts] if said.counts else []:  # one event may have the one, a later one the other

@@ -55,7 +55,6 @@ def _ids(target: Target, piece: str) -> Iterator[int]:
 
 
 def _listed(answer: requests.Response) -> list[int] | None:
-    """The ids in an answer; None where it lists none."""
     try:
         content = answer.json()
     except ValueError:
