@@ -28,9 +28,6 @@ def refuse_other_hardware(plan: Plan, spec: DeploymentSpec, store: Store, name: 
 
     Args:
         name: of this machine's, as `hardware_of` gives it.
-
-    Raises:
-        BenchError: runs of this deployment were measured on other hardware.
     """
     for key, record in _records(plan, spec, store):
         if record.device != name:
@@ -74,9 +71,6 @@ def refuse_another_version(
 
     Args:
         version: of the engine now. router: of the router; None where it is not known.
-
-    Raises:
-        BenchError: runs of this deployment were measured on another version.
     """
     for key, record in _records(plan, spec, store):
         then, before = record.engine_version, record.router_version
@@ -91,11 +85,7 @@ def refuse_another_version(
 
 
 def refuse_strange_launch(launch: Launch) -> None:
-    """A launch that came with a pack names a program of the machine that measured.
-
-    Raises:
-        BenchError: that program is not here.
-    """
+    """Refuse a launch whose program is not here: one that came with a pack names a program of the machine that measured."""
     program = launch.argv[0] if launch.argv else ""
     if "/" in program and not Path(program).exists():
         raise BenchError(

@@ -108,7 +108,6 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
 
 
 def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> tuple[State, str]:
-    """What an answer is, and why it is not read."""
     status = answer.status_code
     if target := leads_away(answer):
         return "redirected", (
@@ -135,7 +134,6 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
 
 
 def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
-    """Whose exposition it is."""
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
         return "stranger", f"{said}; it has {_few(names)}{_ENGINES_OWN}"
@@ -187,7 +185,6 @@ def _few(names: set[str]) -> str:
 
 
 def _words(answer: requests.Response) -> str:
-    """The beginning of what a server said."""
     text = re.sub(r"<[^>]*>|\s+", " ", without_secrets(answer.content[:2000]).decode(errors="replace"))
     text = re.sub(r" +", " ", text).strip()
     return f" ({shown(text, 120)})" if text else ""

@@ -42,7 +42,7 @@ class HostWatch:
         self._ahead = wall_ahead_s()
 
     def seen(self) -> Host:
-        """Shares of those cores' time since then."""
+        """Shares of those cores' time since construction."""
         now, own = core_times(), own_s() - self._own
         spent = {key: now[key] - self._begin[key] for key in now}
         total = sum(spent.values()) or 1.0
@@ -110,7 +110,7 @@ def process_times() -> dict[psutil.Process, float]:
 
 
 def _since(before: _Times, now: _Times) -> dict[psutil.Process, float]:
-    """What each process used meanwhile (s); of one that came later all."""
+    """CPU time of each process meanwhile (s): of one that came later, all of its."""
     return {process: seconds - before.get(process, 0.0) for process, seconds in now.items()}
 
 

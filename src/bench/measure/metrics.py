@@ -71,7 +71,6 @@ def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None, *, al
 
 
 def _samples(text: str, names: Collection[str]) -> list[Sample] | None:
-    """The samples that are called so; None where they cannot be read."""
     # No other line is read: what is odd about those is not asked here.
     lines = "".join(f"{line}\n" for line in text.splitlines() if _name(line) in names)
     try:

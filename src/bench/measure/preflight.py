@@ -39,7 +39,7 @@ def faults(plan: Plan, store: Store) -> list[str]:
 
 
 def misfits(plan: Plan, store: Store) -> list[str]:
-    """As `faults`, of what files and sums alone show: models that cannot be read, and servers without room for a request."""
+    """Those of `faults` that files and sums alone show: models that cannot be read, and servers without room for a request."""
     return _faults_of(plan, store, lambda plan, spec, _: [] if spec.engine.source == "external" else [_fitting(plan, spec)])
 
 
@@ -65,7 +65,6 @@ def _fault(check: Callable[[], None]) -> str | None:
 
 
 def _workloads(plan: Plan, spec: DeploymentSpec) -> list[Workload]:
-    """What is sent to a deployment."""
     return [run.workload for run in plan.runs_of(spec.name)] + [each.workload for each in plan.searches_of(spec.name)]
 
 
@@ -103,7 +102,6 @@ def _prepared(spec: DeploymentSpec) -> Path | None:
 
 
 def _refuse_no_metrics(spec: DeploymentSpec) -> None:
-    """Look whether the metrics are where the study says."""
     where = f"engines.{spec.deployment.engine}"
     headers = filled_headers(spec.engine.headers, where=f"{where}.headers")
     base_url = api_root(str(spec.engine.base_url))
@@ -134,7 +132,7 @@ def _refuse_cores(spec: DeploymentSpec) -> None:
 
 
 def _refuse_gpus(spec: DeploymentSpec) -> None:
-    """Look for as many GPUs as the server takes. Where NVML cannot read them, a run is still worth measuring."""
+    """Where NVML cannot read the GPUs, a run is still worth measuring."""
     d, needed = spec.deployment, spec.gpus or 0
     environment = {**os.environ, **d.environment}
     names = gpu_names(spec, environment)
@@ -183,7 +181,6 @@ def _geometry(name: str, model: Model) -> Geometry | None:
 
 
 def _refuse_full_disk(spec: DeploymentSpec) -> None:
-    """Compare the weights that are going to be written with the room for them."""
     model, dtype = spec.model, managed(spec.engine.kind).dtype(spec)
     folder = Path(Paths.CHECKPOINT.format(model=spec.model_name)).parent
     if any(folder.glob(f"*-{dtype}-*.gguf")):

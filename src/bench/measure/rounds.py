@@ -181,7 +181,7 @@ def disturbed(other_share: float | None, limit: float, busy_share: float | None 
     every core was busy, where nobody knows with what.
 
     Args:
-        other_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid. busy_share: likewise.
+        other_share, busy_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid.
     """
     if other_share is None and busy_share is not None and busy_share >= _FULL:
         return (

@@ -101,7 +101,7 @@ def served_tokens(planned: Iterable[PlannedRequest], records: Iterable[RequestRe
 
 
 class _Kind(IntEnum):
-    """Of an event. At one moment who leaves makes room for who comes."""
+    """Kind of an event. At one moment who leaves makes room for who comes."""
 
     LEAVES = 0
     GROWS = 1
@@ -109,8 +109,6 @@ class _Kind(IntEnum):
 
 
 class _Stay:
-    """Requests at a pool."""
-
     def __init__(self, pool: Pool, room: Room, visits: Sequence[_Visit]) -> None:
         self._pool, self._room, self._visits = pool, room, visits
         self._order = count()
@@ -120,7 +118,7 @@ class _Stay:
         self._events: list[tuple[float, _Kind, int, _Visit, int]] = []
 
     def tokens(self) -> int | None:
-        """What the cache serves of their prompts."""
+        """Prompt tokens that the cache serves; None where a request never finds room."""
         for visit in self._visits:
             self._at(visit.record.sent_s or 0.0, _Kind.COMES, visit)
         while self._events:
@@ -151,7 +149,7 @@ class _Stay:
             self._expect(visit, now)
 
     def _expect(self, visit: _Visit, now: float) -> None:
-        """When an admitted request needs a block more, and when it leaves."""
+        """Enter the events at which an admitted request needs a block more, and at which it leaves."""
         last = visit.last
         end = max(now, visit.record.end_s or now)
         begin = min(end, max(now, visit.record.first_token_s or now))

@@ -96,7 +96,6 @@ def _starts_anything(process: psutil.Process) -> bool:
 
 
 def _listens(process: psutil.Process) -> set[int]:
-    """The TCP ports at which a process listens."""
     return {_port(each.laddr) for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
 
 
@@ -131,5 +130,5 @@ def _meets(listening: str, wanted: set[str]) -> bool:
 
 
 def _port(address: Sequence[Any]) -> int:
-    """The port of an address; 0 of none."""
+    """0 where the address is empty."""
     return int(address[1]) if len(address) > 1 else 0

@@ -264,7 +264,7 @@ def _introduced(
     say: Callable[[str], None],
     answered: Callable[[float], None],
 ) -> Target:
-    """The target, with the form of requests that it accepts at each endpoint of these runs. Args: answered: as of `introduce`."""
+    """The target, with the form of requests that it accepts at each endpoint of these runs."""
     for endpoint in dict.fromkeys(run.workload.endpoint for run in runs):
         workloads = [run.workload for run in runs if run.workload.endpoint == endpoint]
         target = introduce(
@@ -293,7 +293,6 @@ def _starts(kept: Path, server: Server, answers: Sequence[float]) -> list[Start]
 
 
 def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
-    """How much is measured when a server would not live."""
     held = sum(store.holds(run) for run in runs)
     kept = f"{count_text(held, 'run', of=len(runs))} {is_are(held)} measured and kept"
     if search is None:
@@ -303,7 +302,6 @@ def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
 
 
 def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
-    """What a session is going to measure."""
     runs = count_text(len(missing), "run")
     if not (searches := len(search.unfinished()) if search else 0):
         return runs
