@@ -134,13 +134,11 @@ def _exposed_at(row: Exposed, now: _Version | None) -> bool:
 
 
 def _parsed(version: str | None) -> _Version | None:
-    """A version to compare; None where there is none."""
     match = _VERSION.match(version or "")
     return tuple(int(part or 0) for part in match.groups()) if match else None
 
 
 def _samples(metric: str, name: str) -> dict[str, str]:
-    """The samples of a metric that has this name, by ours."""
     if metric not in HISTOGRAMS:
         return {metric: name}
     return {f"{metric}_{part}": f"{name}_{part}" for part in ("sum", "count")}
@@ -152,7 +150,6 @@ def _sample(metric: str, name: str) -> str:
 
 
 def _all_names(engine: Kind, spelling: Spelling) -> frozenset[str]:
-    """Every sample of an engine's that is looked for, in one spelling."""
     samples = (_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows)
     return frozenset(_spelled(name, engine, spelling) for name in (*samples, *engine.facts.values()))
 

@@ -98,11 +98,6 @@ class GpuReader:
 
 
 def _load() -> Any:
-    """NVML, ready.
-
-    Raises:
-        NvmlError: there is none, which is how it is without NVIDIA's driver.
-    """
     try:
         import pynvml  # noqa: PLC0415 - only where GPUs are looked at
     except ImportError as error:
@@ -115,11 +110,7 @@ def _load() -> Any:
 
 
 def _find(nvml: Any, wanted: Sequence[str]) -> list[_Gpu]:
-    """The GPUs that are asked for; all of the machine's where none is named.
-
-    Raises:
-        NvmlError: there is none, or none that is called so, or several.
-    """
+    """All GPUs of the machine where none is named."""
     try:
         whole = list(_whole(nvml))
     except nvml.NVMLError as error:
@@ -150,7 +141,7 @@ def _whole(nvml: Any) -> Iterator[_Gpu]:
 
 
 def _instances(nvml: Any, whole: Sequence[_Gpu]) -> Iterator[_Gpu]:
-    """The MIG instances of these GPUs. As with DCGM, their labels are the whole GPU's, with the instance's number."""
+    """As with DCGM, an instance's labels are the whole GPU's, with the instance's number."""
     for gpu in whole:
         try:
             most = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
@@ -170,7 +161,7 @@ def _escaped(text: str) -> str:
 
 
 def _look(nvml: Any, gpu: _Gpu) -> dict[str, float]:
-    """What one GPU reports, by our names, in the units of the exposition."""
+    """By our names, in the units of the exposition."""
     reported: dict[str, float] = {}
     refusal: Exception | None = None
     for look in _LOOKS:

@@ -14,11 +14,7 @@ class ExpositionError(ValueError):
 
 
 def reference_samples(text: str) -> list[Sample]:
-    """The samples of one exposition, by prometheus_client.
-
-    Raises:
-        ExpositionError: it is malformed.
-    """
+    """The samples of one exposition, by prometheus_client. Raises ExpositionError where it is malformed."""
     number, line = 0, ""
 
     def lines() -> Iterator[str]:

@@ -97,7 +97,6 @@ def _follow(
     ended: threading.Event,
     lines: SimpleQueue[_Line],
 ) -> None:
-    """Scrape one endpoint on its schedule, and once more after the end."""
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
     slot, last, lag, end = 0, False, None, math.inf
     while not last:
@@ -126,7 +125,7 @@ def _follow(
 
 
 def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
-    """One request for an exposition after another."""
+    """What asks an endpoint for its exposition, over one session."""
     session = direct_session(headers)
     # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
     session.headers.update({"Accept-Encoding": "identity", "Accept": _ACCEPTED})
@@ -143,13 +142,12 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
 
 
 def _elsewhere(answer: requests.Response) -> str:
-    """Where an answer leads that is not followed."""
     target = leads_away(answer)
     return f"; it leads to another server, {shown(without_user(target), 200)}" if target else ""
 
 
 def _looks(url: str) -> Callable[[], bytes]:
-    """One look at this machine's GPUs after another."""
+    """What reads the GPUs of an `nvml:` endpoint."""
     reader = GpuReader(url)
     with contextlib.suppress(NvmlError):  # which the first slot will report
         reader.read()  # NVML loads at the first look, and no sample's time should hold that

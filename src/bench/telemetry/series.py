@@ -34,5 +34,5 @@ def _without(labels: _Labels, names: Sequence[str] | _Labels) -> frozenset[tuple
 
 
 def _ranks(labels: _Labels, kind: Kind) -> list[tuple[int, str]]:
-    """The ranks, to be sorted as numbers."""
+    """Ranks in an order that sorts them as numbers."""
     return [(len(labels.get(name, "")), labels.get(name, "")) for name in kind.repeats]
