@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class Chat(Choices):
-    """Chats."""
-
     name = "chat"
     meaning = "prompts as text, to /v1/chat/completions, whose lengths follow from the server's own counts of two short ones"
     path = "chat/completions"

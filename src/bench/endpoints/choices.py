@@ -143,7 +143,6 @@ def error_of(content: Mapping[str, Any]) -> Any:
 
 
 def _failure(choices: Any) -> Any:
-    """What the first choice that failed says of it; None where none failed."""
     for choice in choices if isinstance(choices, list) else ():
         finish = choice.get("finish_reason") if isinstance(choice, dict) else None
         if finish is None and not (isinstance(choice, dict) and choice.get("error")):

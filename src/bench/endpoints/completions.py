@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class Completions(Choices):
-    """Plain completions."""
-
     name = "completions"
     meaning = "prompts as token ids, to /v1/completions"
     path = "completions"

@@ -55,7 +55,7 @@ def is_count(value: Any) -> bool:
 
 
 def _quoted(value: Any) -> str:
-    """The beginning of a server's value. Its secrets go first: of one that is cut, nobody would know the rest."""
+    """Secrets go before the cut: of one that is cut, nobody would know the rest."""
     text = without_secrets(shown(value, sys.maxsize).encode(errors="replace")).decode()
     return text if len(text) <= _ODD else f"{text[:_ODD]}…"
 
@@ -82,7 +82,7 @@ class Usage(NamedTuple):
 
     @property
     def odd(self) -> str:
-        """What stands in place of counts; nothing where all are counts."""
+        """What stands in place of counts, in words; empty where all are counts."""
         return "; ".join(filter(None, self.read.values()))
 
     @classmethod
@@ -91,7 +91,6 @@ class Usage(NamedTuple):
         read: dict[str, str] = {}
 
         def first(within: Any, *keys: str, sound: Callable[[Any], bool] = is_count) -> Any:
-            """The first of these values that is there."""
             for key in keys:
                 if (value := within.get(key)) is not None:
                     read[key] = "" if sound(value) else f"{key} is {_quoted(value)}"

@@ -101,21 +101,12 @@ class Messages(Endpoint):
 
 
 def _generated(part: Mapping[str, Any]) -> Generated:
-    """What a delta or a block carries.
-
-    Raises:
-        AttributeError, TypeError: it is neither.
-    """
     answered, thought = sum(size_of(part.get(key)) for key in _OUTPUT), size_of(part.get(_REASONING))
     return Generated(answered + thought, output=answered > 0, reasoning=thought)
 
 
 def _finish(message: Mapping[str, Any]) -> str | None:
-    """Why it ended, such as `max_tokens`.
-
-    Raises:
-        TypeError: it is no text.
-    """
+    """Such as `max_tokens`."""
     finish = message.get("stop_reason")
     if not isinstance(finish, str | None):
         raise TypeError("stop_reason is no text")
@@ -123,6 +114,5 @@ def _finish(message: Mapping[str, Any]) -> str | None:
 
 
 def _parts(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The deltas and blocks of an event or a whole answer."""
     parts = [content.get("delta"), content.get("content_block"), *(content.get("content") or ())]
     return [part for part in parts if isinstance(part, dict)]

@@ -90,11 +90,6 @@ class Responses(Endpoint):
 
 
 def _response(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The response in the last event of a stream.
-
-    Raises:
-        TypeError: there is none.
-    """
     response = content.get("response")
     if not isinstance(response, dict):
         raise TypeError("the last event has no response")
@@ -107,5 +102,4 @@ def _finish(response: Mapping[str, Any]) -> str | None:
 
 
 def _parts(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The parts of a whole answer's output."""
     return [part for item in response.get("output") or () for part in item.get("content") or ()]
