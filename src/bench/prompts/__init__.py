@@ -22,11 +22,7 @@ RANDOM = RandomIds(source="random")
 
 
 def _short(value: Any) -> Any:
-    """A source's name, or else the path of a file, in place of the mapping that says the same.
-
-    Raises:
-        ValueError: it is none of these, nor a mapping with a source.
-    """
+    """A source's name, or else the path of a file, stands for the mapping that says the same."""
     if isinstance(value, str):
         return {"source": value} if value in SOURCES else {"source": PromptFile.name, "file": value}
     if isinstance(value, Source):

@@ -141,7 +141,6 @@ def _empty_of_sharegpt(row: Row, column: str | None) -> bool:
 
 
 def _lines(path: str) -> list[Row]:
-    """A text's lines as rows."""
     text = read_text(path, what="file of prompts")
     return [Row(f"line {n}", {"prompt": line}) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
@@ -185,7 +184,6 @@ def _own(path: str, row: Row, column: str | None) -> OwnPrompt:
 
 
 def _tools(path: str, row: Row) -> Mapping[str, Any]:
-    """The tools that a chat may call, and whether it must."""
     given = {name: row.values[name] for name in _TOOLS if row.values.get(name) not in (None, "", [])}
     found = {name: value if (listed := _listed(value)) is None else listed for name, value in given.items()}
     for name, value in found.items():
@@ -217,7 +215,6 @@ def _chat(value: Any) -> list[Mapping[str, Any]] | None:
 
 
 def _ranking(path: str, row: Row) -> Prompt:
-    """A query and its documents."""
     query, documents = row.values[_QUERY], _listed(row.values[_DOCUMENTS])
     texts = [query, *(documents if isinstance(documents, list) else ())]
     for column, value in ((_QUERY, query), (_DOCUMENTS, documents)):
@@ -228,7 +225,6 @@ def _ranking(path: str, row: Row) -> Prompt:
 
 
 def _calling(path: str, row: Row) -> Prompt:
-    """A question to be answered with calls of functions."""
     question, functions = (_listed(row.values[name]) for name in (_QUESTION, _FUNCTIONS))
     for column, value in ((_QUESTION, question), (_FUNCTIONS, functions)):
         _refuse_unsent(path, row.place, column, value)
@@ -250,7 +246,6 @@ def _listed(cell: Any) -> Any:
 
 
 def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message with OpenAI's names for its parts."""
     if "from" not in message:
         return message
     role = str(message["from"])

@@ -41,11 +41,7 @@ class Own(Source):
 
     @abstractmethod
     def read(self) -> Sequence[OwnPrompt]:
-        """Every prompt; one at least.
-
-        Raises:
-            BenchError: they cannot be read.
-        """
+        """Every prompt; one at least. Raises BenchError where they cannot be read."""
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:
         where = "".join(f"{file}: " for file in self.files)
@@ -79,7 +75,6 @@ class Own(Source):
         return f"{len(sizes):,} {one if len(sizes) == 1 else more} {'of' if turns == 1 else 'with'} {lengths}{left}"
 
     def _sent(self, turns: int) -> Sequence[OwnPrompt]:
-        """The prompts that have so many turns."""
         every = self.read()
         return every if turns == 1 else [each for each in every if _turns_of(each.prompt) >= turns]
 
@@ -112,7 +107,6 @@ class Own(Source):
         return lambda wanted: chosen(wanted).extras
 
     def _chosen(self, making: Making) -> Callable[[Wanted], OwnPrompt]:
-        """Which prompt each request has."""
         prompts = self._sent(making.turns)
 
         def choose(wanted: Wanted) -> OwnPrompt:
@@ -133,7 +127,6 @@ def prompt_digest(prompt: Prompt) -> str:
 
 
 def _turns_of(prompt: Prompt) -> int:
-    """How many turns a prompt has: of a chat its user messages, one of a text."""
     return 1 if isinstance(prompt, str) else sum(each["role"] == "user" for each in _messages(prompt))
 
 
@@ -151,7 +144,6 @@ def _added(prompt: Prompt, turn: int) -> Prompt:
 
 
 def _messages(prompt: Prompt) -> list[Mapping[str, Any]]:
-    """A prompt as messages of a chat."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     return [each for each in prompt if isinstance(each, Mapping)]

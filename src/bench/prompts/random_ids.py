@@ -102,7 +102,6 @@ def prompt_ids(seed: str, index: int | str, length: int, vocabulary: int) -> lis
     Args:
         seed: text that no other run uses (a run's digest, say).
         index: number of the conversation in its run.
-        length: ids to return.
         vocabulary: ids lie in [3, vocabulary).
     """
     stream = hashlib.shake_256(f"{seed}/{index}".encode()).digest(4 * length)
