@@ -73,7 +73,7 @@ class Burstiness:
 
 
 def windows(log: Log) -> list[Window]:
-    """Of each length that fits twice in the log's span, and is not shorter than its clock's tick."""
+    """A window of each length that fits twice in the log's span, and is not shorter than its clock's tick."""
     return [_window(log.arrival_s, size) for size in _WINDOWS if log.resolution_s <= size <= log.span_s / 2]
 
 
@@ -112,7 +112,7 @@ class _Counts:
 
 
 def _counts(moments: Floats, size: float) -> _Counts:
-    """Of whole windows side by side."""
+    """Counts of whole windows side by side; what is left at the end is not counted."""
     number = int(moments[-1] // size)
     return _Counts(np.unique(moments[moments < number * size] // size, return_counts=True)[1], number)
 

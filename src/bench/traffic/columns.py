@@ -194,7 +194,7 @@ def unit_in_name(name: str) -> TraceUnit | None:
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name, small."""
+    """The words of a name, in lower case."""
     return [word.lower() for word in _WORD.findall(name.rpartition(".")[2])] or [name]
 
 
@@ -313,6 +313,6 @@ def _counts(rows: Sequence[Row], name: str) -> bool:
 
 
 def _alike(rows: Sequence[Row], names: Sequence[str]) -> bool:
-    """Whether columns have the same values in the rows that have any."""
+    """Whether columns have the same values in the rows where they have any."""
     takes = [cell(name) for name in names]
     return all(len({str(value) for take in takes if (value := take(row)) not in (None, "")}) <= 1 for row in rows)

@@ -15,7 +15,7 @@ from bench.traffic.prefixes import shared_share
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of prompts or of answers (tokens).
+    """Lengths of prompts or of answers (tokens).
 
     Attributes:
         percentiles: with `min`, `max` and `mean`. fit: None where nothing can be fitted.
@@ -27,7 +27,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """Requests in flight. Attributes: mean: over time. most. requests: whose duration is known."""
+    """Requests in flight. Attributes: mean: over time. most: at any moment. requests: how many have a known duration."""
 
     mean: float
     most: int
@@ -39,10 +39,10 @@ class Described:
     """A log's traffic.
 
     Attributes:
-        requests. span_s: from the first to the last. rate: requests/s, None where all came at once. windows, burstiness, hours: as
-            `bench.traffic.arrivals` has them. prompts, outputs: lengths. correlation: of both, by ranks; None where one is constant.
-        concurrency: None where durations are not known. shared: share of the prompts' characters that an unbounded prefix cache would
-            find, by blocks; None without texts.
+        requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. windows, burstiness,
+            hours: as `bench.traffic.arrivals` has them. prompts, outputs: lengths. correlation: of both, by ranks; None where one is
+            constant. concurrency: None where durations are not known.
+        shared: share of the prompts' characters that an unbounded prefix cache would find, by blocks (0–1); None without texts.
     """
 
     requests: int

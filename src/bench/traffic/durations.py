@@ -20,11 +20,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Clock:
-    """By what arrivals were read.
+    """How arrivals were read.
 
     Attributes:
-        column, moments: theirs (s). dated: whether they count from 1970. unit: that the user gave. bare: whether dates have no zone of
-            their own. zone: that those are in.
+        column, moments: the arrivals' (s). dated: whether they count from 1970. unit: that the user gave. bare: whether dates have no
+            zone of their own. zone: that those are in.
     """
 
     column: str

@@ -88,11 +88,6 @@ def write_load(
 
 
 def _endpoint(base: Mapping[str, Any]) -> str:
-    """The endpoint of a study's workloads.
-
-    Raises:
-        BenchError: they have several.
-    """
     default = Workload.model_fields["endpoint"].default
     found = {str(each.get("endpoint", default)) for each in (base.get("workloads") or {}).values()} or {default}
     if len(found) > 1:
@@ -134,7 +129,6 @@ def _distribution(of: Lengths, lengths: Whole, file: Path) -> Any:
 
 
 def _study(log: Log, base: Mapping[str, Any], workloads: Mapping[str, Any], levels: Mapping[str, Any]) -> dict[str, Any]:
-    """The base's servers under both workloads."""
     deployments = base.get("deployments") or {}
     ladders = [{"deployment": deployment, "workload": name, **levels[name]} for deployment in deployments for name in workloads]
     servers = {key: value for key, value in base.items() if key != "select"}

@@ -70,17 +70,17 @@ class LeftOut:
 
     @property
     def count(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.moments)
 
     @property
     def place(self) -> str:
-        """Of the first."""
+        """Place of the first row."""
         return self.places[0]
 
     @property
     def value(self) -> str:
-        """Of the first, as it is shown."""
+        """Cell of the first row, as messages show it."""
         return shown(str(self.cells[0]), 40)
 
     def part(self, low: float, high: float, first: float) -> LeftOut | None:
@@ -121,7 +121,7 @@ class Log:
 
     @property
     def count(self) -> int:
-        """Requests."""
+        """Number of requests."""
         return len(self.arrival_s)
 
     @property
@@ -256,7 +256,6 @@ def read_log(
 
 
 def _calls(path: str, rows: Sequence[Row]) -> list[Row]:
-    """The calls in spans of OpenTelemetry, as rows of a log."""
     return [
         Row(
             call.place,
@@ -306,7 +305,6 @@ def _failures(rows: Sequence[Row], columns: Sequence[str], notes: list[str]) -> 
 
 
 def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
-    """Which rows say in a column that their request failed."""
     name = column.rpartition(".")[2].lower()
     kind = "error" if name.startswith(("err", "cancel", "failed")) else name
     said = {text: _says_failure(text, kind) for text in dict.fromkeys(map(_status, values))}

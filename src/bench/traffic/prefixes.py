@@ -11,7 +11,10 @@ def shared_share(texts: Iterable[str]) -> float | None:
     """Share of the characters that a prefix cache without bounds would find, whole blocks from the beginning on (0–1).
 
     Args:
-        texts: in order of arrival. Returns None where they have no characters.
+        texts: in order of arrival.
+
+    Returns:
+        None where they have no characters.
     """
     seen: set[int] = set()
     found = characters = 0
