@@ -139,7 +139,7 @@ def _stages(path: Path) -> list[_Stage]:
 
 
 def _load(known: _Configuration | None, config: Path, load: _Load) -> tuple[str, str, float]:
-    """Of a rate, the configuration alone says how requests arrive."""
+    """Arrival, axis and level; of a rate, the configuration alone says how requests arrive."""
     kind = None if known is None else known.load.get("type")
     if load.concurrency and (known is None or kind == "concurrent"):
         return held(load.concurrency, load.count)

@@ -158,10 +158,7 @@ def _aggregates(figures: Mapping[str, Any], peer: PeerRun) -> dict[str, Any]:
 
 def write_imported(runs: Iterable[Imported], folder: Path) -> list[Path]:
     """Write each run into a folder of its own below `folder`: its tables and summary, as `bench parse` does, and `import.json`, which
-    says where it comes from. Runs with aggregates alone are left out.
-
-    Returns:
-        The folders.
+    says where it comes from. Runs with aggregates alone are left out. Returns the folders.
     """
     written = []
     for run in runs:

@@ -124,7 +124,7 @@ def _load(result: _Result) -> tuple[str, str, float]:
 
 
 def _requests(result: _Result) -> list[RequestRecord]:
-    """None where the file has aggregates alone."""
+    """Empty where the file has aggregates alone."""
     starts, ttfts, itls = result.start_times, result.ttfts, result.itls
     prompts, outputs = result.input_lens, result.output_lens
     if starts is None or ttfts is None or itls is None or prompts is None or outputs is None:
