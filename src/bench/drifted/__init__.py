@@ -110,7 +110,7 @@ def find_drift(curve: Curve, window: Window) -> Drift:
 
 
 def _seen(between: pl.DataFrame, seconds: float) -> float:
-    """Of each server from its first to its last scrape, as servers come and go, and of all together in the whole time."""
+    """Share of the time that was counted (0–1): of each server from its first to its last scrape, of all together in the whole time."""
     begin, end = (pl.col("at_s") - pl.col("seconds")).min(), pl.col("at_s").max()
     lives = float(between.group_by("instance").agg(life=end - begin)["life"].sum())
     counted = float(between.filter(~pl.col("restarted"))["seconds"].sum())

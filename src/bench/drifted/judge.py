@@ -49,7 +49,7 @@ class Compared:
     """One quantity of production beside the study's.
 
     Attributes:
-        name: of it. part: `traffic`, `speed` or `server`. unit: of `study` and `production`; `0–1` of shares.
+        part: `traffic`, `speed` or `server`. unit: of `study` and `production`; `0–1` of shares.
         study, production: values, or a text of what is no number; None where it is not known. Of a load `study` is a range.
         change: by how much production is higher, as a share of the study's, of shares as their difference; low, high: its interval at
             95 % confidence.
@@ -207,11 +207,9 @@ def _judged(
     *,
     relative: bool = True,
 ) -> Compared:
-    """The verdict on a difference.
-
-    Args:
-        change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of freedom.
-        matters: the least that matters. confidence: at which it is significant.
+    """Args:
+    change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of freedom.
+    matters: the least that matters. confidence: at which it is significant.
     """
     reach = student_t(max(1, int(min(freedom, _MANY))), CONFIDENCE) * error
     low, high = change - reach, change + reach
@@ -243,7 +241,6 @@ def _unknown(
     found: Ratio | None,
     blocks: tuple[Floats, Floats],
 ) -> Compared:
-    """Why nothing is known of a quantity."""
     if not len(blocks[0]):
         why = "production does not show it"
     elif not (blocks[1] > 0).any():

@@ -81,7 +81,7 @@ class Window:
         return pl.DataFrame(columns, schema=SAMPLES).unique(maintain_order=True)
 
     def _raw(self, name: str) -> list[dict[str, Any]]:
-        """The series of one metric. A range selector gives what was scraped; `query_range` would fill gaps and move times."""
+        """A range selector gives what was scraped; `query_range` would fill gaps and move times."""
         return [
             series
             for asked, until in self._parts(name)
