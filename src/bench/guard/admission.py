@@ -110,7 +110,6 @@ def envoy(measured: Measured) -> tuple[str | None, list[str]]:
 
 
 def _limits(measured: Measured, file: str) -> tuple[Limits | None, list[str]]:
-    """The limits, or a line on why there are none."""
     if measured.limits is None or measured.limits.admission is None:
         why = measured.no_low if measured.found else "no limit was found"
         return None, [f"No {file}: how many requests to admit is not known, as {why}."]

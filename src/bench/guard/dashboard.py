@@ -98,7 +98,6 @@ def _panels(measured: Measured) -> Iterable[tuple[str, str, Sequence[_Query], Se
 
 
 def _limits(measured: Measured) -> list[_Line]:
-    """The lower end of C_max's interval, and C_max."""
     if not measured.found:
         return []
     low, c_max = measured.low, measured.point["c_max"]

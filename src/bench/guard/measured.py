@@ -222,7 +222,6 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
 
 
 def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workload: str | None) -> dict[str, Any]:
-    """The row that is meant."""
     for option, value, column in (("--deployment", deployment, "deployment"), ("--workload", workload, "workload")):
         known = capacity[column].unique(maintain_order=True).to_list()
         if value is not None and value not in known:
@@ -251,7 +250,6 @@ def _in(folder: Path, pattern: str, **names: str) -> Path:
 
 
 def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple[str, Histogram]]:
-    """The histograms that hold a latency of each request, by that latency."""
     names = catalogue.names
     for metric, name in (("ttft", names.get("server_ttft")), ("tpot", catalogue.tpot), ("e2e", names.get("server_e2e"))):
         labels = telemetry.filter(pl.col("name") == f"{name}_bucket")["labels"].unique().to_list() if name else []
@@ -298,7 +296,7 @@ def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: st
 
 
 def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any]) -> float | None:
-    """In a run's steady window; of a fleet's share, which has no sum, the highest of any worker."""
+    """The highest value in a run's steady window; of a fleet's share, which has no sum, the highest of any worker."""
     if telemetry is None or run["steady_from_s"] is None:
         return None
     fleet = pl.col("endpoint") == FLEET

@@ -34,7 +34,7 @@ _QUANTILES = (0.5, 0.9, 0.99)  # of latencies, for the dashboard; convention
 
 
 def rules_file(measured: Measured) -> tuple[str | None, list[str]]:
-    """The rules file."""
+    """The rules as YAML, and a line on each that is left out; without a file where nothing can be recorded."""
     recorded, left = records(measured)
     if not recorded:
         return None, left
@@ -88,11 +88,10 @@ class _Server:
         return f"max without ({', '.join(self.kind.repeats)}) ({found})" if self.kind.repeats else found
 
     def instances(self, name: str, window: str = "") -> str:
-        """The same of each instance, all engines in it together."""
+        """`series` of each instance, all engines in it together."""
         return f"sum by (job, instance) ({self.series(name, window=window)})"
 
     def together(self, name: str, *marks: str, window: str) -> str:
-        """The rate of all instances together."""
         return f"sum by (job) ({self.series(name, *marks, window=window)})"
 
 
@@ -101,7 +100,6 @@ def _record(name: str, expr: str, **labels: str) -> dict[str, Any]:
 
 
 def _gauge_records(measured: Measured, server: _Server) -> Iterator[dict[str, Any]]:
-    """Load, KV cache, tokens, preemptions and hits."""
     names = measured.names
     for ours in ("running", "waiting"):
         if ours in names:
@@ -124,7 +122,6 @@ def _gauge_records(measured: Measured, server: _Server) -> Iterator[dict[str, An
 
 
 def _latency_records(measured: Measured, server: _Server) -> Iterator[dict[str, Any]]:
-    """Quantiles of each latency."""
     for metric, histogram in measured.histograms.items():
         buckets = f"sum by (job, le) ({server.series(f'{histogram.name}_bucket', window=_WINDOW)})"
         for quantile in _QUANTILES:
@@ -181,7 +178,7 @@ def _le(text: str) -> str:
 
 
 def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
-    """Near C_max, and beyond it."""
+    """Alerts near C_max, and beyond it."""
     point, job = measured.point, json.dumps(measured.deployment)
     if not measured.found:
         yield f"No alert on the load: its limit is not known; C_max is {point['c_max']:g} or more."
@@ -216,7 +213,7 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
 
 
 def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
-    """A queue, KV usage and preemptions that no sustained run had."""
+    """Alerts on a queue, KV usage and preemptions that no sustained run had."""
     sustained, job = measured.sustained, json.dumps(measured.deployment)
     text, here = measured.sustained_text, "{{ $labels.instance }}: {{ $value | humanize }}"
     if WAITS not in recorded or sustained.waiting is None:
@@ -249,18 +246,16 @@ def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
 
 
 def _place(measured: Measured) -> str:
-    """Where a limit on `whole` is passed, in an alert."""
     return "{{ $labels.job }}, all workers" if measured.workers else "{{ $labels.instance }}"
 
 
 def _unseen(measured: Measured, what: str, shown: str, exposed: bool) -> str:
-    """Why there is no alert. Args: exposed: whether the server shows it."""
     why = f"no sustained run has a steady window that shows {shown}" if exposed else f"{measured.engine} does not show {shown}"
     return f"No alert on {what}: {why}."
 
 
 def _hits(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
-    """Fewer prefix-cache hits than in the study."""
+    """An alert on fewer prefix-cache hits than in the study."""
     rate, series = measured.sustained.hit_rate, "saturate:prefix_hit_ratio:rate30m"
     if not measured.sustained.shared or not rate:
         yield "No alert on prefix-cache hits: the study's prompts share no prefixes, or no run shows the hits."
