@@ -94,7 +94,6 @@ def benchmark_report(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _present(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is null or empty."""
     return {key: value for key, value in content.items() if value not in (None, {}, [])}
 
 

@@ -56,5 +56,5 @@ def compose_file(exported: Exported) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text that Compose does not read variables in."""
+    """Compose reads variables in a text where $ is single."""
     return text.replace("$", "$$")

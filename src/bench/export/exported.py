@@ -140,7 +140,6 @@ def read_exported(deployment: str) -> Exported:
 
 
 def _launch(deployment: str) -> Launch:
-    """The launch of a server that was started here, on one node."""
     file = Path(Paths.LAUNCH.format(deployment=deployment))
     known = sorted(each.parent.name for each in Path().glob(Paths.LAUNCH.format(deployment="*")))
     if deployment not in known:
@@ -217,7 +216,6 @@ def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
 
 
 def _flags(kind: Managed, launch: Launch, flags: Mapping[str, str | bool]) -> tuple[dict[str, str | bool], list[str]]:
-    """The flags that go to production, and a line on each that does not."""
     kept: dict[str, str | bool] = {}
     left: list[str] = []
     reasons = kind.production.left_out
@@ -259,7 +257,6 @@ def _image(
 
 
 def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version: str | None, source: str) -> Iterator[str]:
-    """What was held fixed."""
     yield f"engine: {kind.title} {version or '(version not known)'}, on {'a CPU' if launch.device == 'cpu' else 'GPUs'}"
     yield f"model: {source}"
     if launch.device == "cpu":
@@ -280,7 +277,6 @@ def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version:
 
 
 def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> Iterator[str]:
-    """When it was measured, under which loads, and what it sustained."""
     if facts is None:
         yield "measured: " + ("under another definition; run the workflow again" if stale else "not yet, or not in this folder")
         return

@@ -38,7 +38,7 @@ def open_metrics(row: Mapping[str, Any], telemetry: pl.DataFrame) -> Iterator[st
 
 
 def _instance(endpoint: str) -> str:
-    """As Prometheus calls it: `http://10.0.0.5:8000/metrics` is 10.0.0.5:8000; GPUs keep the name that the scraper has for them."""
+    """The name that Prometheus has for it: `http://10.0.0.5:8000/metrics` is 10.0.0.5:8000; GPUs keep the scraper's."""
     return endpoint.split("://", 1)[1].split("/", 1)[0] if "://" in endpoint else endpoint
 
 
