@@ -68,7 +68,6 @@ class CallTask:
 
 
 def _kinds(parameter: Mapping[str, Any]) -> list[str]:
-    """The type of a parameter, and of its items."""
     kind = parameter["type"]
     return [kind, parameter["items"]["type"]] if kind in _LISTS else [kind]
 
@@ -101,7 +100,7 @@ def calls_of(answer: str) -> list[Call] | None:
 
 
 def _call(node: ast.expr) -> Call:
-    """Arguments without a name do not count, as there.
+    """Arguments without a name do not count, as in BFCL.
 
     Raises:
         ValueError: it is no call, or has an argument that is not read.
@@ -153,7 +152,6 @@ def _worked_out(left: Any, how: ast.operator, right: Any) -> Any:
 
 
 def _fits(call: Call, expected: Mapping[str, Mapping[str, Sequence[Any]]], functions: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a call is the expected one."""
     name, right = next(iter(expected.items()))
     if name not in call:
         return False

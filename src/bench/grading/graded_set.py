@@ -59,7 +59,7 @@ def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> li
 
 
 def _is_set(file: str, column: str | None) -> bool:
-    """Whether there is by what its answers are graded; a text has no columns."""
+    """Whether there are tests or right calls to grade its answers by; a text has no columns."""
     if Path(right_calls_beside(file)).exists():
         return column is None  # else the question is sent without its functions
     if file.endswith((".txt", ".txt.gz")):

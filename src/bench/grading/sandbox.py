@@ -101,11 +101,7 @@ class Sandbox:
 
 @contextmanager
 def sandbox() -> Iterator[Sandbox]:
-    """A sandbox that has told right programs from wrong ones, and is gone afterwards.
-
-    Raises:
-        BenchError: it cannot.
-    """
+    """A sandbox that has told right programs from wrong ones, and is gone afterwards; BenchError where it cannot tell them apart."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         user, path = 0, tuple[str, ...]()
         if os.geteuid() == 0:  # whom no limit of processes holds
