@@ -90,7 +90,7 @@ def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, s
         targets: the files to make. say: takes progress lines.
 
     Returns:
-        Nothing where all are made; else the end of what it said.
+        An empty text where all are made; else the end of what the workflow said.
     """
     content = {**study, "packed": True}
     (to / _CONFIG).write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")

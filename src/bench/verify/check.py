@@ -111,7 +111,7 @@ def _parquet(stored: Path, again: Path) -> tuple[str | None, str | None]:
 
 
 def _csv(stored: Path, again: Path) -> tuple[str | None, str | None]:
-    """As text; with the same columns, byte by byte."""
+    """How two CSV files differ in their columns, and otherwise; with the same columns they are compared byte by byte."""
     old, new = (pl.read_csv(path, infer_schema=False) for path in (stored, again))
     columns, difference = _tables(old, new)
     otherwise = difference is None and columns is None and stored.read_bytes() != again.read_bytes()

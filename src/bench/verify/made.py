@@ -74,7 +74,7 @@ def check_runs(runs: Collection[Path], to: Path, made_by: str | None) -> Check:
 
 
 def check_tables(folder: Path, to: Path, made_by: str | None) -> Check:
-    """The tables of the study, as `check_runs`."""
+    """The tables of the study. Args as of `check_runs`."""
     check = Check("tables of the study")
     tables = Tables(check, made_by)
     for path in _OF_A_STUDY:
@@ -103,7 +103,7 @@ def check_models(folder: Path, to: Path) -> Check:
 
 
 def _models(file: Path) -> dict[str, Any]:
-    """By deployment; without the digest of what each was fitted to, which the code is part of."""
+    """Models by deployment, without the digest of what each was fitted to, which the code is part of."""
     return {
         model["deployment"]: {key: value for key, value in model.items() if key != "digest"}
         for model in read_object(file, constants=True)["models"]

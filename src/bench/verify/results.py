@@ -44,7 +44,7 @@ class _Drawn:
 
     @property
     def searches(self) -> list[str]:
-        """The searches of which any run was drawn, by their keys."""
+        """Keys of the searches of which any run was drawn."""
         ladders = {(run.deployment.name, run.workload_name) for run in self.runs if run.searched}
         return [each.key for each in self.plan.searches if (each.deployment.name, each.workload_name) in ladders]
 
@@ -159,7 +159,6 @@ def _digests(content: Any) -> dict[str, str]:
 
 
 def _study(folder: Path) -> Path:
-    """The file that the workflow noted."""
     place = at(folder, Paths.STUDY)
     try:
         return Path(str(read_object(place)["file"]))
