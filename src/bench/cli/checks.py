@@ -20,11 +20,7 @@ THRESHOLDS = "thresholds.json"
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
-    """Every accelerator, with the user's own of the file `hardware`.
-
-    Raises:
-        BenchError: the file is missing, or an entry is wrong.
-    """
+    """Every accelerator, with the user's own of the file `hardware`."""
     from bench.published import accelerators
     from bench.yaml_file import read_yaml
 
@@ -37,21 +33,13 @@ def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
 
 
 def refuse_wrong_share(share: float) -> None:
-    """Refuse a share of memory that an engine cannot take.
-
-    Raises:
-        BenchError: it is not above 0 and at most 1.
-    """
+    """Refuse a share of memory that is not above 0 and at most 1."""
     if not 0 < share <= 1:
         raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
 
 
 def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whose: str) -> None:
-    """Refuse an SLO of a class that nothing has. Args: whose: the classes are, such as `the workload does`.
-
-    Raises:
-        BenchError: there is one.
-    """
+    """Refuse an SLO of a class that nothing has. Args: whose: the classes are, such as `the workload does`."""
     from bench.study import applying
 
     if strange := [slo for slo in slos if slo not in applying(slos, classes)]:
@@ -60,11 +48,7 @@ def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whos
 
 
 def refuse_wrong_address(metrics: str | None) -> None:
-    """Refuse a `--metrics` that is no address.
-
-    Raises:
-        BenchError: it says why.
-    """
+    """Refuse a `--metrics` that is no address."""
     from bench.fields import checked_address
 
     try:
@@ -100,11 +84,7 @@ def kept_thresholds(runs: Iterable[Path]) -> list[str]:
 
 
 def thresholds_of(options: Iterable[str] | None) -> Thresholds:
-    """The thresholds that `--threshold NAME=VALUE` names; of the others the defaults.
-
-    Raises:
-        BenchError: there is no such threshold, or its value is none that it can have.
-    """
+    """The thresholds that `--threshold NAME=VALUE` names; of the others the defaults."""
     from pydantic import ValidationError
 
     from bench.study.config import Thresholds
@@ -145,11 +125,7 @@ def headers_of(options: Iterable[str]) -> dict[str, str]:
 
 
 def refuse_missing_gpus(endpoints: Iterable[str], *, option: str) -> None:
-    """Refuse an `nvml:` endpoint that cannot be read here, before anything is measured for it.
-
-    Raises:
-        BenchError: it says why, and under which option the endpoint was given.
-    """
+    """Refuse an `nvml:` endpoint that cannot be read here, before anything is measured for it."""
     from bench.telemetry import is_nvml, nvml_problem
 
     for endpoint in filter(is_nvml, endpoints):

@@ -112,7 +112,6 @@ def print_comparison(found: Comparison, sources: tuple[str, str], difference: fl
 
 
 def _print_sentences(found: Comparison) -> None:
-    """The verdicts that there are, in words."""
     rows = zip(found.overall.iter_rows(named=True), sentences(found), strict=True)
     lines = [
         f"{row['deployment'] + ' · ' if several(found) else ''}{text}" for row, text in rows if row["verdict"] != "no evidence"
@@ -135,7 +134,6 @@ def _print_plan(found: Comparison, percent: float) -> None:
 
 
 def _print_meaning(found: Comparison) -> None:
-    """What the verdicts above rest on."""
     print(
         "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
     )
@@ -147,7 +145,6 @@ def _print_meaning(found: Comparison) -> None:
 
 
 def _print_parts(found: Comparison) -> None:
-    """Each level, region and trend of each metric."""
     parts = found.effects.filter(found.effects["scope"] != "all")
     for (deployment, metric), rows in parts.group_by("deployment", "metric", maintain_order=True):
         heading = f"{deployment} · {metric}" if several(found) else str(metric)
@@ -161,7 +158,6 @@ def _metric(found: Comparison, row: dict[str, Any]) -> str:
 
 
 def _cells(found: Comparison, name: str, row: dict[str, Any]) -> list[str]:
-    """What is compared, the difference, its interval and the verdict."""
     return [name, estimated_percent(found, row), interval_text(row["low"], row["high"]), row["verdict"]]
 
 

@@ -40,7 +40,7 @@ def print_table(rows: Sequence[Sequence[str]], align: str = "", *, head: bool = 
 
 
 def _print_fitting(rows: Sequence[Sequence[str]], align: str, *, head: bool) -> None:
-    """A table on a terminal. Columns that do not fit beside the others follow below them, with the first column again."""
+    """Columns that do not fit beside the others follow below them, with the first column again."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -67,7 +67,7 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
 
 
 def _until_now(server: RunningServer, aim: Aim) -> Found:
-    """What the runs measured before the server was lost show."""
+    """What the runs show that were measured before the server was lost."""
     known = server.known()
     if not known:
         return Found(Answer(0.0, 0.0, math.inf, "gone"))
@@ -78,7 +78,6 @@ def _until_now(server: RunningServer, aim: Aim) -> Found:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock the folder against a second search, and remove what a killed one left unfinished."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +91,6 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _bars(server: RunningServer) -> ExitStack:
-    """Shows what is measured now, until the context ends."""
     stack, now = ExitStack(), ExitStack()
 
     def say(text: str, seconds: float | None) -> None:

@@ -80,11 +80,7 @@ class Sending:
     timeout: Annotated[float, option("SECONDS", "When to give up a request.", parser=positive)] = 600.0
 
     def target(self) -> Target:
-        """The server that `--base-url`, `--model` and `--header` name.
-
-        Raises:
-            BenchError: one of them cannot be used.
-        """
+        """The server that `--base-url`, `--model` and `--header` name."""
         from bench.http import api_root
         from bench.load.target import Target
 
@@ -136,7 +132,7 @@ class Sending:
         return content
 
     def checked(self, content: dict[str, Any]) -> Workload:
-        """The workload of `content`, as its last words, and whether its prompts can be read.
+        """The workload of `content`, once its prompts could be read; a line on stderr for what they hold.
 
         Raises:
             BenchError: every fault that was found.
@@ -174,11 +170,7 @@ class Sending:
 
 
 def _set(pair: str) -> tuple[list[str], Any]:
-    """The key of a `--set`, of which each further part is a key within the one before it, and the value.
-
-    Raises:
-        BenchError: it is no pair, or its value is no YAML.
-    """
+    """The key of a `--set`, of which each further part is a key within the one before it, and the value."""
     import yaml
 
     key, given, text = pair.partition("=")

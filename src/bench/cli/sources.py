@@ -28,21 +28,14 @@ def read_source(text: str) -> pl.DataFrame:
     """The summary rows that `text` names.
 
     A folder of results or of parsed runs, a summary.parquet, either of them with `:DEPLOYMENT` behind it, or a deployment of the
-    study in this folder.
-
-    Raises:
-        BenchError: there is nothing of that name, or it holds no runs.
+    study in this folder; BenchError where it is none of these, or holds no runs.
     """
     runs, deployment = read_named(text)
     return runs if deployment is None else runs.filter(runs["deployment"] == deployment)
 
 
 def read_named(text: str) -> tuple[pl.DataFrame, str | None]:
-    """All summary rows of the place that `text` names, and the deployment that it names there; None where it means all.
-
-    Raises:
-        BenchError: as `read_source`.
-    """
+    """All summary rows of the place that `text` names, and the deployment that it names there; None where it means all."""
     place, colon, deployment = text.rpartition(":")
     study = Path(Paths.SUMMARY)
     if Path(text).exists():
@@ -115,7 +108,6 @@ def telemetry_of(text: str, run: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _name_of(summary: Path) -> tuple[str, str]:
-    """The deployment and the name of a parsed run."""
     figures = read_run_summary(summary).figures
     return figures["deployment"], figures["run"]
 
@@ -152,18 +144,15 @@ def _limits(runs: pl.DataFrame, slos: Sequence[Slo]) -> dict[tuple[str, str], li
 
 
 def _place(text: str) -> Path:
-    """The file or folder that is named, without a deployment."""
     return Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
 
 
 def _table(place: Path) -> Path | None:
-    """The summary table in a place; None where it has parsed runs alone."""
     tables = (place / "summary.parquet", place / Paths.SUMMARY) if place.is_dir() else (place,)
     return next((table for table in tables if table.exists()), None)
 
 
 def _read(path: Path) -> pl.DataFrame:
-    """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
     if path.name.endswith((".tar.gz", ".tgz")):
         raise BenchError(
             f"{path}: a pack holds raw records, not results. Take it in with `{BENCH} unpack {path}`, run the command that it "
@@ -175,7 +164,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
-    """Those below a folder, judged by the thresholds with which they were taken."""
+    """The rows of the parsed runs below a folder, judged by the thresholds with which they were taken."""
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(

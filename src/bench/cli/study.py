@@ -24,11 +24,7 @@ _DEFAULT = Path("config/config.yaml")
 
 
 def _study_file(configfile: Path | None) -> tuple[Path, str]:
-    """The study's file, and why it is that one: it was given, the workflow ran it last in this folder, or it is the default.
-
-    Raises:
-        BenchError: there is no such file.
-    """
+    """The study's file, and why it is that one: it was given, the workflow ran it last in this folder, or it is the default."""
     if configfile is not None:
         file, why = configfile, ""
     elif (last := last_study()) is not None:
@@ -46,11 +42,7 @@ def _study_file(configfile: Path | None) -> tuple[Path, str]:
 
 
 def load_plan(configfile: Path | None, select: str | None, *, json: bool = False) -> tuple[Path, Plan]:
-    """The study's file and its plan; which one it is goes to the output's first line, or beside JSON to standard error.
-
-    Raises:
-        BenchError: there is no such file, or its configuration is refused.
-    """
+    """The study's file and its plan; which one it is goes to the output's first line, or beside JSON to standard error."""
     file, why = _study_file(configfile)
     plan = Plan.of(load_file(file, **({"select": select} if select else {})), source=str(file))
     print(f"Study: {file}" + (f" ({why})" if why else ""), file=sys.stderr if json else sys.stdout)

@@ -58,7 +58,6 @@ def durations() -> dict[str, float]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Name a table that cannot be read, with the remedy."""
     import polars as pl  # as above
 
     try:

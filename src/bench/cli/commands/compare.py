@@ -128,11 +128,6 @@ class Compare:
             self._decide(worse, missed, self.fail_on_regression)
 
     def _compared(self, baseline: str, candidate: str) -> Comparison:
-        """The comparison that the options ask for.
-
-        Raises:
-            BenchError: there is nothing to compare.
-        """
         from bench.analysis import compare, with_replicas
         from bench.analysis.blocks import ASSUMED_SPREAD
         from bench.cli.sources import read_source
@@ -153,7 +148,6 @@ class Compare:
         return with_replicas(found, again, spread=spread)
 
     def _decide(self, worse: list[str], missed: list[str], limit: float) -> None:
-        """End with the status of the gate, and why."""
         more = f" by more than {limit:g} %" if limit else ""
         for line in worse:
             print(f"regression: {line}{more if 'failed' not in line else ''}", file=sys.stderr)
@@ -170,7 +164,6 @@ class Compare:
             sys.exit(3)
 
     def _plan_sessions(self) -> None:
-        """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
         from bench.analysis import Noise, power, sessions_for, visible
         from bench.errors import two_digits
 
@@ -214,13 +207,10 @@ class Compare:
 
 
 def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metrics: Iterable[str]) -> None:
-    """Say why nothing can be compared.
+    """Raises BenchError where no pair has a value of any metric.
 
     Args:
         sources: the runs of the baseline and of the candidate, by what they were read from.
-
-    Raises:
-        BenchError: there is no pair with a value of any metric.
     """
     from bench.words.trust import first_line
 

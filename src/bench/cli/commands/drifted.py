@@ -77,7 +77,7 @@ def drifted(
 
 
 def _labels(given: list[str], deployment: str) -> dict[str, str]:
-    """Those that production's series have. Args: deployment: the job's name, where no label is given."""
+    """Labels that production's series have: those given, else the job's name, `deployment`."""
     parts = [text.partition("=") for text in given]
     for text, (name, equals, _) in zip(given, parts, strict=True):
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -86,7 +86,7 @@ def _labels(given: list[str], deployment: str) -> dict[str, str]:
 
 
 def _length(text: str) -> float:
-    """Seconds."""
+    """Seconds of a time such as `6h`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if not found or not float(found[1]):
         raise BenchError(f"--last {text}: give a number above 0 with s, m, h, d or w, such as 6h.")

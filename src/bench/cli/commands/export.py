@@ -67,11 +67,7 @@ def export(
 
 
 def _runs(source: str, form: Form, output: Path | None) -> None:
-    """Write each run into a file of a folder, or print the only run.
-
-    Raises:
-        BenchError: there is nothing to write, or two runs would be one file.
-    """
+    """Write each run into a file of a folder, or print the only run."""
     from bench.cli.sources import read_source
     from bench.errors import BenchError, count_text
 
@@ -108,7 +104,6 @@ def _runs(source: str, form: Form, output: Path | None) -> None:
 
 
 def _lines(source: str, form: Form, row: dict[str, Any]) -> Iterable[str]:
-    """A run in its form, by line."""
     import yaml
 
     from bench.cli.sources import telemetry_of

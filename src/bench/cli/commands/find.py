@@ -161,7 +161,7 @@ class Find(Sending):
             raise BenchError("--start and --most of --concurrency are whole numbers.")
 
     def _refuse_conversations(self, aim: Aim) -> None:
-        """Those of a closed loop, and those whose pauses alone take longer than the search may."""
+        """Refuses conversations of a closed loop, and those whose pauses alone take longer than the search may."""
         from bench.search.placing import FEWEST_RUNS
 
         if aim.turns > 1 and aim.held:
@@ -179,15 +179,10 @@ class Find(Sending):
             )
 
     def _named(self) -> str:
-        """The option that says that there are conversations."""
         return f"--archetype {self.archetype}" if self.archetype else "The workload"
 
     def _workload(self) -> tuple[dict[str, Any], Workload]:
-        """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request.
-
-        Raises:
-            BenchError: a `--workload` has a load that no search can find.
-        """
+        """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request."""
         from bench.study.workload import OPEN
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
@@ -222,11 +217,7 @@ class Find(Sending):
         )
 
     def _server(self, content: dict[str, Any], workload: Workload, aim: Aim, target: Target) -> RunningServer:
-        """The server, once it has answered first requests, with what it exposes.
-
-        Raises:
-            BenchError: it accepts no form of request, counts no tokens where they matter, or `--metrics` exposes nothing known.
-        """
+        """The server, once it has answered first requests, with what it exposes."""
         from bench.measure.exposition import find_metrics, worth_reading
 
         target = self.introduced(target, workload)
@@ -263,7 +254,7 @@ class Find(Sending):
 
 
 def _refuse_unreachable(target: Target) -> None:
-    """Raises BenchError where nothing answers. A server that lists other models may serve the one that is named all the same."""
+    """A server that lists other models may serve the one that is named all the same."""
     import requests
 
     from bench.http import get_models, listed_models, models_text, problem

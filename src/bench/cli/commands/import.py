@@ -90,5 +90,4 @@ def _is_own(text: str) -> bool:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    """The columns that have a value, without lists of requests."""
     return {name: value for name, value in row.items() if value is not None and not isinstance(value, list)}

@@ -88,7 +88,6 @@ def parse(
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each class of requests, and how many waited for how long."""
     from bench.parse import tail_text
     from bench.records.classes import class_column, class_names
 

@@ -140,7 +140,6 @@ class Plan:
         )
 
     def _one(self, geometry: Geometry, accelerator: Accelerator, demand: Demand, setting: Setting) -> None:
-        """A model on an accelerator, term by term."""
         from bench.models import choices, plan
 
         weighed = plan(geometry, accelerator, demand, setting)
@@ -165,7 +164,7 @@ class Plan:
 
 
 def _geometry(name: str, parameters: int | None) -> Geometry:
-    """That of a model of the catalogue, of a config.json, or of a checkpoint on the hub."""
+    """The geometry of a model of the catalogue, of a config.json, or of a checkpoint on the hub."""
     from bench.models import geometry_at, geometry_of_entry
     from bench.models.hub import geometry_on_hub
     from bench.published import catalogue, catalogue_key
@@ -269,7 +268,6 @@ def _count(parameters: int) -> str:
 
 
 def _print_fewest(plans: Sequence[Mapping[str, Any]], accelerators: Mapping[str, Accelerator], demand: Demand) -> None:
-    """A row a model, a column an accelerator."""
     rows: dict[str, list[str]] = {}
     for weighed in plans:
         rows.setdefault(weighed["model"], [weighed["model"]]).append(_fewest(weighed))

@@ -102,11 +102,7 @@ class Predict(Modelled):
             raise SystemExit(1)
 
     def _another_device(self, levels: Sequence[float]) -> dict[str, float] | None:
-        """What another device has, in times of what was measured; None where it is the same.
-
-        Raises:
-            BenchError: no load is asked for.
-        """
+        """What another device has, in times of what was measured; None where it is the same."""
         if self.bandwidth is None and self.flops is None:
             return None
         if not levels:
@@ -120,11 +116,7 @@ class Predict(Modelled):
         return {"bandwidth": self.bandwidth or 1.0, "flops": self.flops or 1.0}
 
     def _levels(self) -> list[float]:
-        """The loads that are asked for; none where the model alone is.
-
-        Raises:
-            BenchError: both axes are given, or what is given is no list of numbers.
-        """
+        """Empty where the model alone is asked for."""
         if self.concurrency and self.request_rate:
             raise BenchError("Give --concurrency or --request-rate, not both.")
         name = "concurrency" if self.concurrency else "request-rate"
@@ -140,7 +132,6 @@ class Predict(Modelled):
 
 
 def _changed(limits: Limits, obeyed: Limits) -> list[str]:
-    """The settings of a what-if, beside the measured server's."""
     here, there = map(_settings, (limits, obeyed))
     return [f"{name} {there[name]} in place of {value}" for name, value in here.items() if there[name] != value]
 

@@ -99,7 +99,6 @@ def runs(
 
 
 def _tuning_text(plan: Plan) -> str:
-    """How far the study's tuning is."""
     from pathlib import Path
 
     from bench.records.tuning import read_tuning, read_visits

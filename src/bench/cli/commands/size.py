@@ -212,7 +212,6 @@ class Size:
         return runs, deployment
 
     def _draw(self, chart: Path, runs: pl.DataFrame) -> None:
-        """The figure `fleet` of the curve."""
         import polars as pl
 
         from bench.figures import Results
@@ -227,7 +226,7 @@ class Size:
 
 
 def _classes(runs: pl.DataFrame, deployment: str | None) -> list[str]:
-    """The classes of a deployment's requests; of all deployments, where None is given."""
+    """Of all deployments where None is given."""
     from bench.records.classes import class_names
 
     selected = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
@@ -257,11 +256,7 @@ def _measured(runs: pl.DataFrame, points: pl.DataFrame, deployment: str | None) 
 
 
 def _with_gpus(point: OperatingPoint, given: int | None, deployment: str) -> OperatingPoint:
-    """The point with the GPUs that are given, where the results do not say them.
-
-    Raises:
-        BenchError: they say others.
-    """
+    """The point with the GPUs that are given, where the results do not say them; others than the results say are refused."""
     if given is not None and point.gpus not in (None, given):
         raise BenchError(f"--gpus {given}: an instance of {deployment} has {point.gpus}, as the results say; leave --gpus out.")
     return point if given is None else replace(point, gpus=given)

@@ -118,11 +118,7 @@ class Traffic:
 
 
 def _given(text: str | None) -> Mapping[str, str]:
-    """Columns by role.
-
-    Raises:
-        BenchError: it is no list of them.
-    """
+    """Columns by role."""
     from bench.traffic.columns import NEEDED, ROLES
 
     found: dict[str, str] = {}

@@ -20,7 +20,6 @@ _SLURM_LOCK = _OWN_LOCK.with_name("requirements-slurm.lock")
 
 
 def _minor(text: str) -> str:
-    """A version of Python 3 that Saturate runs on."""
     if not re.fullmatch(r"3\.\d+", text) or int(text[2:]) < _OLDEST:
         raise typer.BadParameter(f"{text!r} is not a version such as 3.12, from 3.{_OLDEST} on.")
     return text

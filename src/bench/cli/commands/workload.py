@@ -177,11 +177,7 @@ class Workload(Sending):
             sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
     def _workload(self) -> tuple[dict[str, Any], float]:
-        """The workload that the options and `--workload` describe, as a configuration would say it, and its level.
-
-        Raises:
-            BenchError: options contradict each other, or one is missing.
-        """
+        """The workload that the options and `--workload` describe, as a configuration would say it, and its level."""
         from bench.study.arrivals import GAPS
 
         held, rate = self.concurrency, self.request_rate
@@ -219,7 +215,6 @@ class Workload(Sending):
         return content, level
 
     def _refuse_ignored(self, arrival: str) -> None:
-        """Raises BenchError where a level is given that an arrival does not have."""
         from bench.study.arrivals import GAPS
 
         if self.time_scale is not None and arrival != "trace":
@@ -230,7 +225,7 @@ class Workload(Sending):
             raise BenchError(f"--concurrency: arrival {arrival} holds no number of requests in flight. Leave it out.")
 
     def _arrival(self) -> str | None:
-        """What other options than the number of requests say of it; None where `--workload` or that number does."""
+        """The arrival that options ask for, but for the number of requests; None where that or `--workload` decides."""
         if any(pair.startswith("trace=") for pair in self.set or []):
             return "trace"
         if self.workload:
@@ -238,11 +233,7 @@ class Workload(Sending):
         return None if self.request_rate is None else "poisson"
 
     def _scrape_interval(self) -> float | None:
-        """Seconds between scrapes; None where nothing is scraped.
-
-        Raises:
-            BenchError: an option says how to scrape, but --scrape is missing; or there is no such GPU.
-        """
+        """Seconds between scrapes; None where nothing is scraped."""
         for name in ("scrape-also", "metrics"):
             if getattr(self, name.replace("-", "_")) and not self.scrape:
                 raise BenchError(f"--{name}: without --scrape nothing is scraped. Add it, or leave this out.")
@@ -271,7 +262,6 @@ class Workload(Sending):
 
 
 def _counted(count: Any) -> Any:
-    """Args: count: of requests, as a configuration has it."""
     if count not in (None, "auto") and not (isinstance(count, int) and count >= 1):
         raise BenchError(f"num_requests is {shown(count)}: it is a whole number of 1 or more.")
     return count
@@ -284,7 +274,6 @@ def _given(value: Any, otherwise: str) -> Any:
 
 
 def _put_in_place(aside: Path, output: Path) -> None:
-    """Replace the run in `output`, if there is one, with that in `aside`."""
     if (output / "run.json").exists():
         print(f"{output}: replaces the run that was there", file=sys.stderr)
     for name in _OF_A_RUN:
