@@ -46,7 +46,7 @@ def labelled(commit: str, length: int | None = None) -> str:
 
 
 def _digest(folder: Path) -> str:
-    """Digest of all files below `folder`, whatever Python compiled of them."""
+    """Digest of all files below `folder`, without what Python compiled of them."""
     found = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
         found.update(f"{file.relative_to(folder).as_posix()}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -54,7 +54,6 @@ def _digest(folder: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None where it fails or is not there."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, encoding="utf-8", errors="replace")
     except OSError:

@@ -65,7 +65,7 @@ class _Part:
 
     @property
     def log(self) -> float:
-        """Their mean: how fast the machine was."""
+        """The mean of `logs`: how fast the machine was."""
         return fmean(self.logs)
 
 
@@ -93,7 +93,7 @@ class Drift:
 
 
 def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], Drift]:
-    """Of each run of a round in which the machine was slower or faster than in the deployment's others: by how much.
+    """By how much the machine was slower or faster than in the deployment's other rounds, of each run of a round in which it was.
 
     A round drifted where the mean of its n references (ln `reference_s`) lies further from the median of all K rounds' means than
     max(ln(1 + `thresholds.drift`), t · s · √(1 ÷ n + ν ÷ (2 (K − 1)))), with s the moderated noise of one reference, from how the
@@ -123,17 +123,15 @@ def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> 
 
 
 def _alike(run: Mapping[str, Any]) -> tuple[str, str]:
-    """What references that may be compared have in common."""
+    """What two references have in common that may be compared."""
     return run["deployment"], run["reference_load"]
 
 
 def _place(run: Mapping[str, Any]) -> tuple[int, str]:
-    """Which round it belongs to, and which part of it."""
     return run["round"], run["reference_since"]
 
 
 def _drifted(parts: Sequence[_Part], floor: float) -> dict[tuple[int, str], Drift]:
-    """Those that drifted, by round and moment."""
     count = len(parts)
     if count < 2:
         return {}

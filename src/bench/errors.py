@@ -104,10 +104,10 @@ def first_names(names: Sequence[str], most: int, between: str = ", ") -> str:
 
 
 def is_are(number: int) -> str:
-    """The verb that follows so many."""
+    """`is` or `are`, as follows so many."""
     return "is" if number == 1 else "are"
 
 
 def was_were(number: int) -> str:
-    """The same in the past."""
+    """`was` or `were`, as follows so many."""
     return "was" if number == 1 else "were"

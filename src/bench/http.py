@@ -95,7 +95,7 @@ class _Verifying(HTTPAdapter):
         return host, pool
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        """The context knows the authorities."""
+        """Does nothing: the context knows the authorities."""
 
 
 def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session:
@@ -121,7 +121,6 @@ class _OneServer(requests.Session):
 
 @contextmanager
 def _late_after(timeout_s: float) -> Iterator[None]:
-    """Say in the error how long no answer came."""
     try:
         yield
     except requests.Timeout as error:
@@ -153,7 +152,7 @@ def post(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> requests.Response:
-    """POST `content` as JSON to `url`, likewise; only 307 and 308 are followed.
+    """POST `content` as JSON to `url`. Of redirections on the same scheme, host and port only 307 and 308 are followed.
 
     Raises:
         requests.RequestException: no answer, or one that is too large.

@@ -19,5 +19,5 @@ def ahead_of_the_server() -> bool:
 
 
 def like_all_others() -> None:
-    """Give it back."""
+    """Give the real-time priority back."""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -65,14 +65,7 @@ def read_rows(path: str, *, what: str) -> list[Row]:
 
 
 def read_text(path: str, *, what: str) -> str:
-    """The text of a file, which may be compressed with gzip.
-
-    Args:
-        what: names the file in messages.
-
-    Raises:
-        BenchError: it is missing, or is no text.
-    """
+    """The text of a file, which may be compressed with gzip. Args: what: names the file in messages."""
     return _text(path, _content(path, what))
 
 

@@ -33,7 +33,7 @@ def live(line: str) -> None:
 
 
 def fitted(line: str) -> str:
-    """As much of a line as one of the terminal takes."""
+    """A line, cut to the width of the terminal."""
     return line[: shutil.get_terminal_size().columns - 1]
 
 

@@ -60,7 +60,6 @@ def code_of(script: str, *modules: str) -> str:
 
 
 def _modules(text: str) -> list[Path]:
-    """The files that the imports in a text run."""
     names = []
     for package, imported, module in _IMPORT.findall(text):
         names += [module] if module else [f"{package}.{name}" for name in re.findall(r"\w+", imported)] or [package]
@@ -98,7 +97,9 @@ def _checksum(file: Path) -> str:
 
 
 def announce_workflow(library: Path) -> None:
-    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job). It prints any text.
+    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job).
+
+    From here on the process prints any text, whatever the terminal's encoding.
 
     Args:
         library: the folder that holds it, for jobs in environments without it. Where there is none, it is installed.

@@ -100,11 +100,7 @@ class _Named(io.StringIO):
 
 
 def _refuse_endless(text: str, path: Path) -> None:
-    """Refuse, from the parser's events alone, what would take a reader too long or too deep.
-
-    Raises:
-        BenchError: it names the line.
-    """
+    """Refuse, from the parser's events alone, what would take a reader too long or too deep."""
     sizes: dict[str, int] = {}  # of each anchor's value
     opened: list[tuple[str | None, int]] = []  # anchor of each open list or mapping, and the values before it
     values = 0
