@@ -71,11 +71,8 @@ def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format
 def _values(path: Path) -> list[Any]:
     """The JSON values in a file: one, or several one after the other."""
     text = path.read_text(encoding="utf-8")
-    decoder, values, at = (
-        json.JSONDecoder(),
-        [],
-        0,
-    )  # NaN is refused where it is read: tools write it for what they could not compute
+    # NaN is refused where it is read: tools write it for what they could not compute.
+    decoder, values, at = json.JSONDecoder(), [], 0
     while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr] # it matches nothing, too
         value, at = decoder.raw_decode(text, at)
         values.append(value)

@@ -155,9 +155,8 @@ class Loop:
     def _drive(self) -> None:
         """The loop itself. Names are local, and what a stream needs is bound beforehand: each look-up costs what a chunk may."""
         streams, poll, now, due = self._streams, self._epoll.poll, time.monotonic, self._due
-        done = (
-            _NO_BYTE if self._reuses else _BRACKET
-        )  # of `[DONE]`, an end of event and an end of chunk before the end of a read
+        # Of `[DONE]`, an end of event and an end of chunk before the end of a read.
+        done = _NO_BYTE if self._reuses else _BRACKET
         while self._left:
             late = bool(due) and due[0][0] <= now()
             if late:
