@@ -100,7 +100,10 @@ def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
 
 
 def left_out(grades: pl.DataFrame) -> list[str]:
-    """The tasks of the table `grades` that cannot be judged of some run, so of none: shares are of the same tasks."""
+    """The tasks of the table `grades` that could not be judged in some run.
+
+    They count in no run, so that shares are of the same tasks.
+    """
     return grades.filter(pl.col("right").is_null())["task"].unique(maintain_order=True).to_list()
 
 
@@ -122,7 +125,7 @@ def accuracy_difference(baseline: Mapping[str, float], candidate: Mapping[str, f
     """The difference on the tasks that both answered; None where there is none.
 
     Args:
-        baseline, candidate: as `accuracy`.
+        baseline, candidate: as `solved` of `accuracy`.
 
     Source: Newcombe, Improved confidence intervals for the difference between binomial proportions based on paired data, Statistics in
     Medicine 17 (1998), method 10: Wilson's intervals of both shares, joined with the correlation of the pairs.
@@ -147,7 +150,6 @@ def accuracy_difference(baseline: Mapping[str, float], candidate: Mapping[str, f
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share of n."""
     middle, half = share + Z**2 / (2 * n), Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
     return (middle - half) / (1 + Z**2 / n), (middle + half) / (1 + Z**2 / n)
 

@@ -86,7 +86,6 @@ def _names(runs: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _of(runs: pl.DataFrame, row: dict[str, Any], *levels: float | None) -> pl.DataFrame:
-    """The runs of a curve, at some levels."""
     return runs.filter(
         (pl.col("deployment") == row["deployment"])
         & (pl.col("workload") == row["workload"])
@@ -95,12 +94,11 @@ def _of(runs: pl.DataFrame, row: dict[str, Any], *levels: float | None) -> pl.Da
 
 
 def _unit(run: Mapping[str, Any]) -> str:
-    """Of its load."""
     return AXES[run["axis"]].counted(conversations=(run["turns"] or 1) > 1)
 
 
 def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
-    """By deployment its KV memory (bytes) and its GPUs; those of which either is unknown are left out."""
+    """KV memory (bytes) and GPUs of each deployment of which both are known."""
     found = {}
     for row in runs.unique("deployment", maintain_order=True).iter_rows(named=True):
         tokens, each, gpus = row["kv_tokens"], row["kv_bytes_per_token"], gpus_of(row)

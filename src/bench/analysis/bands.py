@@ -42,7 +42,6 @@ def _preempted(run: Mapping[str, Any]) -> float | None:
 
 
 def _queue(run: Mapping[str, Any]) -> float | None:
-    """Requests that stand in the queue, as a share of those in flight."""
     standing, flight = run.get("waiting_standing"), run.get("in_flight_peak")
     return standing / flight if standing is not None and flight else None
 

@@ -266,18 +266,15 @@ class _Fit:
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
     def slopes(self) -> Floats:
-        """How fast the curve rises about each measured load."""
         rise: Floats = self.at(self.x + _STEP)[0] - self.at(self.x - _STEP)[0]
         return np.maximum(0.0, rise) / (2 * _STEP)
 
 
 def _covariance(a: Floats, b: Floats, rough: float, motion: Motion) -> Floats:
-    """Of a straight line and a motion."""
     return _line(a, b) + rough**2 * motion(a, b)
 
 
 def _line(a: Floats, b: Floats) -> Floats:
-    """Covariance of a straight line."""
     covariance: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b)
     return covariance
 

@@ -81,7 +81,7 @@ def bottleneck(
 
 
 def _beside(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck:
-    """The same with what shows that the KV cache is full as well, where it is not the cause. Args: runs: of one level."""
+    """`here`, with what shows that the KV cache is full as well where it is not the cause. Args: runs: of one level."""
     full = None if any(gain.resource == "kv" for gain in here.gains[: here.tied]) else _full(runs, here)
     if full is None or CAUSES.get(cast("Evidence", full.evidence)) != "kv":
         return here
@@ -128,7 +128,7 @@ def _no_room(runs: pl.DataFrame) -> tuple[float | None, float | None] | None:
 
 
 def _slots_of(runs: pl.DataFrame) -> int | None:
-    """Sequences that may run in all engines together; None where it is not known."""
+    """Sequences that may run in all engines together."""
     slots = runs["max_num_seqs"][0]
     return None if slots is None else int(slots) * _engines_of(runs)
 
@@ -139,12 +139,11 @@ def _has_slots(runs: pl.DataFrame) -> bool:
 
 
 def _engines_of(runs: pl.DataFrame) -> int:
-    """Engines behind the endpoint, each with its own sequences and KV cache."""
     return int(runs["engines"][0] or 1)
 
 
 def _request_bytes(runs: pl.DataFrame) -> float | None:
-    """KV memory of one more request (bytes); None where those of a token are not known."""
+    """KV memory of one more request (bytes)."""
     each = _mean(runs, "kv_bytes_per_token")
     tokens = (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
     return None if each is None else each * tokens
@@ -209,7 +208,6 @@ def _missed_by_failures(missing: pl.DataFrame, lower: pl.DataFrame, slo: Slo) ->
 
 
 def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
-    """The requests that the SLO is about."""
     judged = runs.select(pl.col("judged").explode()).drop_nulls().unnest("judged")
     return judged if slo.request_class is None else judged.filter(pl.col("request_class") == slo.request_class)
 
@@ -256,11 +254,7 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
 
 
 def _silent(runs: pl.DataFrame, queue: bool, usage: bool) -> Evidence | None:
-    """Which of the server's metrics are missing to show why; None where none is.
-
-    Args:
-        queue, usage: whether the queue and the KV usage are known.
-    """
+    """Which of the server's metrics are missing to show why. Args: queue, usage: whether they are known."""
     whole = bool(runs["telemetry_valid"].all())
     if queue and usage and whole:
         return None

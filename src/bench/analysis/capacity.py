@@ -89,7 +89,6 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
 
 def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, axis: str, burst: bool) -> dict[str, Any]:
-    """One curve."""
     if not valid:
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
@@ -233,7 +232,6 @@ def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
 
 
 def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:
-    """What would make the lower end as high as C_max."""
     if not meeting or (low is not None and low >= meeting[-1].load):
         return {}
     top = meeting[-1]
@@ -249,7 +247,6 @@ def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:
 
 
 def _high_needs(settled: Sequence[Level], first: int, high: float | None, levels: Sequence[Level]) -> dict[str, Any]:
-    """What would establish the upper end."""
     if high is not None:
         return {}
     longer = next((level for level in levels if level.unsettled and level.load > settled[-1].load), None)

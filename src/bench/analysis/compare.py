@@ -129,7 +129,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Matched:
-    """Two sets of runs, called alike and in windows. Attributes: failures, pairs: as of `Comparison`."""
+    """Both sides' runs, with the same deployment names and in steady windows. Attributes: failures, pairs: as of `Comparison`."""
 
     baseline: pl.DataFrame
     candidate: pl.DataFrame
@@ -138,7 +138,6 @@ class _Matched:
 
 
 def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> _Matched:
-    """Args: as of `compare`."""
     baseline, candidate = (
         side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
     )
@@ -218,11 +217,7 @@ def _known_alike(found: Comparison) -> Comparison:
 
 
 def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
-    """The baseline's rows, under the candidate's deployment where each side has only one.
-
-    Raises:
-        BenchError: several, and none in common.
-    """
+    """The baseline's rows, under the candidate's deployment where each side has only one."""
     ours, theirs = (side["deployment"].unique(maintain_order=True).to_list() for side in (baseline, candidate))
     if len(ours) == len(theirs) == 1:
         return baseline.with_columns(deployment=pl.lit(theirs[0]))
@@ -240,7 +235,6 @@ def _paired(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs with `nth`."""
     return runs.with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
 
 
@@ -257,7 +251,6 @@ def _estimated(side: pl.DataFrame, metric: str) -> bool:
 
 
 def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """ln (candidate / baseline) of each pair that has a value of `metric` above 0 on both sides."""
     ours, theirs = (pl.col(name).cast(pl.Float64) for name in (metric, f"{metric}_candidate"))
     return both.filter((ours > 0) & (theirs > 0)).select(
         *_RUN, pl.lit(metric).alias("metric"), log_ratio=theirs.log() - ours.log()

@@ -33,7 +33,7 @@ class Ratio:
 
     @classmethod
     def of(cls, log: float, half: float | None) -> Ratio:
-        """Of its ln, between `half` less and more."""
+        """The ratio whose logarithm is `log` ± `half`."""
         value = float(np.exp(log))
         if half is None:
             return cls(value, None, None)

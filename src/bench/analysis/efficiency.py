@@ -67,7 +67,7 @@ def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 
 
 @dataclass(frozen=True)
 class _Limit:
-    """Args: belief: of the highest load within all criteria. low, high: whether measured loads bound it so."""
+    """The highest load within all criteria. Attributes: low, high: whether measured loads bound it from below, and from above."""
 
     belief: Belief
     low: bool
@@ -75,7 +75,6 @@ class _Limit:
 
 
 def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Limit | None:
-    """The limit of one curve; None where its runs show none."""
     limits, held, valid = limits_of(runs, slos), AXES[runs["axis"][0]].held, runs.filter("valid").to_dicts()
     if not valid or (not limits and held):
         return None
@@ -90,7 +89,7 @@ def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Lim
 
 
 def _ratio(fleet: _Limit | None, one: _Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:
-    """The middle and both ends of the ratio of a draw of either."""
+    """The middle and both ends of the distribution of fleet ÷ (replicas × one)."""
     if fleet is None or one is None:
         return None, None, None
     above, below = fleet.belief.limits, np.random.default_rng(0).permutation(one.belief.limits)

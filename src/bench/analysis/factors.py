@@ -89,7 +89,6 @@ def factors_of(rows: pl.DataFrame) -> dict[str, str]:
 
 
 def _settings(rows: pl.DataFrame) -> list[str]:
-    """The engine, and columns of settings beside the number of devices."""
     return [_ENGINE, *(name for name in settings_in(rows.columns) if name not in _SERVERS)]
 
 

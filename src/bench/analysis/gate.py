@@ -67,7 +67,6 @@ def sight(found: Comparison) -> dict[str, Any] | None:
 
 
 def _seen(found: Comparison, row: dict[str, Any], percent: float) -> dict[str, Any]:
-    """Args: row: of `overall`."""
     return {
         "deployment": row["deployment"],
         "metric": row["metric"],

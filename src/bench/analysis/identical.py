@@ -29,8 +29,6 @@ Row = Mapping[str, Any]
 
 
 class _Pair(NamedTuple):
-    """Two answers to one request, and what tells it from others."""
-
     request: str
     ours: str
     theirs: str
@@ -61,7 +59,7 @@ def identical(both: pl.DataFrame) -> pl.DataFrame:
 
 
 def _row(runs: Sequence[Row]) -> dict[str, Any]:
-    """What is known of the pairs of runs at a level."""
+    """The columns of `identical` for the pairs of runs at a level."""
     for side, end in (("baseline", ""), ("candidate", "_candidate")):
         if all(run[f"kept_answers{end}"] is None for run in runs):
             return {"unknown": side}
@@ -94,7 +92,6 @@ def _greedy(run: Row, end: str) -> bool:
 
 
 def _pairs(ours: Iterable[Row], theirs: Iterable[Row]) -> Iterator[_Pair]:
-    """The answers to what both sides were asked."""
     mine, others = _by_request(ours), _by_request(theirs)
     for request, texts in mine.items():
         yield from (_Pair(request, *each) for each in zip(texts, others.get(request, ()), strict=False))

@@ -112,7 +112,7 @@ class Verdict:
 
     @property
     def miss(self) -> Miss:
-        """By what it is missed."""
+        """What the level misses of this criterion, and by how much."""
         if self.share is None:
             close = not self.grows and self.below < 1 - DOUBT
             return Miss(self.key, below=self.below, growth=self.growth, close=close)
@@ -146,7 +146,7 @@ class Level:
 
     @property
     def misses(self) -> list[Miss]:
-        """By what the level misses; where what was measured is within all criteria, those that are too close to tell."""
+        """The criteria that the level misses, by how much; where what was measured is within all, those that are too close to tell."""
         found = [verdict.miss for verdict in self.missed]
         return [miss for miss in found if not miss.close] or found
 
@@ -227,7 +227,7 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
 
 
 def _latencies(row: Mapping[str, Any], slo: Slo) -> npt.NDArray[np.float64]:
-    """Of a run's requests that the SLO limits and that have its latency (s), in the order of sending; infinite of those that failed."""
+    """The latencies (s) of the requests that the SLO limits, in the order of sending; infinite of those that failed."""
     mine = [x for x in row["judged"] if slo.request_class in (None, x.get("request_class"))]
     known = [x[slo.metric] if x["ok"] else math.inf for x in mine]
     return np.array([value for value in known if value is not None])

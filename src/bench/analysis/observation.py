@@ -173,7 +173,7 @@ def _round(row: Mapping[str, Any]) -> Hashable:
 
 
 def _known(requests: Sequence[Mapping[str, Any]], slo: Slo) -> list[Mapping[str, Any]]:
-    """Those that an SLO limits, and that failed or have its latency."""
+    """The requests that the SLO limits, less answers without its latency."""
     mine = (x for x in requests if slo.request_class in (None, x.get("request_class")))
     return [x for x in mine if not x["ok"] or x[slo.metric] is not None]
 

@@ -130,7 +130,7 @@ def _established(levels: Sequence[Mapping[str, Any]], front: Sequence[bool]) -> 
     bar = student_t(freedom, 1 - 4 * TAIL / max(1, len(levels) - 1)) if freedom else math.inf
 
     def above(one: int, other: int, axis: int) -> bool:
-        """Whether one level is significantly higher than another; not where one of them has no run to tell."""
+        """Whether `one` is significantly higher; false where either has no run to tell."""
         mine, its = axes[one][axis], axes[other][axis]
         if not (mine and its and freedom):
             return False

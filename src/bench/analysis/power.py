@@ -43,7 +43,7 @@ class Noise:
 
     @classmethod
     def of(cls, fit: blocks.Fit) -> Noise:
-        """That of a comparison."""
+        """The noise that `fit` found."""
         return cls(fit.run_noise, fit.spread)
 
 

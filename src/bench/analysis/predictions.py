@@ -87,7 +87,7 @@ def predictions(
 
 
 def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Accelerator) -> list[Prediction]:
-    """Of requests that were alone."""
+    """The speeds of requests that were alone, beside their ceilings."""
     alone = runs.filter(pl.col("valid") & (pl.col("axis") == CONCURRENCY) & (pl.col("level") == 1))
     weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype

@@ -46,7 +46,7 @@ def saturated() -> pl.Expr:
 
 
 def _signs() -> dict[str, pl.Expr]:
-    """By each sign's name, whether a run has it; null where that is not known. As `saturated` describes them."""
+    """The signs of a full cache by name, as `saturated` describes them; null where not known."""
     engines = pl.col("engines").fill_null(1)
     block = pl.col("kv_tokens") / pl.col("kv_blocks")
     free = (1 - pl.col("kv_usage_queued")) * pl.col("kv_tokens") / engines
@@ -80,8 +80,9 @@ def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
 
 def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of a deployment's rows of `saturation` the one that fills the KV cache at the lowest level; of several such rows, the one whose
-    level below it is the closest. None where no number of requests in flight fills it.
+    """The row of `saturation` that fills the KV cache at the lowest level; of several, the one whose level below it is the closest.
+
+    None where no number of requests in flight fills it.
     """
     filled = (row for row in rows if row["axis"] == CONCURRENCY and row["measured"] is not None)
     return min(filled, key=lambda row: (row["measured"], -(row["below"] or 0.0)), default=None)

@@ -99,11 +99,7 @@ class SettingGain:
 
 @dataclass(frozen=True)
 class _Pair:
-    """The runs of a deployment with the first value of a setting and of one with another, under one workload.
-
-    Attributes:
-        beside: as in `SettingGain`.
-    """
+    """Runs with the first value of a setting, and with another, under one workload."""
 
     setting: str
     beside: tuple[str, ...]
@@ -132,9 +128,6 @@ def _pairs_of(runs: pl.DataFrame) -> list[_Pair]:
 
     The first value is that of the study's baseline; of parallelism, and without a baseline, the least. Of several deployments with a
     value those two are compared that differ least in anything else, and no two are compared twice.
-
-    Args:
-        runs: as `setting_gains` takes them.
     """
     found = []
     for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
@@ -151,13 +144,11 @@ def _pairs_of(runs: pl.DataFrame) -> list[_Pair]:
 
 
 def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
-    """The other settings in which two deployments differ."""
     groups = varying_settings([side.row(0, named=True) for side in (first, other)]).items()
     return tuple(name for one, others in groups for name in (one, *others) if name != setting)
 
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
-    """The deployments that are compared: for each other value, the pair that differs least from the first value in anything else."""
     values = sorted({side[setting][0] for side in sides}, key=_rank)
     # The value of the study's baseline; of parallelism, or without a baseline, the least.
     based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
@@ -167,7 +158,7 @@ def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, 
 
 
 def _rank(value: Any) -> tuple[bool, float, str]:
-    """A sort key for a setting's values: the default first, numbers by size, texts by name."""
+    """A sort key: the default first, numbers by size, texts by name."""
     try:
         return value is not None, float(value), ""
     except (TypeError, ValueError):
@@ -242,7 +233,7 @@ def _beside_others(gain: SettingGain, same: Iterable[SettingGain]) -> SettingGai
 
 
 def _judged(gain: SettingGain, load: Load, there: Sequence[tuple[SettingGain, Load]]) -> Load:
-    """The load, beside the other values under it. Args: there: all of them, with what they belong to."""
+    """The load with `power`, `most` and `quickest`. Args: there: the loads of all values at its level, with their gains."""
     load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at for _, at in there]))
     if not any(each.times for each, _ in there):
         return load

@@ -96,7 +96,7 @@ class OperatingPoint:
 
     @property
     def consistent(self) -> bool | None:
-        """Whether that is within a factor of 2; None where it is unknown."""
+        """Whether `little` is within a factor of 2; None where it is unknown."""
         return None if self.little is None else 1 / _LITTLE <= self.little <= _LITTLE
 
 
@@ -189,11 +189,7 @@ def with_devices(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def gpus_of(run: Mapping[str, Any]) -> int | None:
-    """GPUs that are paid for with an instance; 1, the machine, where the engine runs on a CPU. None where they are unknown.
-
-    Args:
-        run: a summary row.
-    """
+    """GPUs that are paid for with an instance; 1, the machine, where the engine runs on a CPU. None where they are unknown."""
     return None if run["gpus"] is None else max(1, run["gpus"])
 
 

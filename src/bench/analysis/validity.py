@@ -125,11 +125,7 @@ class Reason:
 
     @classmethod
     def of(cls, code: str) -> Reason:
-        """The reason that has this code.
-
-        Raises:
-            BenchError: it is none.
-        """
+        """The reason with this code; a BenchError where there is none."""
         try:
             return cls._of(code)
         except (ValueError, KeyError):

@@ -47,11 +47,7 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
 
 
 def workers_of_runs(runs: pl.DataFrame, scrape_gap_s: float) -> dict[str, dict[str, list[WorkerVerdict]]]:
-    """What sets workers apart, by deployment and run; a fleet's deployment is there even if nothing does.
-
-    Args:
-        runs: the summary table.
-    """
+    """What sets workers apart, by deployment and run; a fleet's deployment is there even if nothing does."""
     found: dict[str, dict[str, list[WorkerVerdict]]] = {}
     for row in runs.filter(pl.col("workers").is_not_null()).select("deployment", "run", "workers").iter_rows(named=True):
         found.setdefault(row["deployment"], {})[row["run"]] = worker_verdicts(row["workers"], scrape_gap_s)
