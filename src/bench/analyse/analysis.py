@@ -75,8 +75,6 @@ class Analysis(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Made(Analysis):
-    """As `analyse` takes it."""
-
     runs: pl.DataFrame
     decision: Decision
     device: Accelerator | None
@@ -115,7 +113,7 @@ class _Made(Analysis):
 
 @dataclass(frozen=True, eq=False)
 class _Read(Analysis):
-    """As `write_analysis` wrote it into a folder."""
+    """The analysis that `write_analysis` wrote into `folder`."""
 
     folder: Path
 
@@ -165,7 +163,7 @@ def analyse(
 def causes_of(
     tables: Analysis, runs: pl.DataFrame, decision: Decision, reliefs: Mapping[tuple[str, str], CurveRelief]
 ) -> dict[tuple[str, str], Bottleneck]:
-    """Why each curve with a capacity by SLOs sustains no more, by deployment and workload. Args: as of `analyse`."""
+    """Why each curve with a capacity by SLOs sustains no more, by deployment and workload."""
     curves = curves_of(runs)
     of_curve = {(str(name), str(workload)): rows for (name, workload), rows in curves.group_by(*_CURVE)}
     known = _points(tables.capacity, curves, decision)
@@ -180,7 +178,10 @@ def findings_of(
     device: Accelerator | None = None,
     servers: Mapping[str, Server] | None = None,
 ) -> Findings:
-    """What the report says beyond the tables of the same runs, which are made for the same SLOs. The rest: `analyse`."""
+    """What the report says beyond the tables of the same runs, which are made for the same SLOs.
+
+    The other arguments are as of `analyse`.
+    """
     curves = curves_of(runs)
     return find(
         *(runs, decision, device, servers or {}),
@@ -263,7 +264,6 @@ def _table(folder: Path, name: str) -> pl.DataFrame:
 
 
 def _read(path: Path, of: Callable[[dict[str, Any]], R]) -> R:
-    """What `of` makes of the object in a file."""
     try:
         return of(read_object(path, constants=True))
     except (*UNREADABLE, KeyError) as error:

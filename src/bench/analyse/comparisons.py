@@ -49,7 +49,6 @@ def sides(found: Mapping[str, Comparison]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A table as its rows, a list as a tuple."""
     rows = value.to_dicts() if isinstance(value, pl.DataFrame) else value
     return tuple(rows) if isinstance(rows, list) else rows
 

@@ -54,7 +54,7 @@ class Server:
 
 
 def servers_of(specs: Iterable[DeploymentSpec], geometry: Callable[[Model], Geometry | None]) -> dict[str, Server]:
-    """The deployments whose model's geometry is known, by name. Args: geometry: of a model."""
+    """The deployments whose model's geometry is known, by name."""
     return {
         spec.name: Server(geometry=shape, settings=spec.deployment)
         for spec in specs
@@ -198,11 +198,7 @@ def _fleet(measured: OperatingPoint, decision: Decision, device: Accelerator | N
 
 
 def _there(rows: pl.DataFrame, point: Row | None) -> dict[str, float | None]:
-    """The values of a curve at its operating point.
-
-    Args:
-        rows: of `economics`, of the curve.
-    """
+    """The values of a curve at its operating point. Args: rows: of `economics`, of the curve."""
     columns = ("ttft_p50_s", "ttft_p99_s", "profit_per_h")
     at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
     values: dict[str, Any] = next(level_values(at, columns).select(columns).iter_rows(named=True), dict.fromkeys(columns))

@@ -83,7 +83,7 @@ class _Server:
         self._digests = {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in runs}
 
     def digest_of(self, point: Row, slos: Sequence[Slo], code: str) -> str:
-        """Of all that decides a curve's relief."""
+        """A digest of all that decides a curve's relief."""
         return digest(
             {
                 "code": code,
@@ -102,7 +102,6 @@ class _Server:
         return likely(self._runs)
 
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
-        """The record of one curve."""
         found, why_not = [], self.why_not
         for limits, runs in self._runs.items():
             curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
@@ -137,7 +136,7 @@ def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
     them, each usual budget of a step, or both.
 
     Raises:
-        BenchError: that is not enough.
+        BenchError: even with these a limit is not known.
     """
     running = _running(runs)
     assumed = (
@@ -155,7 +154,7 @@ def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
 
 
 def likely(runs: dict[Limits, list[MeasuredRun]]) -> dict[Limits, list[MeasuredRun]]:
-    """Of what a scheduler may obey, what no other is significantly better than by the steps that prompts went into."""
+    """The limits that a scheduler may obey, less those that others are significantly better than by the steps of prompts."""
     if len(runs) < 2:
         return runs
     against = {limits: as_shown(each, limits)[1] for limits, each in runs.items()}
