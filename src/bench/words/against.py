@@ -38,7 +38,6 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
 
 
 def _half(percent: float) -> float:
-    """Of two digits."""
     return float(f"{percent / 2:.2g}")
 
 

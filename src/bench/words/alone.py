@@ -33,7 +33,6 @@ def answer(levels: Sequence[Row], shown: Sequence[Slo]) -> Answer:
 
 
 def _line(level: Row, shown: Sequence[Slo]) -> str:
-    """One level: its load, and its throughput and latencies where they can be trusted."""
     name = f"{level['deployment']} · {level['workload']}, {load_text(level['level'], AXES[level['axis']].unit)}"
     if not level["valid"]:
         return f"{name}: not known, {'the run is' if level['runs'] == 1 else 'all runs are'} invalid."
@@ -49,5 +48,4 @@ def _line(level: Row, shown: Sequence[Slo]) -> str:
 
 
 def _beside_limit(slo: Slo, *, within: bool) -> str:
-    """Whether a latency is within its limit; empty of one without."""
     return "" if math.isinf(slo.limit_s) else f" ({'within' if within else 'misses'} its limit, {time_text(slo.limit_s)})"

@@ -52,11 +52,10 @@ def in_line(names: Sequence[str]) -> str:
 
 
 def remedy_once(answers: Sequence[Answer], remedy: str) -> list[Answer]:
-    """The answers, of which only the first that needs it tells how to measure invalid runs again: one command does it for all. None
-    does where that would not help.
+    """The answers, of which only the first that needs it tells how to measure invalid runs again: one command does it for all.
 
     Args:
-        remedy: what to do about the invalid runs.
+        remedy: what to do about the invalid runs; where that is something else, no answer tells how to measure them again.
     """
     found: list[Answer] = []
     for answer in answers:

@@ -112,7 +112,6 @@ def _slo(miss: Miss) -> Slo:
 
 
 def _reached(seconds: float, slo: Slo) -> str:
-    """A latency over an SLO's limit, in milliseconds where both are below a second."""
     times, unit = (1000, "ms") if seconds < 1 else (1, "s")
     return f"{shown_over(times * seconds, times * slo.limit_s)} {unit}"
 
@@ -123,7 +122,7 @@ def shown_over(value: float, limit: float) -> str:
 
 
 def missed_text(point: Point) -> str | None:
-    """By what the first level that misses does, or why nothing can be said of it; None where every level meets the SLOs."""
+    """What the first level that is not sustained misses, or why nothing can be said of it; None where every level meets the SLOs."""
     if point["kind"] == "unsettled":
         return _unsettled_of(point)
     if point["missed"] is None:

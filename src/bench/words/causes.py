@@ -108,7 +108,6 @@ def remedy(limit: Bottleneck) -> str:
 
 
 def _numbers(limit: Bottleneck) -> dict[str, Any]:
-    """The numbers by name; with `at`, the load, and the texts of replays."""
     why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
     reasons = [filled(_REASONS[gain.resource], vars(limit)) for gain in limit.gains[: limit.tied]]
     reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)

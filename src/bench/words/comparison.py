@@ -31,7 +31,7 @@ def sentences(found: Comparison) -> list[str]:
 
 
 def sure_sentences(found: Comparison) -> list[str]:
-    """The same of the metrics with a verdict."""
+    """The sentences of the metrics with a verdict."""
     verdicts = found.overall["verdict"]
     return [text for text, verdict in zip(sentences(found), verdicts, strict=True) if verdict != "no evidence"]
 
@@ -56,7 +56,7 @@ def sentence(rows: Rows) -> str:
 
 
 def _clause(rows: Rows, side: str) -> str | None:
-    """Where the candidate is better or worse, and by how much."""
+    """Where the candidate is better or worse, and by how much; None where no row has the verdict `side`."""
     whole = rows[-1]
     levels = [row for row in rows if row["scope"] == "level"]
     sure = [row for row in levels if row["verdict"] == side]
@@ -95,7 +95,6 @@ def _where(sure: Rows, levels: Rows) -> str:
 
 
 def _trends(rows: Rows, differs: bool) -> list[str]:
-    """Whether the difference changes with the load."""
     trends = [row for row in rows if row["scope"] == "trend"]
     found = []
     for row in trends:

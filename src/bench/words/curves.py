@@ -33,22 +33,19 @@ class Curve:
 
     @property
     def deployment(self) -> str:
-        """Its deployment."""
         return self.found.deployment
 
     @property
     def workload(self) -> str:
-        """Its workload."""
         return self.found.workload
 
     @property
     def burst(self) -> bool:
-        """Whether its arrivals are bursts."""
         return self.found.burst
 
     @property
     def fleet(self) -> Mapping[str, Any] | None:
-        """Of `sized`; None without a peak, or where no load meets the SLOs."""
+        """As `sized` gives it; None without a peak, or where no load meets the SLOs."""
         return self.found.fleet
 
     @property
@@ -130,7 +127,7 @@ def limits(curves: Sequence[Curve]) -> str:
 
 
 def limits_text(judged: Sequence[Sequence[object]]) -> str:
-    """The same. Args: judged: the limits of each curve."""
+    """As `limits` has them. Args: judged: the limits of each curve."""
     found = dict.fromkeys(slo for each in judged for slo in each)
     common = [str(slo) for slo in found if all(slo in each for each in judged)]
     of_classes = [str(slo) for slo in found if str(slo) not in common]

@@ -109,8 +109,10 @@ def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
 
 
 def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
-    """The same in short, a row for what was left out: the error of each number of `REPORTED` with how far two measurements differ in
-    brackets, the range of the intervals' coverage, and the runs.
+    """`judgement_rows` in short, a row for what was left out.
+
+    It has the error of each number of `REPORTED` with how far two measurements differ in brackets, the range of the intervals'
+    coverage, and the runs.
     """
     rows = []
     for fold in dict.fromkeys(each.fold for each in judgements):
@@ -133,7 +135,7 @@ def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
 
 
 def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
-    """The same in a sentence, without phases of less than a twentieth; empty where nothing is known. Args: load: in words."""
+    """`shares_rows` in a sentence, without phases of less than a twentieth; empty where nothing is known. Args: load: in words."""
     groups = []
     for name, whose in (("median", "median requests"), ("slowest", "the slowest 5 %")):
         phases = sorted(shares.get(name, {}).items(), key=lambda each: -each[1])

@@ -17,7 +17,7 @@ def quantity(found: Prediction) -> str:
 
 
 def comparison(found: Prediction) -> str:
-    """How what was measured compares with it."""
+    """How the measured value compares with the predicted one."""
     if found.ceiling:
         return f"{shown_share(found.ratio)} of the ceiling"
     if found.quantity == "saturation":

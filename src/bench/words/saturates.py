@@ -60,7 +60,7 @@ def _three(number: float | None) -> str | None:
 
 
 def title(rows: Sequence[Row]) -> str | None:
-    """The same of all deployments, as a title; None where a few words cannot say it.
+    """Where all deployments saturate, as a title; None where a few words cannot say it.
 
     Of several workloads of a deployment the one counts that fills the cache at the lowest level, as on the report's first screen; it is
     named.
@@ -96,7 +96,6 @@ def title(rows: Sequence[Row]) -> str | None:
 
 
 def _throughput(row: Row) -> str:
-    """Where throughput peaks or stops growing, or why that is not known."""
     text = turning_point(row, "saturation", AXES[row["axis"]].short)
     if row["saturation_at"] is not None:
         what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"

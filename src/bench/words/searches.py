@@ -31,11 +31,7 @@ ENDED = {
 
 
 def answer(found: Iterable[tuple[str, SearchRecord]]) -> Answer:
-    """What searches found; without lines where there was none.
-
-    Args:
-        found: the deployment of each search, and its record.
-    """
+    """What searches found; without lines where there was none."""
     searches = list(found)
     slos = {looked_for(record.slos) for _, record in searches}
     curves = {(deployment, record.workload) for deployment, record in searches}
@@ -61,7 +57,7 @@ class LoadUnit:
         return f"{load:g}" if self.held else f"{load:.3g}"
 
     def text(self, load: float) -> str:
-        """The same with its unit."""
+        """A load with its unit."""
         number = self.number(load)
         return (
             f"{number} in flight"
@@ -75,11 +71,7 @@ def _unit(record: SearchRecord) -> LoadUnit:
 
 
 def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: str) -> str:
-    """The limit with its interval, such as `12 in flight (11 to 13 at 95 % confidence)`.
-
-    Args:
-        unit: of the load. why: the search ended.
-    """
+    """The limit with its interval, such as `12 in flight (11 to 13 at 95 % confidence)`."""
     if why == "alone":
         return "none, as one request alone misses an SLO"
     if why == "below" or (not limit and math.isfinite(high)):

@@ -75,7 +75,7 @@ def _full(gain: SettingGain, side: int) -> str:
 
 
 def _ratio(ratio: Ratio) -> str:
-    """A ratio with its interval, such as `1.30 (1.20 to 1.41)`."""
+    """Such as `1.30 (1.20 to 1.41)`."""
     return f"{ratio.value:.2f} ({between_text(ratio.low, ratio.high, '{:.2f}') or 'interval not known'})"
 
 
@@ -98,7 +98,6 @@ def rows(gains: Sequence[SettingGain]) -> list[dict[str, Any]]:
 
 
 def _best(load: Load) -> str:
-    """Which numbers of devices may be best."""
     said = (("most tokens/s each", load.most), ("shortest E2E", load.quickest))
     known = [f"{' or '.join(map(str, numbers))}: {what}" for what, numbers in said if numbers]
     return "; ".join(known) or "–"

@@ -22,9 +22,6 @@ _LATE = 0.05  # share of E2E above which it matters that requests of a closed lo
 def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     """What a reader of a run's latencies should know of its streams and of the wait before the engine; nothing where each token has a
     chunk of its own, and nothing waited.
-
-    Args:
-        run: a row of the summary table.
     """
     each, ok = run.get("tokens_per_chunk"), run["ok"]
     if wait := long_wait(run):

@@ -89,7 +89,6 @@ def _accepted(share: float, how: str) -> str:
 
 
 def _lasts(code: str) -> bool:
-    """Whether a run would have this reason again."""
     return Reason.of(code).check in LASTING
 
 

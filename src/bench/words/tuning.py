@@ -101,7 +101,6 @@ def _bare(rates: Mapping[str, str], name: str | None) -> str:
 
 
 def _unconfirmed(found: TuningRecord) -> str:
-    """Why there was no confirmation, or none that counts."""
     if any(visit.phase == "confirmation" for visit in found.visits):
         return "and one of the starts that were to confirm it showed no rate"
     if found.lacking_s:
@@ -192,7 +191,6 @@ def _do(found: TuningRecord) -> list[str]:
 
 
 def _rates(found: TuningRecord) -> Mapping[str, str]:
-    """The rate of each candidate in words."""
     return {name: f" ({rate:.3g} {_unit(found)})" for name, rate in measured_rates(found).items()}
 
 
@@ -216,7 +214,6 @@ def measured_rates(found: TuningRecord) -> dict[str, float]:
 
 
 def _gain(known: Confirmed | Contribution) -> str:
-    """A gain that is known, with its interval."""
     gain, low, high = (f"{signed_percent((factor or 0.0) - 1, 0)} %" for factor in (known.gain, known.low, known.high))
     return f"{gain} ({low} to {high})"
 

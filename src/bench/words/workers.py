@@ -35,11 +35,7 @@ def efficiency(found: Efficiency) -> str:
 
 
 def sentences(found: Mapping[str, Sequence[WorkerVerdict]]) -> list[str]:
-    """What sets the workers of a deployment apart, a sentence for each worker and way; none where all are alike.
-
-    Args:
-        found: verdicts by run.
-    """
+    """What sets the workers of a deployment apart, a sentence for each worker and way; none where all are alike."""
     groups: dict[tuple[str, Check], list[WorkerVerdict]] = {}
     for verdicts in found.values():
         for each in verdicts:
