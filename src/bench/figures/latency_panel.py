@@ -90,7 +90,7 @@ def _level_lines(runs: pl.DataFrame, panel: LatencyPanel) -> alt.Chart:
 
 
 def _scale(rows: pl.DataFrame, limit: float | None) -> tuple[alt.Scale, alt.Axis, bool]:
-    """Of all that a panel shows: logarithmic where that spans more than a factor of 20, else from 0."""
+    """Logarithmic (the last value) where all that the panel shows spans more than a factor of 20, else from 0."""
     values = [value for column in ("tail", "median", "bound") for value in rows[column].drop_nulls()]
     if limit is not None and limit <= _FARTHEST * max(values):
         values.append(limit)

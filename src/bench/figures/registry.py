@@ -76,7 +76,7 @@ def figure(
     note: Callable[[Results], str] | None = None,
     columns: Callable[[Results], Mapping[str, str]] | None = None,
 ) -> Callable[[Draw], Draw]:
-    """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
+    """Register the decorated function as the figure `name`, which is also its file's name. The other arguments: see `Figure`."""
 
     def register(draw: Draw) -> Draw:
         _FIGURES[name] = Figure(
@@ -88,11 +88,7 @@ def figure(
 
 
 def load_figure(name: str) -> Figure:
-    """The figure called `name`.
-
-    Raises:
-        BenchError: there is none.
-    """
+    """The figure called `name`; a BenchError where there is none."""
     if name not in figure_names():
         raise BenchError(f"{name!r} is no figure. There are: {', '.join(figure_names())}.")
     importlib.import_module(f"bench.figures.charts.{name.replace('-', '_')}")

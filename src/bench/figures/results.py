@@ -224,7 +224,11 @@ class Results:
 
 
 def _by_all(found: SearchRecord, point: Mapping[str, Any] | None) -> SearchRecord:
-    """Args: point: row of `capacity`; None where the decision judges no such curve."""
+    """The search with its limit as all runs of its curve show it.
+
+    Args:
+        point: row of `capacity`; None where the decision judges no such curve.
+    """
     mine = point is not None and found.slos == tuple(point["slos"]) and found.why in _ENDED
     if not mine or point is None or point["limit"] is None:
         return found

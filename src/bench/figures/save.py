@@ -33,9 +33,6 @@ def save_figure(name: str, results: Results, stem: Path, *, leave_out: Callable[
 
     Args:
         leave_out: a figure that shows nothing is not saved; this is told why.
-
-    Raises:
-        BenchError: there is no such figure.
     """
     drawn = load_figure(name)
     results = results.given(drawn.uses)

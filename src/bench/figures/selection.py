@@ -36,7 +36,7 @@ def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> lis
 
 
 def figure_names() -> list[str]:
-    """All figures there are, in the same order; each is drawn by the file of its name in `charts/`."""
+    """All figures, in the order of `figures_of`; each is drawn by the file of its name in `charts/`."""
     return list(_charts(_CHARTS))
 
 
@@ -57,17 +57,11 @@ class _Chart:
 
 @cache
 def _charts(folder: Path) -> dict[str, _Chart]:
-    """The charts by the names of their figures; ordered."""
     found = {file.stem.replace("_", "-"): _declared(file) for file in folder.glob("*.py") if file.stem != "__init__"}
     return dict(sorted(found.items(), key=lambda each: (each[1].order, each[0])))
 
 
 def _declared(file: Path) -> _Chart:
-    """What a chart's `@figure(...)` says.
-
-    Raises:
-        BenchError: they are not there, or not made of what `bench.study.questions` has.
-    """
     functions = [
         node for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body if isinstance(node, ast.FunctionDef)
     ]

@@ -282,7 +282,7 @@ def time_axis(end: float) -> alt.X:
 
 
 def time_tooltip() -> alt.Tooltip:
-    """The same of one point."""
+    """The time since a run's start, for one point."""
     return alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
 
 
@@ -327,13 +327,12 @@ def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
 
 
 class NothingToShow(alt.LayerChart):
-    """A panel that says why it is empty. Attributes: why: likewise."""
+    """A panel that says why it is empty."""
 
     why: str
 
 
 def nothing_to_show(why: str) -> NothingToShow:
-    """A panel that says why it is empty."""
     text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=14, color="#555555")
     panel = NothingToShow(layer=[text.encode(text=alt.Text("said:N"))], width=WIDTH, height=60)
     object.__setattr__(panel, "why", why)  # what is set otherwise is part of the chart

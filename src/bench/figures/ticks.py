@@ -29,7 +29,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _even(low: float, high: float) -> list[float]:
-    """Of an axis so short that it has no such numbers: evenly spaced ones."""
+    """Evenly spaced ticks, for an axis too short for round numbers."""
     step = 10.0 ** math.floor(math.log10(high - low)) if high > low else high
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{n * step:.6g}") for n in range(first, last + 1)] or [low]

@@ -104,7 +104,7 @@ def _panel(results: Results, shares: pl.DataFrame, title: str) -> alt.LayerChart
 
 
 def _labelled(rows: pl.DataFrame) -> pl.DataFrame:
-    """With `label` and its place."""
+    """The rows with `label` and its place."""
     across = 1.06 * float(rows["throughput_tokens_per_s"].max())  # type: ignore[arg-type]
     labels = [load_label(level, axis) for level, axis in rows.select("level", "axis").iter_rows()]
     points = [(NARROW * a / across, _HEIGHT * (1 - b)) for a, b in rows.select("throughput_tokens_per_s", "share").iter_rows()]

@@ -48,7 +48,6 @@ def classes(results: Results) -> alt.ConcatChart | alt.LayerChart:
 
 
 def _panels(name: str, slos: list[Slo]) -> list[LatencyPanel]:
-    """The panels of one class."""
     limited: list[tuple[str, str, Slo | None]] = [
         (slo.metric, slo.percentile, slo) for slo in slos if slo.request_class == name
     ]

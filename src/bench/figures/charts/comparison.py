@@ -37,11 +37,7 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
     note=lambda results: pairs_note(_left_out(results.study)),
 )
 def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
-    """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load.
-
-    Args:
-        results: `comparisons`.
-    """
+    """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load."""
     strips = [
         _strip(results, name, found, axis)
         for name, found in results.comparisons.items()
@@ -93,12 +89,10 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
 
 
 def _words(found: Comparison) -> list[str]:
-    """What the marks say: a line for each level with failures that differ, and for each metric with a verdict."""
     return [*unlike_failures(found), *sure_sentences(found)]
 
 
 def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
-    """One metric: each load, each region, and all together."""
     metric = METRICS[together["metric"][0]]
     across: dict[str, Any] = {"title": "difference (%)", "scale": alt.Scale(domain=_domain(loads, together), nice=False)}
     x, ends = alt.X("percent:Q", **across), {"x": alt.X("low:Q", **across), "x2": "high:Q"}
@@ -141,7 +135,6 @@ def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
 
 
 def _percent(effects: pl.DataFrame) -> pl.DataFrame:
-    """Ratios as differences in percent; `percent` is the mean's."""
     return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "low", "high") - 1) * 100)
 
 

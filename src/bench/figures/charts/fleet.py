@@ -28,7 +28,7 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
 
 
 def _lasting(results: Results) -> Results:
-    """Without bursts, which size no fleet."""
+    """Without bursts, as they size no fleet."""
     return replace(results, runs=results.runs.filter(pl.col("arrival") != "burst"), whole=results.study)
 
 
@@ -86,7 +86,7 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
 
 
 def _by_limit(results: Results, slo: Slo) -> alt.LayerChart | None:
-    """Of the curves that the SLO limits; None where none of them meets it or a wider one: no run may have its class."""
+    """The chart of the curves that the SLO limits; None where none of them meets it or a wider one: no run may have its class."""
     of_slo = results.points.filter(pl.col("slos").list.contains(str(slo)))
     curves = results.curves.join(of_slo, on=["deployment", "workload"], how="semi", maintain_order="left")
     if curves.is_empty():
@@ -184,5 +184,5 @@ def _peaks(point: OperatingPoint, planned: float) -> list[float]:
 
 
 def _fleet(point: OperatingPoint, usable_rps: float, peak: float, safety: float) -> Fleet:
-    """At no load at all it is one instance's."""
+    """The fleet for a peak; one instance where nothing comes."""
     return fleet(replace(point, usable_rps=usable_rps), max(peak, 1e-6 * usable_rps), safety=safety)

@@ -22,7 +22,6 @@ from bench.words.saturates import title
 
 
 def _note(results: Results) -> str:
-    """By which sign each curve's cache counts as full, beside the usage that is drawn there."""
     return full_note(with_curve(results, filled(results.runs, in_order(results, results.saturation))))
 
 

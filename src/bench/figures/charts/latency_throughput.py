@@ -38,7 +38,6 @@ _RINGS = {"C_max": "black", "knee": NEUTRAL}
 
 
 def _note(results: Results) -> str:
-    """What the numbers count and are of, and what rings and hollow points mean, where there are any."""
     rings = results.points["c_max"].is_not_null().any(), results.knees["knee"].is_not_null().any()
     axes = results.runs["axis"].unique()
     numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
@@ -125,7 +124,7 @@ def _invalid(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float, float], slo: Slo | None) -> alt.LayerChart:
-    """One percentile over throughput. Args: rows: of `_levels` and `_invalid`. ends: of its axis (s). slo: that limits it."""
+    """Args: rows: of `_levels` and `_invalid`. ends: of the percentile's axis (s)."""
     low, high = ends
     metric, percentile = column.split("_")[:2]
     title = f"{LATENCIES[metric].title} {percentile.upper()}"
@@ -169,7 +168,7 @@ def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float,
 
 
 def _labelled(rows: pl.DataFrame, column: str, ends: tuple[float, float], most: float) -> pl.DataFrame:
-    """With the places of the levels' labels. Args: rows: in the order in which they get one. ends, most: of the axes."""
+    """The rows with the places of their labels. Args: rows: in the order in which they get one. ends, most: of the axes."""
     low, high = map(math.log, ends)
     points = [
         (NARROW * x / most, _HEIGHT * (high - math.log(y)) / (high - low)) for x, y in rows.select(_X, column).iter_rows()

@@ -81,7 +81,6 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
 
 
 def _strips(results: Results, found: pl.DataFrame) -> alt.LayerChart:
-    """The regions of each curve, one above the other, with their letters in the curve's colour."""
     base = alt.Chart(region_bands(results, found)).encode(
         y=alt.Y("curve:N", title=None, axis=None, sort=curve_column(results), scale=alt.Scale(domain=curve_column(results)))
     )

@@ -34,7 +34,6 @@ _BLACK = alt.ColorValue("black")
 
 
 def _note(results: Results) -> str:
-    """What the marks mean, and the hollow points where there are any."""
     found = results.saturation
     marks = profile_note(
         points=found["equilibrium_at"].is_not_null().any() or found["saturation_at"].is_not_null().any(),
@@ -76,7 +75,6 @@ def performance_profile(results: Results) -> alt.ConcatChart:
 
 
 def _words(found: pl.DataFrame) -> list[str]:
-    """What was found, in lines that fit a panel."""
     row = next(found.iter_rows(named=True), None)
     texts = {
         "A|B": turning_point(row, "equilibrium") if row else "no valid run",
@@ -87,11 +85,7 @@ def _words(found: pl.DataFrame) -> list[str]:
 
 
 def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: list[str]) -> alt.LayerChart:
-    """One curve.
-
-    Args:
-        runs: its rows, of `with_curve`. found: its row of `saturation`; none where no run is valid. words: below its name.
-    """
+    """Args: runs: of one curve, of `with_curve`. found: its row of `saturation`; none where no run is valid."""
     one = Results(runs.drop("curve", "curve_size", "curve_width", "whole"), results.timeseries, results.study)
     log = is_log(results)  # of all panels or of none, since they are compared
     x, colour = level_axis(one, log=log), curve_colour(results).legend(None)

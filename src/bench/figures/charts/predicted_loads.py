@@ -103,7 +103,7 @@ def _panel(
 
 
 def _scale(predicted: pl.DataFrame, measured: pl.DataFrame, metric: str) -> alt.Scale:
-    """The same for all workloads: from 0, and of TTFT, which spans orders of magnitude, logarithmic."""
+    """One scale for all workloads: from 0, and of TTFT, which spans orders of magnitude, logarithmic."""
     values = pl.concat([frame.filter(metric=metric)["value"] for frame in (predicted, measured)])
     low, high = (float(end) for end in (values.min() or 1.0, values.max() or 1.0))  # type: ignore[arg-type]
     return (
@@ -136,7 +136,6 @@ def _numbers(results: Results, loads: Callable[[ModelRecord], Sequence[_Load]]) 
 
 
 def _shown(results: Results, rows: pl.DataFrame) -> pl.DataFrame:
-    """Of the metrics that are drawn and the curves that `runs` has."""
     kept = rows.filter(pl.col("metric").is_in(list(_METRICS)))
     return with_curve(results, kept.join(results.runs, on=["deployment", "workload"], how="semi")).filter(
         pl.col("curve").is_in(curve_column(results))

@@ -20,7 +20,6 @@ _PANELS_A_ROW = 3
 
 
 def _finding(results: Results) -> str | None:
-    """Which SLO ends the load, where it is the same one for every curve."""
     return margin_title(results.points, results.decision.slos)
 
 

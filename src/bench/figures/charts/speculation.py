@@ -49,7 +49,7 @@ def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
 def _panel(
     results: Results, runs: pl.DataFrame, column: str, title: str, *, format: str, top: float | None = None
 ) -> alt.LayerChart:
-    """Args: format: of values. top: where the axis ends; None: by the data."""
+    """Args: top: where the axis ends; None: by the data."""
     shown = runs.drop_nulls(column)
     axis = alt.Axis(format="%") if format.endswith("%") else alt.Axis()
     scale: Any = alt.Scale(zero=True) if top is None else alt.Scale(domain=[0, top])

@@ -74,7 +74,7 @@ def _telling(results: Results) -> pl.DataFrame:
 
 
 def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float, highest: float) -> alt.VConcatChart:
-    """One run. Args: rows: of all of them. end: of the time axis (s). highest: of the throughput axis (tokens/s)."""
+    """Args: rows: of all runs. end: of the time axis (s). highest: of the throughput axis (tokens/s)."""
     here = rows.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"])).sort("elapsed_s")
     x = time_axis(end)
     tokens = alt.Y(

@@ -24,7 +24,6 @@ def _finding(results: Results) -> str | None:
 
 
 def _note(results: Results) -> str:
-    """Who is not shown."""
     found = results.tuning
     missing = sum(name not in _shown(found) for name in found.candidates) if found else 0
     return f"Neither started nor predicted: {missing} of {len(found.candidates)} candidates." if found and missing else ""
@@ -46,11 +45,7 @@ def _note(results: Results) -> str:
     note=_note,
 )
 def tuning(results: Results) -> alt.LayerChart:
-    """Rates with their intervals, by candidate and start.
-
-    Args:
-        results: `tuning`.
-    """
+    """Rates with their intervals, by candidate and start."""
     found = results.tuning
     if found is None:
         return nothing_to_show("the study has no tuning, or it has not ended")
@@ -91,7 +86,6 @@ def _shown(found: TuningRecord) -> set[str]:
 
 
 def _called(found: TuningRecord, name: str) -> str:
-    """A candidate, with what it is in the tuning."""
     roles = [role for role, of in (("default", found.default), ("winner", found.winner)) if of == name]
     return f"{name} ({' and '.join(roles)})" if roles else name
 
@@ -108,7 +102,6 @@ def _order(found: TuningRecord) -> list[str]:
 
 
 def _starts(found: TuningRecord) -> pl.DataFrame:
-    """One row a start."""
     rows = []
     for name in found.candidates:
         visits = [visit for visit in found.visits if visit.deployment == name]
@@ -131,7 +124,6 @@ def _starts(found: TuningRecord) -> pl.DataFrame:
 
 
 def _predicted(found: TuningRecord) -> pl.DataFrame:
-    """One row a prediction."""
     rates = found.predicted.rates if found.predicted else {}
     return pl.DataFrame(
         [{"candidate": _called(found, name), "expected": rate / found.units.get(name, 1.0)} for name, rate in rates.items()],

@@ -38,7 +38,6 @@ class _Panel:
 
 
 def _note(results: Results) -> str:
-    """What the throughput is of, where it is not that of a GPU; and how many levels are no candidates."""
     found = _levels(results, _USER)
     known = found.height and throughput_of(found)
     return " ".join(filter(None, [NO_GPUS if known == "an_instance" else "", outside_note(found["within"].to_list())]))
@@ -78,7 +77,7 @@ def user_speed(results: Results) -> alt.TopLevelMixin:
 
 
 def _panels(results: Results) -> tuple[_Panel, _Panel]:
-    """Both trade-offs; TTFT at the percentile that an SLO limits, else at P50."""
+    """TTFT is at the percentile that an SLO limits, else at P50."""
     limited = (slo for slo in results.decision.slos if slo.metric == "ttft" and slo.request_class is None)
     ttft = next(limited, Slo.of_column("ttft_p50_s", math.inf))
     user = _Panel(_USER, "a_user", "tokens/s that a user sees (1 ÷ TPOT P50)")
@@ -86,7 +85,6 @@ def _panels(results: Results) -> tuple[_Panel, _Panel]:
 
 
 def _levels(results: Results, latency: str) -> pl.DataFrame:
-    """The levels of `trade_offs` under the decision."""
     limits = results.analysis.capacity.filter(pl.col("slos").list.len() > 0) if results.decision.slo else None
     return trade_offs(_runs(results), latency, capacity=limits, prices=Prices.of(results.decision, results.device))
 
@@ -135,7 +133,7 @@ def _scale(rows: pl.DataFrame, column: str) -> alt.Scale:
 
 
 def _labelled(rows: pl.DataFrame, x: str, each: str) -> pl.DataFrame:
-    """With `label` and its place, those of the frontier first."""
+    """The rows with `label` and its place, those of the frontier first."""
     across, up = (1.06 * float(rows[column].max()) for column in (x, each))  # type: ignore[arg-type]
     first = rows.sort(~pl.col("unbeaten"), maintain_order=True)
     labels = [load_label(level, axis) for level, axis in first.select("level", "axis").iter_rows()]
