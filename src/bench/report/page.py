@@ -188,7 +188,6 @@ def write_report(
 
 
 def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]:
-    """The searches of a study, with their answers in words."""
     return [
         {
             "deployment": deployment,
@@ -237,13 +236,11 @@ def _laddered(results: Results) -> pl.DataFrame:
 
 
 def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `saturation` with its points and signals in words."""
     points = {str(name): regions.turning_point(row, name) for name in regions.POINTS}
     return {**row, **points, "signals": regions.signals(row)}
 
 
 def _compared(found: Comparison) -> dict[str, Any]:
-    """The tables of a comparison, and what they show in words."""
     return {
         **{name: getattr(found, name) for name in ("overall", "regions", "uncompared", "absent", "estimates", "matched")},
         "failed": [comparison.failed_requests(found, row) for row in found.failures.iter_rows(named=True)],
@@ -264,7 +261,6 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 
 
 def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[str, Any]]:
-    """The calibrated models of a study in words, with the speeds that their parameters come to."""
     models = results.calibration.models if results.calibration else ()
     return [
         {
@@ -316,7 +312,6 @@ def _markdown(context: Mapping[str, Any]) -> str:
 
 
 def _environment(**options: Any) -> jinja2.Environment:
-    """Of the templates, with what both the page and the summary say by filters."""
     loader = jinja2.PackageLoader("bench.report")
     environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **options)  # noqa: S701 - as asked
     environment.filters |= {"labelled": labelled, "load_cell": load_cell, "count": count_text}
@@ -329,7 +324,7 @@ def _without_html(value: Any) -> Any:
 
 
 def _bundle(folder: Path) -> str:
-    """The Vega libraries that the page draws with. To bundle them takes a second, so they stay in `folder`, for this vl-convert."""
+    """The Vega libraries that the page draws with, kept in `folder` for this vl-convert: to bundle them takes a second."""
     kept = folder / f".vega-{vl_convert.__version__}.js"  # type: ignore[attr-defined]
     if not kept.exists():
         unfinished = kept.with_suffix(".unfinished")
@@ -339,7 +334,6 @@ def _bundle(folder: Path) -> str:
 
 
 def _render(context: Mapping[str, Any], bundle: str) -> str:
-    """The page around those sections that have anything to say, with the libraries in `bundle`."""
     environment = _environment(autoescape=True)
     environment.filters["prose"] = _prose
     sections = []

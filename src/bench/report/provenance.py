@@ -18,12 +18,10 @@ _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 
 def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, Any]:
-    """What a page says at its top: `models`, `engines` (with their versions), `hardware`, and when the first and the last run
-    `started` (UTC; None where the runs do not record it); `commits`, of the sources that
-    measured; `random_weights`, whether a server was given no others.
+    """What a page says at its top.
 
-    Args:
-        runs: rows of the summary table. facts: of each deployment.
+    These are `models`, `engines` (with their versions), `hardware`, and when the first and the last run `started` (UTC; None where the
+    runs do not record it); `commits`, of the sources that measured; `random_weights`, whether a server was given no others.
     """
     started = sorted(_known(runs, "started"))
     versions = runs.select("engine", "engine_version").unique(maintain_order=True).rows()
@@ -44,11 +42,7 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
     `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration report them, `model`, `engine`, `router`,
     `gpus` and `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell
     takes it. Of variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached
-    the server.
-    `scraped`: whether its metrics were read.
-
-    Args:
-        runs: rows of the summary table.
+    the server. `scraped`: whether its metrics were read.
     """
     found = []
     for fact in facts:
@@ -79,12 +73,11 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
 
 
 def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """What each family of workloads sent: `family`; `arrival`, `endpoint`, `stream`, `cache`, `turns`, `prompts`, `answers`, `body` and
-    `seed` as a text of all values; `prompt` and `output` (tokens, the mean of a run's requests) as one number or a range, its
-    `deployments`, and `retries`: how many requests were refused and sent again, None where none is.
+    """What each family of workloads sent.
 
-    Args:
-        runs: rows of the summary table.
+    These are its `family`; `arrival`, `endpoint`, `stream`, `cache`, `turns`, `prompts`, `answers`, `body` and `seed` as a text of all
+    values; `prompt` and `output` (tokens, the mean of a run's requests) as one number or a range, its `deployments`, and `retries`: how
+    many requests were refused and sent again, None where none is.
     """
     return [
         {
@@ -113,7 +106,6 @@ def _span(first: str, last: str) -> str:
 
 
 def _known(runs: pl.DataFrame, column: str) -> list[Any]:
-    """The values of a column in the order of the runs."""
     return runs[column].drop_nulls().unique(maintain_order=True).to_list()
 
 
