@@ -77,7 +77,7 @@ class LadderSearches:
 
     @property
     def searches(self) -> Sequence[SearchSpec]:
-        """Those that are selected."""
+        """The searches that are selected."""
         return self.plan.searches_of(self.spec.name)
 
     def first_runs(self) -> list[RunSpec]:
@@ -99,8 +99,7 @@ class LadderSearches:
     def measure(self, rounds: Rounds) -> None:
         """Search on a server that runs, until each answer is as precise as asked for or its budget is spent.
 
-        Raises:
-            ServerDied: the server is dead.
+        Raises ServerDied.
         """
         for each in self.searches:
             if self._finished(each) is None:

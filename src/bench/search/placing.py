@@ -69,7 +69,7 @@ class Aim:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def begun(self, load: float) -> Aim:
-        """The same with its first load."""
+        """The aim with `load` as its first load."""
         return replace(self, start=load)
 
     @property
@@ -247,7 +247,7 @@ def interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
 
 
 def _beyond(belief: Belief, bound: float) -> Answer | None:
-    """That the limit lies beyond a bound, once it is sure."""
+    """The answer that the limit lies beyond a bound, once that is sure."""
     below = belief.lies_below(bound)
     if below >= NOMINAL:
         return Answer(0.0, 0.0, bound, "below")

@@ -68,7 +68,7 @@ class _Step:
     """What so many in flight showed.
 
     Attributes:
-        reached: of its limit, by the SLO that is closest to it or beyond; None where not known. size: parts of a whole answer.
+        reached: latency ÷ limit, of the SLO that is closest to it or beyond; None where not known. size: parts of a whole answer.
     """
 
     in_flight: int
@@ -80,7 +80,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class Alone:
-    """That requests which have the server for themselves miss an SLO.
+    """A finding: requests that have the server for themselves miss an SLO.
 
     Attributes:
         latency_s: the least of so many `requests`, which all missed it. cut: whether it was not waited for any longer.
@@ -178,7 +178,6 @@ def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:
 
 
 def _limited(slo: Slo, replies: Sequence[Reply]) -> list[Reply]:
-    """Those whose latency the SLO limits."""
     return [reply for reply in replies if slo.request_class in (None, reply.request_class)]
 
 
@@ -212,7 +211,7 @@ def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _S
 
 
 def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
-    """Of its limit, by the SLO that is closest to it or beyond; infinite where more fail than may."""
+    """A latency ÷ its limit, by the SLO that is closest to it or beyond; infinite where more fail than may."""
     if _failed(replies) > max(aim.failed_share, _FAILING):
         return math.inf
     reached = []

@@ -89,11 +89,7 @@ class RunningServer:
         return [self._judged(self.folder / "runs" / record.definition["run"]) for record in found]
 
     def probe(self, aim: Aim) -> Probed:
-        """Where a search begins.
-
-        Raises:
-            ServerGone: the server no longer answers.
-        """
+        """Where a search begins. Raises ServerGone."""
         self.say("probe", None)
         found = probe(aim, sender(self.target, _unheard(self._load(1.0, 1, 0))))
         self._refuse_gone()
@@ -127,7 +123,7 @@ class RunningServer:
         return self._judged(folder)
 
     def _digest(self, definition: Mapping[str, Any]) -> str:
-        """Of all that decides what a run measures."""
+        """A digest of all that decides what a run measures."""
         form = self.target.form(self.workload.get("endpoint", "completions"))
         server = [self.target.base_url, self.target.model, sorted(self.target.headers), self.version, sorted(form.omitted)]
         return digest([PROTOCOL, *server, self.vocabulary, self.timeout_s, definition])
@@ -166,7 +162,7 @@ class RunningServer:
         return reference
 
     def _refuse_gone(self) -> None:
-        """Raise ServerGone where it no longer answers: what failed then says nothing of the load. A busy one is given the time to."""
+        """What failed while the server was gone says nothing of the load. A busy server gets time to answer."""
         why = ""
         for _ in range(_TRIES):
             try:

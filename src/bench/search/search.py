@@ -96,7 +96,7 @@ class Found:
 
     @property
     def seconds(self) -> float:
-        """Time under load."""
+        """Time under load (s)."""
         return sum(look.seconds for look in self.looks)
 
     @property
@@ -202,7 +202,6 @@ def _search(
 
 
 def _ended(found: Found, aim: Aim, why: Why) -> Found:
-    """The result if the search ends here."""
     found.answer = answer_so_far(found.observations, aim, why)
     return found
 
@@ -241,7 +240,6 @@ def fitting_requests(
 
 
 def _nearest(load: float, found: Found) -> Look | None:
-    """The run whose load is nearest; None before the first."""
     paced = [look for look in found.looks if look.seconds and look.requests]
     return min(paced, key=lambda look: abs(math.log(look.load / load)), default=None)
 
