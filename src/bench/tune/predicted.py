@@ -54,7 +54,7 @@ def limits_of_candidate(default: Launch, facts: DeploymentFacts, candidate: Laun
         facts: of the default's server, as it ran.
 
     Raises:
-        BenchError: it is not known; the message says why.
+        BenchError: it is not known.
     """
     one, other = default.configured, candidate.configured
     changed = {name for name in {**one, **other} if one.get(name) != other.get(name)}
@@ -101,11 +101,7 @@ def _rates(plan: Plan, names: Sequence[str], near: float) -> dict[str, float]:
 
 
 def _runs(plan: Plan, search: SearchSpec, launch: Launch, facts: DeploymentFacts, limits: Limits) -> list[MeasuredRun]:
-    """The valid runs of the default's first start.
-
-    Raises:
-        BenchError: none of them shows the steps of the engine.
-    """
+    """The valid runs of the default's first start."""
     store, name = Store(owner=search.deployment.name), search.deployment.name
     with tempfile.TemporaryDirectory() as folder:
         results, rows = Path(folder), []

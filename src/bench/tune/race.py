@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """That visits and predictions took."""
+        """The time that visits and predictions took (s)."""
         return sum(visit.seconds for visit in self.visits) + (self.predicted.seconds if self.predicted else 0.0)
 
 
@@ -101,7 +101,6 @@ class _Race:
         return shown
 
     def seen(self) -> list[Seen]:
-        """What the visits showed, but for those that showed nothing."""
         found, first = [], self.outcome.visits[:1]
         for visit in self.outcome.visits:
             if visit.middle is not None and visit.error is not None:
@@ -116,7 +115,7 @@ class _Race:
         return Standing(self.space, seen) if seen else None
 
     def expected(self) -> Standing | None:
-        """The same with what a model predicts, by which first looks are ordered."""
+        """The posterior with what a model predicts, by which first looks are ordered."""
         seen, predicted = self.seen(), self.outcome.predicted
         rates = predicted.rates if predicted else {}
         logs = {self.names.index(name): math.log(rate / self.units[name]) for name, rate in rates.items()}
@@ -130,7 +129,7 @@ class _Race:
         return len((started & rates.keys()) - {self.names[0]}) >= _CHECKED
 
     def new(self) -> list[int]:
-        """Those that were never started."""
+        """The candidates that were never started."""
         started = {visit.deployment for visit in self.outcome.visits}
         return [candidate for candidate, name in enumerate(self.names) if name not in started]
 

@@ -163,7 +163,6 @@ def _settings(plan: Plan, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _contributions(found: Outcome, space: Space, names: Sequence[str], winner: str) -> list[Contribution]:
-    """What each setting adds in which winner and default differ."""
     standing, place = found.standing, names.index(winner)
     assert standing is not None
     default, chosen = space.settings[0], space.settings[place]
