@@ -93,7 +93,7 @@ def aggregate(
 
 
 def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) -> None:
-    """Refuse runs that were measured under another definition, all of them at once. Args: digests by `deployment/run`."""
+    """Name all stale runs at once. Args: found, expected: digests by `deployment/run`."""
     stale = [key for key, digest in found.items() if expected.get(key) != digest]
     if stale:
         keys = " ".join(f"'{key}'" for key in stale)
@@ -120,7 +120,7 @@ def summary_frame(
             whose runs are marked in the column `baseline`. replicas: those whose runs are marked in the column `replica`.
 
     Raises:
-        BenchError: a summary has what is no column.
+        BenchError: a summary has a key that is no column.
     """
     rows = []
     drifts = drift_reasons(runs, thresholds)
