@@ -40,7 +40,7 @@ class Comparison:
         absent: metrics that one side has, and no pair. estimates: percentiles of so few requests that they carry no bound on a side.
         differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
         pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
-            baseline); None of a comparison that was read, whose effects are known.
+            baseline); None for a comparison that was read, whose effects are known.
     """
 
     matched: int

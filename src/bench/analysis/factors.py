@@ -219,7 +219,7 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
         runs: rows of `with_metrics`, of one family. factor: a column of `factors_of`, but the model.
 
     Returns:
-        One row a model, value and metric: `model`, `factor`, `value`, `label` (a text, of which `value` is the rank; null of a number),
+        One row a model, value and metric: `model`, `factor`, `value`, `label` (a text, of which `value` is the rank; null for numbers),
         `metric`, `mean`, `low`, `high`, and `n`, the configurations averaged; nothing where no configuration has every value.
     """
     names = factors_of(runs)

@@ -37,7 +37,7 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         One row a metric and factor: `metric`, `factor`, `importance` (mean), `low`, `high` (2.5 % to 97.5 % of all shuffles), `score`
         (mean R²), `score_low`, `score_high` (over rounds), `n` configurations. `importance` and its spread are null where `score` is
-        below 0.5: a model that does not predict the metric says nothing of its factors. Nothing of a metric that is known in fewer
+        below 0.5: a model that does not predict the metric says nothing of its factors. No row for a metric that is known in fewer
         than 20 configurations, or is the same in all.
 
     Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold;

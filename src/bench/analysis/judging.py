@@ -78,7 +78,7 @@ class Verdict:
     Attributes:
         key: the SLO's column, `failed` or `growth`. allowed: share of requests that may miss; of those that come, that may pile up.
         below: the probability that this criterion's limit lies below the level.
-        share: of requests; None of growth. limit_s, reached_s: an SLO's limit, and its percentile, None where so many failed that it
+        share: of requests; None for growth. limit_s, reached_s: an SLO's limit, and its percentile, None where so many failed that it
             is not known. growth: the estimate of it. grows: whether every run of the level was seen to grow, if not by how much.
     """
 

@@ -23,7 +23,7 @@ class Prediction:
 
     Attributes:
         quantity: KV capacity (tokens), saturation (requests), or the speed of one request's decoding or prefill (tokens/s). predicted,
-            measured: its values. workload: None of the KV capacity. below: of a saturation, the highest level that did not fill the
+            measured: its values. workload: None for the KV capacity. below: of a saturation, the highest level that did not fill the
             cache; None where there is none. levels_apart: of a saturation, how many levels above the predicted one it was measured.
     """
 

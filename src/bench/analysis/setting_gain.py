@@ -43,7 +43,7 @@ class Load:
         verdict: `better`, `worse` or `no evidence`.
         latency: the same of E2E P50; None where it is not known.
         most: of devices, the numbers that may give the most output tokens/s each: no other one is significantly better. quickest:
-            likewise with the shortest E2E P50. Empty of other settings.
+            likewise with the shortest E2E P50. Empty for other settings.
         power: of a number with three values or more, the b with which throughput is most nearly proportional to its bth power.
     """
 
@@ -261,7 +261,7 @@ def _best(speeds: Mapping[int, Ratio]) -> tuple[int, ...]:
 
 
 def _power(values: Iterable[Any], others: Iterable[Load]) -> float | None:
-    """The slope of ln throughput over ln value; None of fewer than three values, or of one that is no number above 0."""
+    """The slope of ln throughput over ln value; None for fewer than three values, or for one that is no number above 0."""
     numbers = [_rank(value)[1] if not isinstance(value, bool) else 0.0 for value in values]
     if len(numbers) < FEWEST_POINTS or min(numbers) <= 0 or not all(map(math.isfinite, numbers)):
         return None

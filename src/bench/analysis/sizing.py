@@ -134,7 +134,7 @@ class Limits:
         queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
         input_tokens: longest prompt that still fits the KV cache beside all others that are admitted; of slots, that fits one. None
             where it is not known, or where the others fill the cache.
-        kv_free_tokens: that headroom of 10 to 15 % (tokens); None of slots, where free tokens make no room for a longer request.
+        kv_free_tokens: that headroom of 10 to 15 % (tokens); None for slots, where free tokens make no room for a longer request.
     """
 
     admission: int | None
