@@ -19,7 +19,7 @@ class Curve:
     """One deployment under one workload.
 
     Attributes:
-        found: what is known of it beyond tables. point: row of `capacity`; None of a closed loop without SLOs.
+        found: what is known of it beyond tables. point: row of `capacity`; None for a closed loop without SLOs.
         saturation: row of `saturation`; None where no run can be trusted. limit: why it sustains no more; None without SLOs.
         searched: what a search for the decision's SLOs found; None without one.
     """
