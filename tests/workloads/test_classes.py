@@ -400,8 +400,8 @@ def test_replayed_limits_of_a_class_count_its_own_requests():
     ends = [{"sent_s": 0.0, "first_token_s": 2.0 if i == 19 else 0.1, "end_s": 3.0, "output_tokens": 2} for i in range(20)]
     table = pl.DataFrame([{**end, "request_class": "rag" if i == 19 else "chat"} for i, end in enumerate(ends)])
     member = SimpleNamespace(longer=lambda _: 1.0)
-    assert worst_excess([member], table, [parse_slo("ttft_p90=1s")]) == pytest.approx(math.log(0.1))
-    assert worst_excess([member], table, [parse_slo("ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")]) == pytest.approx(math.log(2))
+    assert worst_excess(member, table, [parse_slo("ttft_p90=1s")]) == pytest.approx(math.log(0.1))
+    assert worst_excess(member, table, [parse_slo("ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")]) == pytest.approx(math.log(2))
 
 
 def test_the_report_has_each_class_at_each_level(summary):
@@ -418,6 +418,9 @@ def test_the_report_has_each_class_at_each_level(summary):
         *(("P95", 0.1, None), ("P90", 0.3, True)),
         *(("P95", 0.1, None), ("P90", 1.5, False)),
     ]
+    # What was not measured is not beyond its limit.
+    unknown = class_rows(frame(rows), [parse_slo("rag.e2e_p90=1s")])
+    assert {x["latencies"][2][1:] for x in unknown if x["name"] == "rag"} == {(None, None)}
 
 
 def test_classes_have_the_numbers_of_the_steady_window_as_all_requests_do(summary):

@@ -59,8 +59,10 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 
 
 def _cell(value: float | None, slo: Slo) -> tuple[str, float | None, bool | None]:
-    """A percentile's name, its value, and whether it is within the limit. Args: slo: without a limit where it is 0."""
-    return slo.percentile.upper(), value, value is not None and value <= slo.limit_s if slo.limit_s else None
+    """A percentile's name, its value, and whether it is within the limit; None where one of them is not known. Args: slo: its limit may
+    be 0, which is none.
+    """
+    return slo.percentile.upper(), value, value <= slo.limit_s if value is not None and slo.limit_s else None
 
 
 def _mean(runs: pl.DataFrame, column: str) -> float | None:
