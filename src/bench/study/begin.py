@@ -110,7 +110,6 @@ def begin(folder: Path, template: str = "quick") -> tuple[list[str], list[str]]:
 
 
 def _files(template: str) -> dict[str, str]:
-    """The text of each file, by its path."""
     config = _shipped(TEMPLATES[template])
     for clone, own in _IN_OWN_FOLDER.items():
         config = config.replace(clone, own)
@@ -129,7 +128,6 @@ def _shipped(name: str) -> str:
 
 
 def _refuse_other(folder: Path) -> None:
-    """Refuse a folder that is not empty and no study."""
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -24,11 +24,6 @@ _MOST_RUNS = 100_000  # most runs of a study; convention
 
 
 def _endpoint(value: str) -> str:
-    """`value`, if it can stand in a record and on a command line.
-
-    Raises:
-        ValueError: it holds a secret or a null character, or is no address of metrics.
-    """
     if "\0" in value:
         raise ValueError("an endpoint with a null character")
     if is_secret("", value):

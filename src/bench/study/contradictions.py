@@ -90,7 +90,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
 
 
 def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:
-    """Why a ladder cannot send what it asks for; None where it can. Args: packed: nothing will be sent."""
+    """`packed`: nothing will be sent."""
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
@@ -114,7 +114,6 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
 
 
 def _unmeasurable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
-    """Levels that are never in flight, or more than one client sends."""
     highest = max(ladder.levels)
     if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
         yield (
@@ -127,7 +126,6 @@ def _unmeasurable(where: str, ladder: Ladder, workload: Workload, config: Config
 
 
 def _classless(config: Config) -> typing.Iterator[str]:
-    """SLOs of classes that no workload has."""
     known = {name: None for workload in config.workloads.values() for name in workload.classes}
     limits = [("decision.slo", config.decision.slo)]
     limits += [
@@ -142,7 +140,6 @@ def _classless(config: Config) -> typing.Iterator[str]:
 
 
 def _searched_twice(config: Config) -> typing.Iterator[str]:
-    """Ladders whose load another one searches for already."""
     searched: dict[tuple[str, str], int] = {}
     for i, ladder in enumerate(config.study.ladders):
         if not ladder.auto or ladder.workload not in config.workloads:
@@ -158,7 +155,6 @@ def _searched_twice(config: Config) -> typing.Iterator[str]:
 
 
 def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
-    """Why no search can find the load of a ladder."""
     if workload.arrival == "burst":
         yield (
             f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
@@ -176,7 +172,6 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
 
 
 def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
-    """Why no search can find the load within the SLOs of a ladder."""
     search = ladder.search or Search()
     slos = applying((parse_slo(text) for text in search.slo or config.decision.slo), workload.classes)
     if not slos and (search.slo or config.decision.slo):
@@ -199,11 +194,7 @@ def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: C
 def _baseline(
     name: str | None, config: Config, asked: Iterable[tuple[str, str, float]], swept_names: Mapping[str, Sequence[str]]
 ) -> typing.Iterator[str]:
-    """Why nothing can be compared with the baseline.
-
-    Args:
-        asked: deployment, workload and level of what is measured. swept_names: as of `contradictions`.
-    """
+    """Args: asked: deployment, workload and level of what is measured. swept_names: as of `contradictions`."""
     loads: dict[str, set[tuple[str, float]]] = {}
     for deployment, workload, level in asked:
         loads.setdefault(deployment, set()).add((workload, level))
@@ -233,7 +224,6 @@ def _baseline(
 
 
 def _hardware(config: Config) -> typing.Iterator[str]:
-    """Faults of `hardware`, and a `decision.accelerator` that is unknown."""
     known = None
     try:
         known = accelerators(config.hardware)
@@ -250,7 +240,6 @@ def _hardware(config: Config) -> typing.Iterator[str]:
 
 
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
-    """Faults of entries by themselves."""
     for name, deployment in config.deployments.items():
         where = f"deployments.{name}"
         for key in ("model", "engine"):
@@ -264,7 +253,6 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
 
 
 def _running(where: str, deployment: Deployment) -> typing.Iterator[str]:
-    """What cannot be asked of a server that runs already."""
     if deployment.router:
         yield (
             f"{where}.router: servers that run already are started behind no router from here. Name the router that they have as "
@@ -273,7 +261,6 @@ def _running(where: str, deployment: Deployment) -> typing.Iterator[str]:
 
 
 def _started(where: str, deployment: Deployment, engine: Engine, models: Mapping[str, Model]) -> typing.Iterator[str]:
-    """Faults of a server that is started here."""
     yield from _planned(where, deployment, engine)
     if deployment.model is None:
         yield f"{where}.model is missing: a server that is started here needs one, a key of `models`."
@@ -291,7 +278,7 @@ def _started(where: str, deployment: Deployment, engine: Engine, models: Mapping
 
 
 def _absent(config: Config) -> typing.Iterator[str]:
-    """Checkpoints that are not here. An external server has its own; a fingerprint stands for files that are elsewhere."""
+    """An external server has its own checkpoint; a fingerprint stands for files that are elsewhere."""
     measured = {ladder.deployment for ladder in config.study.ladders}
     started = {
         each.model
@@ -327,7 +314,6 @@ def _shapeless(name: str, model: Model, *, started: bool) -> typing.Iterator[str
 
 
 def _one_file(where: str, model: str, path: str) -> str:
-    """A GGUF file for an engine that reads folders."""
     return (
         f"models.{model}.path is {shown(path)}, a GGUF file, which llama.cpp alone is started with. Give {where} an engine of "
         "`kind: llama.cpp`; or the folder of a checkpoint with its config.json."
@@ -335,7 +321,6 @@ def _one_file(where: str, model: str, path: str) -> str:
 
 
 def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:
-    """Flags that the deployment's own keys stand for, and from which memory, GPUs and costs are computed."""
     for flag in deployment.flags:
         plain = flag.lstrip("-").replace("_", "-")
         key = managed(engine.kind).planned_by.get(plain)
@@ -346,7 +331,7 @@ def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Itera
 
 
 def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
-    """Parallelism that does not divide a model; vLLM would refuse it minutes later."""
+    """It is checked before a start, as vLLM would refuse the model minutes later."""
     parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
     if parallel.tensor == parallel.pipeline == 1:
         return
@@ -359,7 +344,6 @@ def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterato
 
 
 def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
-    """Requests beyond the model's context."""
     model_name = config.deployments[ladder.deployment].model
     model = config.models.get(model_name) if model_name else None
     if model is None or model.context is None or config.packed:

@@ -27,13 +27,10 @@ Address = Annotated[str, AfterValidator(checked_address)]
 
 
 def _address_or_none(value: str) -> str:
-    """`value`, if it is an address or the word `none`."""
     return value if value == "none" else checked_address(value, of_metrics=True)
 
 
 def _startable(what: str, names: Collection[str]) -> AfterValidator:
-    """The check that a name is one of `names`. Args: what: they are names of."""
-
     def checked(name: str) -> str:
         if name not in names:
             near = meant(name, names)
@@ -128,11 +125,6 @@ class Engine(Strict):
         return self
 
     def _check_workers(self) -> None:
-        """Refuse workers that cannot be a fleet's.
-
-        Raises:
-            ValueError: it says which, and what to do.
-        """
         if self.prefill_workers and self.prefill_workers >= len(self.workers):
             raise ValueError(
                 f"prefill_workers is {self.prefill_workers}, and of {len(self.workers)} workers none is left to decode; name more, or "

@@ -27,11 +27,7 @@ _OURS = (
 
 
 def checked_name(name: str) -> str:
-    """`name`, if a request may have a header that is called so.
-
-    Raises:
-        ValueError: it may not.
-    """
+    """`name`, if a request may have a header that is called so; else a ValueError."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no header's name")
     if name.lower() in _OURS:
@@ -72,7 +68,6 @@ def filled_headers(headers: Mapping[str, str], *, where: str) -> dict[str, str]:
 
 
 def _value(where: str, found: re.Match[str]) -> str:
-    """What a variable holds."""
     variable = found[1] or found[2]
     value = os.environ.get(variable)
     if not value:

@@ -139,9 +139,6 @@ class Lengths:
 
     Each draw is the distribution's inverse at a number of Python's `random()`, whose sequence is guaranteed for a seed; normal and
     lognormal draws are rounded to whole tokens, and drawn again where they fall beyond an end (a truncated distribution).
-
-    Args:
-        length: what to draw from. seed: text.
     """
 
     def __init__(self, length: LengthDistribution, seed: str) -> None:
@@ -171,11 +168,7 @@ class Lengths:
 
 
 def read_lengths(file: Path, bounds: LengthDistribution | None = None) -> list[int]:
-    """The lengths in `file`, those within the bounds.
-
-    Raises:
-        BenchError: the file is missing, or holds no such lengths.
-    """
+    """The lengths in `file`, those within the bounds."""
     try:
         with file.open(encoding="utf-8", newline="") as stream:
             values = [int(row[0]) for row in csv.reader(stream) if row and not row[0].startswith("#")]

@@ -273,7 +273,7 @@ class Plan:
 
 
 def _fixed(workload: Workload) -> dict[str, int | None]:
-    """The lengths of all requests, where they have one; what a workload says of its classes, each of them may say otherwise."""
+    """Lengths that all requests have; none of a workload with classes, each of which may say otherwise."""
     lengths = {"prompt_fixed": workload.prompt_tokens, "output_fixed": workload.output_tokens}
     return {name: length.fixed if length and not workload.classes else None for name, length in lengths.items()}
 
@@ -332,7 +332,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
 
 
 def _of_lock(lock: Path) -> str:
-    """SHA-256 of a lock file. A stranger's pack names locks too, so no more is read than a lock has."""
+    """SHA-256. A stranger's pack names locks too, so no more is read than a lock has."""
     file = _regular(located(lock))
     size = file.stat().st_size
     if size > _LOCK_BYTES:
@@ -400,7 +400,6 @@ def _found(searches: Sequence[SearchSpec], listed: Iterable[RunSpec], results: P
 
 
 def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
-    """Runs by the name of their deployment."""
     found: dict[str, list[RunSpec]] = {}
     for run in runs:
         found.setdefault(run.deployment.name, []).append(run)
@@ -440,7 +439,6 @@ def _regular(file: Path) -> Path:
 
 
 def _unreadable(error: OSError | ValueError) -> str:
-    """Why a file was not read."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     return f"no file that can be read ({(error.strerror if isinstance(error, OSError) else None) or error})"

@@ -45,7 +45,7 @@ def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence
 
 
 def _needed(workload: Workload, slos: Sequence[Slo]) -> float | None:
-    """As `requests_for`, of a workload whose classes have limits of their own: a class needs as many as all requests would."""
+    """As `requests_for`; a class with limits of its own needs as many requests as all would."""
     needed = [(requests_for([slo]) or 0) / _share(workload, slo) for slo in applying(slos, workload.classes)]
     return max(needed, default=None)
 
@@ -86,7 +86,6 @@ def prompt_lines(plan: Plan) -> list[str]:
 
 
 def _shared(trace: Sequence[TraceRequest]) -> str | None:
-    """What prompts of a trace share, and how large a KV cache that serves all of it is; None where they share nothing."""
     if not any(request.blocks for request in trace):
         return None
     prompts, different = sum(request.prompt_tokens for request in trace), different_tokens(trace)

@@ -77,14 +77,13 @@ def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> 
 
 
 def _at_line(base: str | None, fault: str, files: Sequence[Path]) -> str:
-    """A fault with the line of the sweep that it belongs to. Args: base: the deployment that has the sweep; None without one."""
+    """Args: base: the deployment whose sweep the fault belongs to; None without one."""
     lines = [line_of(file, ("deployments", base, "sweep")) for file in files] if base is not None else []
     line = next(filter(None, reversed(lines)), None)
     return f"line {line}: {fault}" if line else fault
 
 
 def _lines(source: str, faults: Iterable[str]) -> str:
-    """One fault a line; of very many, the first."""
     every = list(faults)
     more = [f"{source}: and {len(every) - _MOST_FAULTS:,} more"] if len(every) > _MOST_FAULTS else []
     return "\n".join([*(f"{source}: {fault}" for fault in every[:_MOST_FAULTS]), *more])
@@ -181,12 +180,10 @@ def _wrong(error: ErrorDetails) -> str:
 
 
 def _quoted(text: str) -> list[str]:
-    """The words that pydantic lists in quotes."""
     return re.findall(r"'(.*?)'", text)
 
 
 def _with_meant(message: str, value: Any, known: Sequence[str]) -> str:
-    """A message with the one of the `known` words that comes near the value, if one does."""
     near = meant(value, known) if isinstance(value, str) else None
     return f"did you mean {near}? {message[0].upper()}{message[1:]}" if near else message
 

@@ -134,10 +134,8 @@ def schema() -> str:
 
 
 def _refine_sweep(schema: dict[str, Any]) -> None:
-    """Let each key of a deployment's `sweep` be what the deployment's own is, or a list of such values; a sweep may give required keys.
-
-    Args:
-        schema: of a deployment; changed in place.
+    """Let each key of a deployment's `sweep` be what the deployment's own is, or a list of such values, in place; a sweep may give
+    required keys.
     """
     own = "#/$defs/Deployment/properties"
     several: dict[str, Any] = {}

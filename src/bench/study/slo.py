@@ -39,7 +39,6 @@ class Slo:
 
     @classmethod
     def of_column(cls, column: str, limit_s: float) -> Slo:
-        """The SLO whose `column` is given."""
         slo = cls.named(column, limit_s)
         assert slo is not None
         return slo
@@ -51,12 +50,12 @@ class Slo:
 
     @property
     def share(self) -> float:
-        """Of the requests, which have to be within the limit (0–1)."""
+        """Share of the requests that have to be within the limit (0–1)."""
         return int(self.percentile[1:]) / 100
 
     @property
     def bound(self) -> str:
-        """The column of its bound, which the true percentile does not exceed at 99 % confidence."""
+        """The column of the upper bound that the true percentile does not exceed at 99 % confidence."""
         return class_column(self.request_class, f"{self.metric}_{self.percentile}_bound_s")
 
     @property
@@ -67,7 +66,7 @@ class Slo:
 
     @property
     def unit(self) -> str:
-        """That of its limit as it is printed."""
+        """The unit in which its limit is printed."""
         return "s" if self.limit_s >= 1 else "ms"
 
     def __str__(self) -> str:

@@ -39,7 +39,6 @@ class DeploymentSpec:
     """A deployment with everything that it refers to.
 
     Attributes:
-        name: its key in the configuration.
         deployment, model, engine: the configuration's entries.
         locks: SHA-256 of each of the engine's lock files, by path.
         checkpoint: what identifies the files of a model that is given by its path; None where there are none to read.

@@ -48,7 +48,7 @@ class Combination:
     """One deployment of a sweep.
 
     Attributes:
-        name: its own. base: the deployment whose sweep it is of. settings: what the sweep gives it, by key.
+        base: the deployment whose sweep it is of. settings: what the sweep gives it, by key.
     """
 
     name: str
@@ -168,11 +168,7 @@ def _with_ladders(content: dict[str, Any], combinations: Sequence[Combination], 
 
 
 def _combinations(base: str, sweep: Any) -> list[Combination]:
-    """The combinations of a sweep.
-
-    Raises:
-        BenchError: it is not one; the message goes on after its key.
-    """
+    """A BenchError's message goes on after the sweep's key."""
     if sweep is None or sweep == {}:
         raise BenchError(" has no keys. Give a key with its values, such as max_num_seqs: [32, 64]; or remove sweep.")
     products = sweep if isinstance(sweep, list) else [sweep]
@@ -234,11 +230,7 @@ def _values(key: Any, given: Any) -> list[Any]:
 
 
 def _distinct(base: Mapping[str, Any], found: Sequence[Combination]) -> dict[str, dict[str, Any]]:
-    """The deployment of each combination.
-
-    Raises:
-        BenchError: two are the same server; the message goes on after the sweep's key.
-    """
+    """Deployments by their names; a BenchError's message goes on after the sweep's key."""
     single: dict[str, dict[str, Any]] = {}
     seen: dict[str, str] = {}
     for each in found:
@@ -256,7 +248,6 @@ def _distinct(base: Mapping[str, Any], found: Sequence[Combination]) -> dict[str
 
 
 def _deployment(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A deployment with the settings of a combination in place of its own."""
     entry = dict(base)
     for key, value in settings.items():
         nested, _, inner = key.partition(".")
@@ -285,10 +276,8 @@ def _part(key: str, value: Any) -> str:
 
 
 def _slug(text: str) -> str:
-    """A text with the characters of a name."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
 
 
 def _written(value: Any) -> str:
-    """A value as a file has it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -152,28 +152,19 @@ def different_tokens(requests: Iterable[TraceRequest]) -> int:
 
 
 def calls_left_out(path: str) -> str | None:
-    """Which calls of a file of spans are no requests, as a sentence; None where all are, and of other traces.
-
-    Raises:
-        BenchError: as of `read_trace`.
-    """
+    """Which calls of a file of spans are no requests, as a sentence; None where all are, and of other traces."""
     rows = read_rows(path, what="trace")
     return left_out(calls_of(path, rows), rows) if is_otel(rows) else None
 
 
 @cache
 def shared_block(path: str) -> int | None:
-    """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself.
-
-    Raises:
-        BenchError: as of `read_trace`.
-    """
+    """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself."""
     rows, form = _read(path)
     return form.block if any(row.values.get("hash_ids") for row in rows) else None
 
 
 def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Format]:
-    """A file's rows, and the format that they have."""
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
@@ -197,11 +188,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
 
 
 def refuse_sums(path: str, rows: Sequence[Row]) -> None:
-    """Refuse rows that count several requests each, such as a provider's usage by the minute.
-
-    Raises:
-        BenchError: it names the column.
-    """
+    """Refuse rows that count several requests each, such as a provider's usage by the minute."""
     most: dict[str, Decimal] = {}
     for row in rows:
         inner = row.values.get("results")
@@ -224,11 +211,7 @@ def _counts_requests(name: Any) -> bool:
 def _with_blocks(
     path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: Format, block: int | None, *, alone: bool
 ) -> list[TraceRequest]:
-    """The requests with the blocks of their prompts.
-
-    Args:
-        alone: whether no request follows another: then a trace without ids needs no blocks.
-    """
+    """Args: alone: whether no request follows another; then a trace without ids needs no blocks."""
     ids = [[] if block == 0 else hash_ids(row.values.get("hash_ids"), f"{path}: {row.place}, hash_ids") for row in rows]
     if alone and not any(ids):
         return list(requests)
@@ -283,7 +266,7 @@ def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequ
 
 
 def _session(first: int, trees: Trees) -> set[int]:
-    """All requests that hang together with one."""
+    """Places of all requests that are linked with `first`: one follows the other, directly or through others."""
     reached = [first]
     seen = {first}
     for i in reached:
@@ -300,7 +283,7 @@ def format_of(columns: Collection[str]) -> Format | None:
 
 
 def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | None) -> list[Decimal]:
-    """The moment of each row, in seconds from any zero."""
+    """Seconds from any zero, of each row."""
     column = form.arrival
     values = [row.values.get(column) for row in rows]
     if number_of(values[0]) is None and values[0] not in (None, ""):
@@ -315,7 +298,6 @@ def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | No
 
 
 def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUnit:
-    """The unit that a format defines, if its numbers can be in it."""
     low = min(numbers)
     dated = since_1970(low)
     if form.dates:

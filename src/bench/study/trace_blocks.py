@@ -52,11 +52,7 @@ class Chains:
 
 
 def hash_ids(value: Any, where: str) -> list[int | str]:
-    """The ids in a cell: a list of numbers or texts, or such a list as JSON; none where it is empty.
-
-    Raises:
-        BenchError: it is something else.
-    """
+    """The ids in a cell: a list of numbers or texts, or such a list as JSON; none where it is empty."""
     if value in (None, ""):
         return []
     names = value

@@ -43,7 +43,7 @@ def _texts(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _read_list(value: Any) -> list[Any]:
-    """A list, or one that a text holds as JSON; empty where it is none."""
+    """Empty where the value is no list; a text may hold one as JSON."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = json.loads(value)

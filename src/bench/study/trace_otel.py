@@ -88,7 +88,6 @@ def is_otel(lines: Iterable[Row]) -> bool:
 
 
 def _has_spans(values: Mapping[str, Any]) -> bool:
-    """Whether a line is a span, or holds spans."""
     if isinstance(values.get("resourceSpans"), list) or isinstance(values.get("spans"), list):
         return True
     return "attributes" in values and bool(values.keys() & {*_ID, "context"}) and not _is_log(values)
@@ -143,11 +142,7 @@ def left_out(calls: Sequence[Call], lines: Sequence[Row] = ()) -> str | None:
 
 
 def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
-    """All calls that generate text. Of those inside one another, as a framework's and its client's, the innermost is the request.
-
-    Raises:
-        BenchError: a span cannot be read.
-    """
+    """All calls that generate text. Of those inside one another, as a framework's and its client's, the innermost is the request."""
     spans: dict[tuple[str, str], _Span] = {}
     for span in _spans(path, lines):
         if (twin := spans.setdefault((span.trace, span.id), span)) is not span:
@@ -303,7 +298,7 @@ def _span(path: str, place: str, values: Mapping[str, Any]) -> _Span:
 
 
 def _moment(path: str, place: str, values: Mapping[str, Any], which: str) -> Decimal:
-    """The start or the end of a span, in seconds since 1970."""
+    """Seconds since 1970."""
     exact = number_of(_first(values, _NANOSECONDS[which]))
     if exact is not None:
         return exact * SECONDS["ns"]
@@ -322,7 +317,7 @@ def _moment(path: str, place: str, values: Mapping[str, Any], which: str) -> Dec
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
-    """Attributes by name; OTLP has them as a list of keys and values."""
+    """By name; OTLP has them as a list of keys and values."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = json.loads(value)
@@ -332,7 +327,7 @@ def _attributes(value: Any) -> Mapping[str, Any]:
 
 
 def _any_value(value: Any) -> Any:
-    """What a value of OTLP holds. Source: opentelemetry-proto, common/v1/common.proto, AnyValue; whole numbers are texts in JSON."""
+    """Source: opentelemetry-proto, common/v1/common.proto, AnyValue; whole numbers are texts in JSON."""
     if not isinstance(value, Mapping):
         return value
     kind, held = next(iter(value.items()), ("", None))

@@ -73,11 +73,7 @@ def _iso(text: str) -> str:
 
 
 def refuse_days(path: str, column: str, dates: Sequence[datetime | None]) -> None:
-    """Refuse arrivals that are all midnights.
-
-    Raises:
-        BenchError: all of several dates are without a time of day.
-    """
+    """Refuse several arrivals that are all midnights."""
     known = [each for each in dates if each]
     if len(known) > 1 and all(each.time() == datetime.min.time() for each in known):
         raise BenchError(

@@ -55,7 +55,7 @@ def in_trees(path: str, rows: Sequence[Row], arrival: str) -> Trees | None:
 
 
 def _parents(path: str, row: Row, places: Mapping[str, int]) -> list[int]:
-    """Places of the requests that a row follows: its `parent` is an id, or a list of ids (in a CSV file as JSON)."""
+    """`parent` is an id, or a list of ids (in a CSV file as JSON)."""
     if not _given(row, "parent"):
         return []
     value = row.values["parent"]

@@ -87,11 +87,6 @@ def _objects(path: str, place: str, value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _call(path: str, place: str, request: Mapping[str, Any]) -> _Call:
-    """A request with its times.
-
-    Raises:
-        BenchError: it has none, or is a subagent of a subagent.
-    """
     if request.get("type") == "subagent":
         raise BenchError(f"{path}: {place}: a subagent of a subagent is not read. Take the line off.")
     times = [request.get("t"), request.get("api_time") or 0.0]

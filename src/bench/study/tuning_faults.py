@@ -24,8 +24,7 @@ def tuning_faults(
     """Faults of a tuning: of its own names, then those of the study of its candidates.
 
     Args:
-        tables: the configuration's, by what they hold. swept_names: the combinations of each swept deployment. faults_of: a
-            configuration.
+        tables: the configuration's, by what they hold. swept_names: the combinations of each swept deployment.
     """
     tune = config.tune
     if tune is None:

@@ -64,7 +64,6 @@ _AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **d
 
 
 def _generates(content: Mapping[str, Any]) -> bool:
-    """Whether the answers of a workload, as a configuration has it, are tokens."""
     endpoint = ENDPOINTS.get(str(content.get("endpoint")))
     return endpoint is None or endpoint.work.generates
 
@@ -249,7 +248,6 @@ class Workload(Strict):
         return self
 
     def _faults_of_classes(self) -> Iterator[str]:
-        """Why its classes cannot be mixed, or one of them cannot be sent."""
         yield from mixture_faults(self.classes, arrival=self.arrival, turns=self.turns is not None, opened=self.arrival in OPEN)
         natural, faults = {}, {}
         for name in self.classes:
@@ -268,7 +266,6 @@ class Workload(Strict):
             )
 
     def _faults(self) -> Iterator[str]:
-        """What keys contradict one another."""
         opened = self.arrival in OPEN
         work = ENDPOINTS[self.endpoint].work
         own, generates = not self.prompts.sized, work.generates
@@ -454,11 +451,7 @@ class Workload(Strict):
         return requests
 
     def with_block(self) -> Workload:
-        """The same with its trace's block length, where the trace's publisher defines it: it decides what is sent.
-
-        Raises:
-            BenchError: the trace cannot be read.
-        """
+        """The same with its trace's block length, where the trace's publisher defines it: it decides what is sent."""
         block = shared_block(self.trace) if self.trace and self.trace_block is None else None
         return self.model_copy(update={"trace_block": block}) if block else self
 
