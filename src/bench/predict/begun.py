@@ -32,12 +32,12 @@ class Begun:
 
     @property
     def took(self) -> float:
-        """With noise (s)."""
+        """Time that they take, with noise (s)."""
         return self.seconds * self._stretched + self.stall_s
 
     @property
     def ends(self) -> float:
-        """When the last of them does (s)."""
+        """When the last of them ends (s)."""
         return self.began + self.took
 
     @property
@@ -63,7 +63,7 @@ class Begun:
 
 
 def seconds_of(steps: int, base: float, slope: float) -> float:
-    """Of so many steps, the first of `base` seconds and each further one `slope` longer."""
+    """Time of so many steps (s), the first of `base` seconds and each further one `slope` longer."""
     return steps * base + slope * steps * (steps - 1) / 2
 
 

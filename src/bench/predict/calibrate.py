@@ -44,7 +44,7 @@ class MeasuredRun:
     """A run to calibrate with, or to judge by.
 
     Attributes:
-        name: of the run. row: of the summary. requests: its table, in the order of their indices.
+        row: of the summary. requests: its table, in the order of their indices.
     """
 
     name: str
@@ -106,7 +106,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
         given: of a server that was not started here, where its deployment does not say it, or says something else.
 
     Raises:
-        BenchError: it is not known; the message says why.
+        BenchError: it is not known.
     """
     kind = (facts.kind if launch.argv is None else None) or launch.kind
     if kind not in STEP_TOKENS:
@@ -140,11 +140,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
 
 
 def _blocks(facts: DeploymentFacts, given: Given) -> int:
-    """KV blocks of an engine. Each is divided among the devices of a tensor-parallel one, and counts once.
-
-    Raises:
-        BenchError: neither it nor anybody says it.
-    """
+    """A block is divided among the devices of a tensor-parallel engine, and counts once."""
     blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // (facts.block_size or 1) + 1
     if blocks is None:
         raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
@@ -156,7 +152,6 @@ def _pass_tokens(words: Sequence[str]) -> int:
 
 
 def _refuse_flags(words: Sequence[str], *, slots: bool) -> None:
-    """Raises BenchError: a command line has what is not modelled."""
     if slots and _ONE_CACHE & set(words):
         raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
     if set(_values(words, *_SPECULATES)) - {"none"}:
@@ -208,13 +203,11 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
 
 
 def _written(flag: str, value: str) -> list[str]:
-    """A flag and its value as words of a command line."""
     switch = {"true": _dashed(flag), "false": f"--no-{flag}"}
     return [switch[value]] if value in switch else [_dashed(flag), value]
 
 
 def _dashed(flag: str) -> str:
-    """A flag as a command line has it."""
     return f"-{flag}" if len(flag) <= 3 else f"--{flag}"
 
 
@@ -224,13 +217,12 @@ def _words(argv: Sequence[str]) -> list[str]:
 
 
 def _flag(words: Sequence[str], *names: str) -> int | None:
-    """The value of a flag; the last one counts."""
+    """Of a flag that is given twice, the last value counts."""
     counts = [int(text) for text in _values(words, *names) if text.isdigit()]
     return counts[-1] if counts else None
 
 
 def _values(words: Sequence[str], *names: str) -> list[str]:
-    """What these flags are given, in the order of the command line."""
     parts = [(word.partition("="), after) for word, after in zip(words, [*words, ""][1:], strict=True)]
     return [value or after for (name, _, value), after in parts if name in names]
 
@@ -327,5 +319,5 @@ def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
 
 
 def _thought(due_s: float | None, ended_s: float | None) -> float:
-    """The time between the end of the turn before and the moment at which this one was due (s)."""
+    """From the end of the turn before to the moment at which this one was due (s)."""
     return 0.0 if due_s is None or ended_s is None else max(0.0, due_s - ended_s)

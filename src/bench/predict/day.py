@@ -94,7 +94,7 @@ def hours(traffic: Traffic, rates: Mapping[int, Interval]) -> list[Hour]:
 
 
 def _needed(peak: float, rates: Mapping[int, float]) -> int:
-    """The least instances that carry a rate. Args: rates: of one of so many."""
+    """Args: rates: what each instance carries, by how many share the load."""
     sizes = sorted(rates)
     for size, following in zip(sizes, [*sizes[1:], math.inf], strict=True):
         number = max(size, math.ceil(peak / rates[size] - 1e-9))
@@ -139,5 +139,5 @@ def replayed_day(
 
 
 def _range(values: Sequence[float]) -> Interval:
-    """The typical draw's, and the range of all."""
+    """The typical draw's value, which comes first, and the range of all."""
     return Interval(values[0], min(values), max(values))

@@ -95,8 +95,6 @@ class _Instance:
 
 @dataclass
 class _Start:
-    """An instance that starts."""
-
     paid_from: float
     cancelled: bool = False
 
@@ -253,13 +251,12 @@ class _Fleet:
         self._at(moment + self._instances.start_up_s, ready)
 
     def _cancel(self, moment: float) -> None:
-        """Give up the start that began last."""
         start = self._starts.pop()
         start.cancelled = True
         self._paid_s += moment - start.paid_from
 
     def _stop(self, instance: _Instance, moment: float) -> None:
-        """It has answered all that it had."""
+        """Only for an instance that has answered all that it had."""
         self._stopping.remove(instance)
         self._paid_s += moment - instance.paid_from
         self._note(moment)

@@ -30,7 +30,7 @@ class Gaps:
 
     @classmethod
     def measured(cls, requests: pl.DataFrame, row: Mapping[str, Any]) -> Gaps:
-        """Those that the columns `itl_*` count: of all answered requests, none where chunks are not tokens.
+        """The gaps that the columns `itl_*` count: of all answered requests, none where chunks are not tokens.
 
         Args:
             requests: with `token_times_s` (s). row: of the summary.

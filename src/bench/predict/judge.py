@@ -29,8 +29,8 @@ class HeldOut:
     """A number of a run that was predicted without it.
 
     Attributes:
-        run: its name. condition: its workload and level. fold: `level`, without the runs of its level, or `workload`, without those of
-            its workload. metric: in `METRICS`.
+        condition: its workload and level. fold: `level`, without the runs of its level, or `workload`, without those of its
+            workload. metric: in `METRICS`.
     """
 
     run: str

@@ -55,7 +55,6 @@ def runs(busy: int, slots: int, most: int | None = None) -> Passes:
 
 
 def _parts(count: int, most: int | None) -> list[int]:
-    """A count in parts of at most so many."""
     each = most or max(count, 1)
     return [min(each, count - i) for i in range(0, count, each)]
 
@@ -78,7 +77,7 @@ class Neighbours:
         self._of[request] = self._free.popleft() if self._free else -1
 
     def free(self, requests: Iterable[int]) -> None:
-        """One step ended these."""
+        """Free the slots of requests that one step ended."""
         slots = sorted(self._of.pop(request) for request in requests)
         if len(slots) == self._slots and not self._of:
             self._free = deque(range(self._slots))

@@ -120,7 +120,6 @@ def predict(
 
 
 def _shares(replays: Sequence[pl.DataFrame]) -> dict[str, dict[str, float]]:
-    """Where the time of median and of the slowest requests goes."""
     found = {}
     for name, (low, high) in _GROUPS.items():
         kept = [_between(requests, low, high) for requests in replays]

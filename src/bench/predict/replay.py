@@ -64,7 +64,6 @@ def replay(
         held: requests (conversations) that a closed loop keeps in flight; None where they come when they are due. overhead_s: from the
             client to the queue. turnaround_s: of the client, between an answer and the next request of a closed loop. wake_s: what a
             step takes longer that finds the server idle.
-        noise: None for none.
     """
     server = ReplayedServer(limits, step, noise, seed, wake_s=wake_s)
     server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
@@ -125,7 +124,6 @@ class Coming:
     """The requests that are not sent yet."""
 
     def __init__(self, requests: Sequence[PlannedRequest], held: int | None = None, turnaround_s: float = 0.0) -> None:
-        """Args: as of `replay`."""
         self._turnaround_s = turnaround_s
         self._followers: dict[int, list[PlannedRequest]] = defaultdict(list)
         for request in requests:
@@ -150,7 +148,7 @@ class Coming:
         return plan, at
 
     def follow(self, plan: PlannedRequest, at: float) -> None:
-        """Requests that an answer releases."""
+        """Enter the requests that an answer releases."""
         followers = self._followers.get(plan.index, ())
         for follower in followers:
             index = follower.index

@@ -50,9 +50,6 @@ class ReplayedServer:
     """A server that is replayed.
 
     `offer` a request, `begin` the next steps, and `finish` them when their time has come.
-
-    Attributes:
-        seen: so far.
     """
 
     def __init__(
@@ -108,7 +105,7 @@ class ReplayedServer:
             self._settle(moment)
 
     def offer(self, plan: PlannedRequest, sent: float, came: float) -> bool:
-        """A request comes; False where it can never fit, and is refused. Steps under way are cut short if it could be admitted.
+        """Take a request; False where it can never fit, and is refused. Steps under way are cut short if it could be admitted.
 
         Args:
             sent: by the client (s). came: here.
@@ -140,7 +137,6 @@ class ReplayedServer:
         return self._begun.ends
 
     def _schedule(self) -> list[tuple[Request, int]]:
-        """The chunks of prompts of the next step."""
         state, limits = self._state, self._limits
         full = False
         if limits.blocks is not None:
@@ -174,7 +170,6 @@ class ReplayedServer:
         return chunks
 
     def _late(self, request: Request) -> bool:
-        """Whether it came after the next step was scheduled."""
         return self._limits.ahead and request.came > self._scheduled
 
     def _settle(self, scheduled: float) -> None:
@@ -185,7 +180,7 @@ class ReplayedServer:
         self._state.leaving.clear()
 
     def finish(self) -> list[Request]:
-        """The steps under way are done; returns the requests that ended with them."""
+        """End the steps under way; returns the requests that ended with them."""
         begun, self._begun = self._begun, None
         if begun is None:
             raise AssertionError("no step is under way")

@@ -61,7 +61,6 @@ def why_none(table: pl.DataFrame, deployment: str, runs: Sequence[MeasuredRun]) 
 
 
 def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
-    """The valid runs of a deployment that show the steps of its engine."""
     # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens. Where
     # the engine is ahead of its clients, the gaps that they see are those of what lies between.
     usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
@@ -99,7 +98,7 @@ def read_limits(results: Path, deployment: str, given: Given | None = None) -> L
     """What the scheduler of a deployment obeys. Args: given: as of `limits_of`.
 
     Raises:
-        BenchError: it is not known; the message says why.
+        BenchError: it is not known.
     """
     launch_file, facts_file = (_at(results, path, deployment=deployment) for path in (Paths.LAUNCH, Paths.FACTS))
     if not launch_file.exists() or not facts_file.exists():

@@ -16,10 +16,10 @@ class StepCost:
         self._limits, self._step = limits, step
 
     def take(self, request: Request) -> None:
-        """A request is admitted."""
+        """Note a request that is admitted."""
 
     def free(self, requests: Iterable[Request]) -> None:
-        """One step ended these."""
+        """Note requests that one step ended."""
 
     def seconds(self, state: State, chunks: Sequence[tuple[Request, int]] = ()) -> float:
         """Time of one step (s). Args: chunks: of prompts, their tokens."""

@@ -56,7 +56,6 @@ class _Prompt:
 
     @property
     def left(self) -> int:
-        """Tokens to be computed."""
         return self.tokens - self.done
 
     def compute(self, count: int, limits: Limits) -> float:
@@ -71,9 +70,9 @@ class _Group:
     """Tokens that came together.
 
     Attributes:
-        at: when the last of them did. tokens: by request, its stamp's number. again: requests that had been preempted, with the moment
-            of the token before. ahead: a request of which a part of the prompt was computed with them, whose token came later. begun:
-        requests the first part of whose prompts was, whatever is assumed of the way to the engine.
+        at: when the last of them came. tokens: by request, the number of its stamp. again: requests that had been preempted, with the
+            moment of the token before. ahead: a request of which a part of the prompt was computed with them, whose token came later.
+        begun: requests the first part of whose prompts was computed with them, whatever is assumed of the way to the engine.
     """
 
     at: float

@@ -69,7 +69,6 @@ def calibrate_study(
 
 
 def _limits(results: Path, name: str) -> tuple[Limits | None, str | None]:
-    """What a scheduler obeys, or why it is not known."""
     try:
         return read_limits(results, name), None
     except BenchError as error:
@@ -79,7 +78,7 @@ def _limits(results: Path, name: str) -> tuple[Limits | None, str | None]:
 def _digest(
     limits: str, name: str, runs: Sequence[MeasuredRun], workloads: Mapping[tuple[str, str], Workload], code: str
 ) -> str:
-    """Of all that decides a model."""
+    """Digest of all that decides a model."""
     known = {run.name: workloads[name, run.name] for run in runs if (name, run.name) in workloads}
     return digest(
         {
@@ -94,7 +93,7 @@ def _digest(
 def _modelled(
     name: str, of: str, runs: Sequence[MeasuredRun], limits: Limits, workloads: Mapping[tuple[str, str], Workload]
 ) -> ModelRecord | None:
-    """The record of a model; None where the runs show too few steps for one."""
+    """None where the runs show too few steps."""
     model = calibrate(runs, limits) if runs else None
     if model is None:
         return None

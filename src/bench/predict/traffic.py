@@ -32,7 +32,7 @@ class Traffic:
 
     @property
     def seconds(self) -> float:
-        """Until the last moment."""
+        """Time until the last moment."""
         return self.moments[-1]
 
     @property
@@ -42,7 +42,7 @@ class Traffic:
 
     @property
     def requests(self) -> float:
-        """That are expected in all."""
+        """Requests that are expected in all."""
         return float(self._expected()[-1])
 
     def highest(self, begin_s: float, end_s: float) -> float:
