@@ -11,20 +11,13 @@ from bench.records.classes import parts_of
 
 
 def is_natural(definition: Mapping[str, Any]) -> bool:
-    """Whether answers end by themselves: those of all classes, or of none. Args: definition: the run's."""
+    """Whether answers end by themselves: those of all classes, or of none."""
     lengths = [part.get("output_tokens") for part in parts_of(definition)]
     return all(isinstance(length, Mapping) and length.get("distribution") == "natural" for length in lengths)
 
 
 def is_begun(definition: Mapping[str, Any]) -> pl.Expr:
-    """Whether a request is one of them.
-
-    Args:
-        definition: the run's.
-
-    Args (columns):
-        `index`.
-    """
+    """Whether a request, by its column `index`, is one of those with which a closed loop begins."""
     begins = (
         definition["arrival"] == "closed" and not (definition.get("turns") or is_natural(definition)) and "level" in definition
     )
@@ -44,7 +37,7 @@ def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.E
     Counted as whole ones they would raise the rate of a window of n latencies by up to 1 ÷ 2n: in a run of five, by a tenth.
 
     Args:
-        definition: the run's. requests: all of the run; `index`, `output_asked` (tokens), of classes `request_class`.
+        requests: all of the run; `index`, `output_asked` (tokens), of classes `request_class`.
     """
     whole = whole_requests(definition, requests)
     usual = whole["output_asked"].mean()

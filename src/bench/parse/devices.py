@@ -68,7 +68,6 @@ def _series(identities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _label(*names: str) -> pl.Expr:
-    """The value of the first of these labels that is there."""
     return pl.coalesce(pl.col("labels").str.extract(rf'(?:^|,){name}="((?:[^"\\]|\\.)*)"') for name in names)
 
 
@@ -114,8 +113,6 @@ def _of_all(values: Sequence[float | None]) -> list[float]:
 
 
 class _Gpu:
-    """One GPU's samples, and what they show of the load."""
-
     def __init__(self, rows: pl.DataFrame, window: tuple[float, float]) -> None:
         self._window = window
         groups = {str(metric): group for (metric,), group in rows.group_by("metric")}

@@ -110,7 +110,6 @@ class ExpositionReader:
         return wording
 
     def _block_codes(self, block: tuple[str, ...]) -> list[int]:
-        """The series of a family, by the reference parser."""
         try:
             samples = reference_samples("\n".join(block))
         except ExpositionError:

@@ -126,7 +126,6 @@ def _spelled(found: Sequence[Catalogue]) -> dict[str, str]:
 
 
 def _counting(ours: str, workers: Sequence[Worker]) -> list[Worker]:
-    """The workers whose samples of a metric are the fleet's."""
     if ours in _OF_NONE and any(worker.role for worker in workers):
         return []
     if ours in _OF_BOTH:

@@ -26,7 +26,7 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
     of a conversation.
 
     Args:
-        definition: the run's, from its record. requests: `prompt_asked`, `output_asked` (tokens).
+        requests: `prompt_asked`, `output_asked` (tokens).
     """
     plain = {key: value for key, value in definition.items() if not isinstance(value, dict | list)}
     parts, classes = list(parts_of(definition)), definition.get("classes")
@@ -56,7 +56,6 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
 
 
 def _of_all(values: Iterable[str]) -> str:
-    """One value of all classes, or each that some have."""
     return ", ".join(dict.fromkeys(values))
 
 
@@ -109,7 +108,7 @@ def load_figures(
 
 
 def _cached_share(requests: pl.DataFrame) -> float | None:
-    """Prompt tokens that answers report as cached, as a share of their prompts'; None where one does not report it."""
+    """A share of the prompt tokens (0–1); None where an answer does not report it."""
     ok = requests.filter(pl.col("outcome") == "ok").select("prompt_tokens", "cached_tokens")
     if ok.is_empty() or ok["cached_tokens"].null_count() or ok["prompt_tokens"].null_count():
         return None
@@ -117,7 +116,7 @@ def _cached_share(requests: pl.DataFrame) -> float | None:
 
 
 def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[str, Any]:
-    """What a step in the load did to TTFT, from the moment at which a request was due; nulls without a step."""
+    """TTFT counts from the moment at which a request was due; nulls without a step."""
     if step is None:
         return {"recovered": None, "recovery_s": None}
     from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
@@ -126,7 +125,6 @@ def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[
 
 
 def _retries(record: RunRecord, requests: pl.DataFrame) -> dict[str, float | None]:
-    """Nulls where the workload sends nothing again."""
     if not record.definition.get("honour_retry_after"):
         return {"retried": None, "retry_wait_max_s": None}
     waits = requests.filter(pl.col("attempts") > 1)["waited_s"]

@@ -177,7 +177,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
 def _classes(
     record: RunRecord, requests: pl.DataFrame, steady: SteadyWindow | None, span: float | None, *, one_each: bool
 ) -> dict[str, Any]:
-    """The same of each class: its requests, their lengths, throughput and latencies, of the whole run and of its steady window.
+    """Requests, lengths, throughput and latencies of each class, of the whole run and of its steady window.
 
     Args:
         requests: the tidy table, with `request_class`. span: of the load (s). one_each: as of `_latencies`.
@@ -238,12 +238,10 @@ def _failures(requests: pl.DataFrame) -> dict[str, int]:
 
 
 def _said(requests: pl.DataFrame) -> str | None:
-    """What was said most often about requests that failed; None where none did, or nothing was said."""
     return _most_often(requests.filter(pl.col("outcome") != "ok")["error"])
 
 
 def _most_often(said: pl.Series) -> str | None:
-    """The most frequent text; None if there are no texts."""
     counts = said.drop_nulls().value_counts().sort("count", said.name, descending=[True, False])
     return counts[said.name][0] if len(counts) else None
 

@@ -52,11 +52,6 @@ def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _checked(scrape: Any) -> dict[str, Any]:
-    """`scrape`, if it is what the scraper writes.
-
-    Raises:
-        ValueError: it is not.
-    """
     if not isinstance(scrape, dict):
         raise ValueError(f"no scrape: {shown(scrape)}")
     slot = scrape.get("slot")

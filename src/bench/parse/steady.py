@@ -69,7 +69,6 @@ class SteadyWindow:
 
     @property
     def length_s(self) -> float:
-        """Seconds from its begin to its end."""
         return self.end_s - self.begin_s
 
 
@@ -167,12 +166,10 @@ def _apart(before: Floats, after: Floats) -> float:
 
 
 def _batch(count: int) -> int:
-    """Values in a batch; single ones where there are few."""
     return _BATCH if count >= 4 * _BATCH else 1
 
 
 def _batched(values: Floats, size: int) -> Floats:
-    """Means of `size` values each, without the rest."""
     count = len(values) // size
     means: Floats = values[: count * size].reshape(count, size).mean(axis=1)
     return means
