@@ -75,7 +75,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
 
 
 def _checked(name: str, model: Model, folder: Path) -> tuple[Config, Geometry]:
-    """A real checkpoint's config.json, checked against what the configuration states; the latter's where its own cannot be read."""
+    """What the configuration states stands in where the config.json of a real checkpoint cannot be read."""
     config: Config
     try:
         config = config_at(folder)
@@ -111,7 +111,6 @@ def _refuse_contradictions(name: str, model: Model, own: Geometry, source: str) 
 
 
 def _refuse_others(name: str, model: Model) -> None:
-    """Files that are not those of the fingerprint."""
     if model.fingerprint and model.path and fingerprint(model.path) != model.fingerprint:
         raise BenchError(
             f"models.{name}: the files at {model.path} are not those of models.{name}.fingerprint. Restore them, or remove the "

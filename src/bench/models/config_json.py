@@ -220,7 +220,6 @@ def _plain(shape: Geometry) -> bool:
 
 
 def _where(config: Config, part: Config) -> str:
-    """The config.json, or what in it holds the decoder."""
     return "config.json" if part is config else f"the decoder in config.json (keys {', '.join(list(part)[:4])}, …)"
 
 
@@ -254,11 +253,6 @@ def config_of(architecture: Architecture) -> dict[str, Any]:
 
 
 def _refuse_odd_numbers(part: Config) -> None:
-    """Refuse a count or a size that is none.
-
-    Raises:
-        BenchError: it names the key.
-    """
     for key, value in part.items():
         if _COUNT.fullmatch(str(key)) and value is not None:
             least, most = int(key in _NEVER_ZERO), 10_000 if "layer" in key else 10**9

@@ -138,7 +138,7 @@ def tied(family: str, config: Config, c: Config) -> bool:
 
 
 def kinds_of(family: str, c: Config) -> list[str]:
-    """Of each layer: `attends`, `state`, `both`, or nothing of these."""
+    """Of each layer `attends`, `state`, `both`, or an empty text."""
     count, stated = c["num_hidden_layers"], c.get("layer_types") or c.get("layers_block_type")
     pattern, blocks = c.get("hybrid_override_pattern"), c.get("block_configs")
     if family in ("mamba", "mamba2", "falcon_mamba"):
@@ -345,7 +345,7 @@ def quantisation_of(config: Config, part: Config) -> Config | None:
 
 
 def _of_weights(given: Config) -> Config:
-    """What of it is said of weights."""
+    """The part of a quantisation's configuration that is about weights."""
     inner: Config = given.get("quantization", given)
     groups = [each.get("weights") for each in (inner.get("config_groups") or {}).values()]
     return next((each for each in groups if each), inner)

@@ -129,7 +129,7 @@ class Geometry:
 
     @property
     def active_parameters(self) -> int | None:
-        """Those that one token passes through."""
+        """Parameters that one token passes through."""
         if self.parameters is None or self.experts is None:
             return self.parameters
         return self.parameters - round(self.experts.parameters * (1 - self.experts.used / self.experts.count))

@@ -113,11 +113,7 @@ def gguf_of(checkpoint: Path, config: Mapping[str, Any], dtype: str) -> Path:
 
 
 def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
-    """The tensors of the checkpoint, in the file's order.
-
-    Raises:
-        BenchError: as `write_gguf`.
-    """
+    """The tensors of the checkpoint, in the file's order."""
     g = _supported(config, dtype)
     width, queries, keys = g.hidden_size, g.heads * g.head_dim, g.kv_heads * g.head_dim
     attention_bias, output_bias = g.family == "qwen2" or bool(config.get("attention_bias")), bool(config.get("attention_bias"))
@@ -158,7 +154,6 @@ def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
 
 
 def _supported(config: Mapping[str, Any], dtype: str) -> Geometry:
-    """The geometry, if a GGUF can hold it."""
     if dtype not in _TENSOR_TYPES:
         raise BenchError(f"a GGUF is written in {', '.join(_TENSOR_TYPES)}; dtype is {dtype}.")
     g = geometry_of(config)
@@ -215,7 +210,6 @@ def _fields(config: Mapping[str, Any], g: Geometry, dtype: str) -> Iterator[tupl
 
 
 def _weights(tensor: GgufTensor, g: Geometry, random: np.random.Generator) -> Iterator[NDArray[np.float32]]:
-    """The tensor's values, in parts."""
     if len(tensor.shape) == 1:
         yield np.full(tensor.shape, float(tensor.name.endswith("norm.weight")), np.float32)
         return

@@ -37,11 +37,6 @@ class Architecture(Strict):
 
 
 def _hub_id(value: str) -> str:
-    """`value`, if a model on a hub can be called so.
-
-    Raises:
-        ValueError: none can.
-    """
     if not re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", value, re.ASCII) or ".." in value or len(value) > 200:
         raise ValueError("no id of a model; one is like Qwen/Qwen3-8B")
     return value

@@ -78,7 +78,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         `kv_bytes_per_request`. `min_gpus` is of any count,
         `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
         `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
-        `rule_of_thumb` is the documents' estimate.
+        `rule_of_thumb` is the estimate that docs/explanation/published-numbers.md checks.
     """
     placed = _placed(geometry, device, setting)
     memory, pool, loaded = placed.memory, placed.pool, placed.geometry
@@ -117,7 +117,6 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
 
 
 def _without_weights(planned: dict[str, Any]) -> dict[str, Any]:
-    """A plan in which whatever follows from the weights is null."""
     terms = planned["terms"] | {"weight_bytes_per_gpu": None, "kv_cache_bytes_per_gpu": None}
     return planned | {"weight_bytes": None, "terms": terms, "rule_of_thumb": dict.fromkeys(planned["rule_of_thumb"])}
 
@@ -156,7 +155,7 @@ def _fewest(
 
 
 def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Placed:
-    """The model as loaded. A quantised checkpoint stays what it is."""
+    """A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
     loaded = geometry.quantised(each) if each and geometry.quantised_bytes is None else geometry
     on = OnGpu(device.memory, DTYPE_BYTES[rest], setting.max_num_seqs, tensor_parallel=setting.tensor_parallel)
@@ -181,7 +180,10 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
 
 
 def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
-    """The documents': weights, KV cache, activations of 20 % of the weights, 7.5 % of each device; then 30 % more GPUs."""
+    """Weights, KV cache, activations of 20 % of the weights and 7.5 % of each device; then 30 % more GPUs.
+
+    Source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs".
+    """
     weights = weight_bytes(placed.geometry, placed.dtype)
     kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype, placed.dtype)
     activations = round(_ACTIVATIONS * weights)

@@ -62,12 +62,12 @@ class Roofline:
         return min(self.weights, tokens * self.active_weights)
 
     def _prompt_flop(self, tokens: int) -> float:
-        """Of one prompt. The output layer is computed for its last token alone."""
+        """FLOP of one prompt. The output layer is computed for its last token alone."""
         attended = sum(layers * kind.heads * kind.pairs[0] * _attended(tokens, kind.window) for kind, layers in self._kinds())
         return tokens * self._linear_flop() + self._output_flop() + 2 * attended
 
     def _linear_flop(self) -> int:
-        """Of one token: two for each linear parameter that it passes through."""
+        """FLOP of one token: two for each linear parameter that it passes through."""
         return 2 * ((self.geometry.active_parameters or 0) - self.geometry.tables)
 
     def _output_flop(self) -> int:

@@ -30,7 +30,7 @@ Tensor = tuple[str, str, Iterable[int]]
 
 
 def weights_of(tensors: Iterable[Tensor], layers: int | None, bits: int = PACKED_BITS) -> Weights:
-    """Of tensors with their type and shape, without layers beyond the model's, which predict further tokens, and without buffers.
+    """Weights of tensors with their type and shape. Left out are buffers, and layers beyond the model's, which predict further tokens.
 
     Args:
         layers: of the model. bits: of a weight, where several are packed into a number.
@@ -51,7 +51,7 @@ def weights_of(tensors: Iterable[Tensor], layers: int | None, bits: int = PACKED
 
 
 def weights_at(folder: Path, layers: int | None, bits: int = PACKED_BITS) -> Weights | None:
-    """Of a checkpoint's folder: the files of its index, or all; None where it has none. Args: as of `weights_of`.
+    """Weights of a checkpoint's folder: those in the files of its index, or all; None where it has none. Args: as of `weights_of`.
 
     Raises:
         BenchError: a file's head cannot be read.

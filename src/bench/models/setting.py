@@ -30,7 +30,7 @@ class Demand:
 
     @property
     def tokens(self) -> int:
-        """Of one request."""
+        """Tokens of one request."""
         return self.prompt + self.output
 
 
