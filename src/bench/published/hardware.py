@@ -81,11 +81,7 @@ def accelerators(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str
 
 
 def accelerator_named(key: str, known: Mapping[str, Accelerator]) -> Accelerator:
-    """The accelerator called `key`.
-
-    Raises:
-        BenchError: there is none; the message names those that are most like it.
-    """
+    """The accelerator called `key`; the error for an unknown one names those that are most like it."""
     if key.lower() in known:
         return known[key.lower()]
     close = difflib.get_close_matches(key.lower(), known, n=3, cutoff=0.4)

@@ -54,11 +54,7 @@ def catalogue() -> Mapping[str, CatalogueEntry]:
 
 
 def catalogue_key(key: str) -> str:
-    """`key`, if the catalogue has it.
-
-    Raises:
-        ValueError: it has not; the message names those that are most like it.
-    """
+    """`key`, if the catalogue has it; the error for another one, a ValueError, names those that are most like it."""
     if key in catalogue():
         return key
     close = difflib.get_close_matches(key.lower(), catalogue(), n=3, cutoff=0.4)
