@@ -19,5 +19,5 @@ MANAGED: dict[str, Managed] = {kind.name: kind for kind in ENGINES if isinstance
 
 
 def managed(name: str) -> Managed:
-    """The engine that a configuration calls so."""
+    """The engine that a configuration calls `name`."""
     return MANAGED[name]

@@ -277,7 +277,7 @@ class Managed(Kind):
         return None
 
     def schedules_ahead(self, version: str | None, words: Sequence[str]) -> bool:
-        """Whether a step is scheduled while the one before it runs. Args: version: of it. words: of its command line."""
+        """Whether a step is scheduled while the one before it runs. Args: words: of its command line."""
         return False
 
     def says_schedule(self, words: Sequence[str]) -> bool:
@@ -313,7 +313,7 @@ def arguments(flags: Mapping[str, Flag]) -> list[str]:
 
 
 def common(values: Sequence[Any]) -> Any:
-    """What all of them are; None where they differ, or where the list is empty."""
+    """The value that all of them have; None where they differ, or where the list is empty."""
     return values[0] if values and all(value == values[0] for value in values) else None
 
 

@@ -38,8 +38,6 @@ _HTTP_THREADS = 512
 
 
 class LlamaCpp(Managed):
-    """llama.cpp."""
-
     name = "llama.cpp"
     title = "llama.cpp"
     prefix = "llamacpp:"
@@ -63,7 +61,7 @@ class LlamaCpp(Managed):
     metrics = names_of("llama.cpp", "llamacpp:")
 
     def info(self, ask: Ask) -> dict[str, Any] | None:
-        """/props and /slots. The wheel's build, `b0-unknown`, does not know its version."""
+        """From /props and /slots. The wheel's build, `b0-unknown`, does not know its version."""
         props = ask("props")
         if not isinstance(props, dict) or "total_slots" not in props:
             return None
@@ -85,7 +83,6 @@ class LlamaCpp(Managed):
         return KvFacts(engines=1, kv_blocks=number, block_size=size, kv_tokens=number * size if number and size else None)
 
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
-        """Several devices, blocks, quantised caches and what cannot be planned."""
         d = deployment
         wrong_flag = _wrong_flag(d.flags) if engine.source == "lock" else None  # a command of the user's may know others
         windows = geometry is not None and any(window is not None for window in geometry.windows)
@@ -116,7 +113,7 @@ class LlamaCpp(Managed):
         return next((what for is_wrong, what in wrong if is_wrong), None)
 
     def dtype(self, spec: DeploymentSpec) -> str:
-        """Of random weights and the KV cache; of a GGUF file, whose weights have types of their own, of the KV cache alone."""
+        """The type of random weights and the KV cache; of a GGUF file, whose weights have types of their own, of the KV cache alone."""
         given = spec.deployment.dtype
         return given if given != "auto" else "float32" if spec.model.synthetic else "float16"
 
@@ -154,7 +151,7 @@ class LlamaCpp(Managed):
         return replace(plan, block_size=slot, kv_tokens=d.max_num_seqs * slot, kv_groups=((None, 1),))
 
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
-        """For `llama_server.py` and `llama-server` alike."""
+        """Flags that `llama_server.py` and `llama-server` both take."""
         d = spec.deployment
         cache_type = _CACHE_TYPES[self.dtype(spec)] if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
         return {
@@ -175,7 +172,6 @@ class LlamaCpp(Managed):
         }
 
     def model(self, path: str, command: Sequence[str]) -> list[str]:
-        """By name."""
         return ["--model", path]
 
     def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
@@ -194,11 +190,11 @@ class LlamaCpp(Managed):
         )
 
     def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
-        """The whole server: its own `--cpu-range` does not pin a single thread."""
+        """The whole server is pinned: its own `--cpu-range` does not pin a single thread."""
         return ["taskset", "--cpu-list", ",".join(map(str, groups[0]))], {}
 
     def image(self, version: str, device: str) -> str | None:
-        """Of GitHub's registry, by build: `b11549-1a2b3c4` of a server, `2026.10.11549` of the wheel. Not every build has one.
+        """An image of GitHub's registry, by build: `b11549-1a2b3c4` of a server, `2026.10.11549` of the wheel. Not every build has one.
 
         Source: llama.cpp's docs/docker.md.
         """
@@ -213,7 +209,7 @@ class LlamaCpp(Managed):
 
 
 def _wrong_flag(flags: Mapping[str, Flag]) -> str | None:
-    """What `llama_server.py` would refuse of `flags`, after a page of usage and minutes of preparation; None where nothing."""
+    """What `llama_server.py` would refuse, after a page of usage and minutes of preparation; None where it takes all."""
     try:
         _, unknown = llama_server.flags().parse_known_args(["--model", "x", *arguments(flags)])
     except argparse.ArgumentError as error:

