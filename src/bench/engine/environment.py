@@ -27,7 +27,6 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
     """Make `engine` ready and write `record`: the server's command and what it is made of.
 
     Args:
-        name: the engine's key.
         record: `engine.json`; an environment is built in `env/` beside it.
         say: takes progress lines.
 
@@ -52,7 +51,7 @@ def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> Non
     """Look for what `engine` needs of this machine, before anything is installed or started.
 
     Args:
-        name: the engine's key. record: its `engine.json`, where the engine is ready: its programs count then, not those on PATH.
+        record: its `engine.json`, where the engine is ready: its programs count then, not those on PATH.
 
     Raises:
         BenchError: its command, interpreter, compiler, library or container runtime is missing.
@@ -77,7 +76,6 @@ def _found(name: str, key: str, program: str) -> str:
 
 
 def _ready(name: str, record: Path) -> str:
-    """The program that starts an engine which is ready."""
     program = (read_engine(record).command or ("",))[0]
     if shutil.which(program) is None:
         raise BenchError(

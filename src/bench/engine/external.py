@@ -80,7 +80,6 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
 
 
 def _until(answer: requests.Response) -> str:
-    """What a refusal says of when to come back."""
     after = answer.headers.get("Retry-After")
     return f" with Retry-After: {after[:40]}" if after else ""
 

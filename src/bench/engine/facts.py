@@ -84,7 +84,6 @@ def server_info(base_url: str, headers: Mapping[str, str] | None = None) -> dict
 
 
 def _printable(version: str) -> str:
-    """A version as a server reports it, fit for a terminal and a table."""
     return re.sub(r"[^ -~]", "?", without_secrets(version.encode(errors="replace")).decode())[:100]
 
 

@@ -42,7 +42,6 @@ def router_program(command: Sequence[str]) -> str:
 
 
 def _version(program: str) -> str | None:
-    """The version that HAProxy says; None where it says none."""
     try:
         done = subprocess.run([program, "-v"], capture_output=True, encoding="utf-8", errors="replace", timeout=10)
     except (OSError, subprocess.TimeoutExpired):
@@ -64,7 +63,6 @@ class _Router(Server):
     """A router, ready once it has replicas, too: SGLang's says that it is well before it knows them."""
 
     def answers(self) -> bool:
-        """Whether it is ready to serve."""
         if not super().answers():
             return False
         try:

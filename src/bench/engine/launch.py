@@ -66,7 +66,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
 
 
 def _version(spec: DeploymentSpec, record: EngineRecord) -> str | None:
-    """The engine's, where it has an environment of its own; None where only the running server knows."""
+    """None where only the running server knows."""
     return managed(spec.engine.kind).version({}, record.freeze or ())
 
 
@@ -164,7 +164,7 @@ def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
 
 
 def _from_here(word: str) -> str:
-    """A path below the working directory as one from there: a project may be moved."""
+    """A path below the working directory becomes one from there: a project may be moved."""
     path = Path(word)
     return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else word
 

@@ -69,7 +69,7 @@ def _session(pid: int) -> int | None:
 
 
 def _writes_to(pid: int, file: os.stat_result) -> bool:
-    """Whether a file is a process's output. Another user's cannot be asked, and is not ours."""
+    """Another user's process cannot be asked, and is not ours."""
     for output in _OUTPUTS:
         with suppress(OSError):
             if os.path.samestat(Path(f"/proc/{pid}/fd/{output}").stat(), file):

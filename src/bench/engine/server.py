@@ -220,7 +220,6 @@ class Server:
         self._hide_secrets()
 
     def _hide_secrets(self) -> None:
-        """Take out of its log what it printed of the secrets that it was given."""
         content = self._log.read_bytes()
         if (clean := redacted_text(content, os.environ, self.environment)) != content:
             self._log.write_bytes(clean)

@@ -43,7 +43,7 @@ def fetch_wheels(
 
 
 def _applies(entry: str, python: str, machine: str) -> bool:
-    """Whether the target needs a requirement. pip would evaluate its marker for the Python that runs here."""
+    """pip would evaluate the marker for the Python that runs here, not for the target."""
     marker = Requirement(_named(entry)).marker
     target = {
         "python_version": python,
