@@ -23,7 +23,7 @@ _SHORTEST_MIN = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Of a session's job.
+    """What a session's job needs.
 
     Attributes:
         cores: for the servers (one a worker where none is pinned) and for the client. memory_mb: None before the model is known.

@@ -47,10 +47,10 @@ class Partition:
 
 
 def partitions(text: str | None = None) -> list[Partition]:
-    """The partitions, from `sinfo`.
+    """The partitions.
 
     Args:
-        text: what `sinfo` printed; it is asked without it.
+        text: what `sinfo` printed; without it, `sinfo` is asked.
 
     Raises:
         BenchError: `sinfo` failed, or printed something else.
@@ -137,7 +137,6 @@ def partition_for(needs: Needs, known: Sequence[Partition]) -> str | None:
 
 
 def _short(needs: Needs, part: Partition) -> list[str]:
-    """What a partition lacks."""
     if not part.up:
         return [f"its nodes are {part.state}"]
     if not part.nodes:

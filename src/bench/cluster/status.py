@@ -47,7 +47,7 @@ def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
     """This user's jobs of an earlier workflow in `folder` that wait or run: the session of each, as `deployment_number`, by its id.
 
     Args:
-        text: what `squeue` printed; it is asked without it.
+        text: what `squeue` printed; without it, `squeue` is asked.
 
     Raises:
         BenchError: `squeue` failed.
