@@ -134,7 +134,7 @@ class Calibration:
     models: tuple[ModelRecord, ...]
 
     def of(self, deployments: Iterable[str]) -> Calibration:
-        """Those of these deployments."""
+        """The models of these deployments."""
         names = set(deployments)
         return Calibration(models=tuple(model for model in self.models if model.deployment in names))
 

@@ -89,9 +89,5 @@ class SessionProgress:
 
 
 def read_progress(path: Path) -> SessionProgress:
-    """The record in `path`.
-
-    Raises:
-        BenchError: there is none that can be read.
-    """
+    """The record in `path`."""
     return read_typed(SessionProgress, path, "The next session writes it again.")

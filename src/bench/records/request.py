@@ -103,11 +103,7 @@ def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
 
 
 def read_requests(path: Path) -> list[RequestRecord]:
-    """The records in a `requests.jsonl`.
-
-    Raises:
-        BenchError: a line is not a record.
-    """
+    """The records in a `requests.jsonl`."""
     records = []
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

@@ -154,9 +154,5 @@ def read_visits(path: Path, digest: str) -> Visits:
 
 
 def read_tuning(path: Path) -> TuningRecord:
-    """The record in `path`.
-
-    Raises:
-        BenchError: there is none that can be read.
-    """
+    """The record in `path`."""
     return read_typed(TuningRecord, path, "Run `bench tune` first.")
