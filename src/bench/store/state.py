@@ -148,7 +148,6 @@ def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None
 
 
 def _index_of(plan: Plan, deployment: str, session: int, store: Store) -> SessionIndex:
-    """The index of what lies on disk of a measured session."""
     searches = Path(Paths.SEARCHES.format(deployment=deployment))
     return SessionIndex(
         deployment=deployment,

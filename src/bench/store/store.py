@@ -35,7 +35,7 @@ class Store:
         return self.root / run.deployment.name / run.name
 
     def record(self, run: RunSpec) -> Path:
-        """Where its record lies."""
+        """Where a run's record lies."""
         return self.folder(run) / RECORD
 
     def holds(self, run: RunSpec) -> bool:

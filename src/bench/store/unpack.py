@@ -95,12 +95,10 @@ def runs_of_visits(plan: Plan, folder: Path) -> tuple[RunSpec, ...]:
 
 
 def _specs(plan: Plan, visits: Iterable[RunSpec]) -> list[DeploymentSpec]:
-    """The deployments of a study's runs, and of the visits of its tuning."""
     return list({**{run.deployment.name: run.deployment for run in visits}, **plan.deployments}.values())
 
 
 def _extract(file: Path, folder: Path) -> PackIndex:
-    """Unpack a tar file whose every member its index names, with its digest; the index."""
     index, wrong = extract(file, folder)
     if wrong:
         raise BenchError(
@@ -160,11 +158,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int) -> None:
-    """Refuse what `pack` does not write (links, devices, sparse files, other names), what came before, and what is too large.
-
-    Raises:
-        ValueError: it names the member.
-    """
+    """Refuse what `pack` does not write (links, devices, sparse files, other names), what came before, and what is too large."""
     if not member.isreg() or member.issparse() or member.size < 0 or not _MEMBER.fullmatch(member.name):
         raise ValueError(f"{shown(member.name)} is not a file of a pack")
     if member.name in found:
@@ -184,7 +178,7 @@ def study_of(folder: Path) -> Plan:
 
 
 def _say_that_it_is_packed(study: Path) -> None:
-    """Have nothing of a pack measured here, whatever its study says."""
+    """Nothing of a pack is measured here, whatever its study says."""
     content = read_yaml(study)
     if content.get("packed") is not True:
         study.write_text(yaml.safe_dump({**content, "packed": True}, sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -276,7 +270,6 @@ def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store
 
 
 def _refuse_another_tuning(folder: Path, file: Path) -> None:
-    """Refuse a tuning that is here with other visits."""
     for place in map(Path, (Paths.TUNING, Paths.VISITS)):
         packed = folder / place.relative_to(Paths.RESULTS)
         if packed.is_file() and place.is_file() and not _same(packed, place):
@@ -288,7 +281,7 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _place_launch(spec: DeploymentSpec, folder: Path) -> None:
-    """The launch: older than the facts, which the workflow makes from it."""
+    """It has to be older than the facts, which the workflow makes from it."""
     launch = Path(Paths.LAUNCH.format(deployment=spec.name))
     launch.parent.mkdir(parents=True, exist_ok=True)
     os.utime(folder / launch.name)
