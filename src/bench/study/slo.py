@@ -95,5 +95,5 @@ def parse_slo(text: str) -> Slo:
 
 
 def applying(slos: Iterable[Slo], classes: Collection[str]) -> list[Slo]:
-    """Those that limit a load: of all requests, and of the classes that it has."""
+    """The SLOs that limit a load: those of all requests, and those of the classes that it has."""
     return [slo for slo in slos if slo.request_class is None or slo.request_class in classes]

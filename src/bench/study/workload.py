@@ -345,7 +345,7 @@ class Workload(Strict):
         return {name: self.of(name) for name in self.classes or (None,)}
 
     def with_lengths(self, prompt: int | None, output: int | None) -> Workload:
-        """The same with fixed lengths (tokens); None leaves the own one."""
+        """This workload with fixed lengths (tokens); None leaves its own."""
         lengths = {"prompt_tokens": prompt, "output_tokens": output}
         content = self.model_dump(exclude_defaults=True, exclude={"archetype"})
         return Workload.model_validate({**content, **{key: value for key, value in lengths.items() if value is not None}})
@@ -451,7 +451,7 @@ class Workload(Strict):
         return requests
 
     def with_block(self) -> Workload:
-        """The same with its trace's block length, where the trace's publisher defines it: it decides what is sent."""
+        """This workload with its trace's block length, where the trace's publisher defines it: it decides what is sent."""
         block = shared_block(self.trace) if self.trace and self.trace_block is None else None
         return self.model_copy(update={"trace_block": block}) if block else self
 
