@@ -421,7 +421,7 @@ def test_the_report_has_each_class_at_each_level(summary):
     # What was not measured is not beyond its limit.
     for each in (each for row in rows for each in row["judged"]):
         each["tpot"] = None
-    unknown = class_rows(frame(rows), [parse_slo("rag.tpot_p90=1s")])
+    unknown = class_rows(frame(rows[:1]), [parse_slo("rag.tpot_p90=1s")])
     assert {x["latencies"][1][1:] for x in unknown} == {(None, None)}
 
 

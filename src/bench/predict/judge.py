@@ -80,7 +80,7 @@ def _chosen(runs: Sequence[MeasuredRun]) -> list[tuple[str, float]]:
 
 
 def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
-    """The same, with the error beyond the ensembles' own that other conditions show, so that no run judges itself."""
+    """The predictions, with the error beyond the ensembles' own that other conditions show, so that no run judges itself."""
     return [
         replace(each, predicted=widened(each.predicted, beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
     ]

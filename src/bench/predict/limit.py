@@ -129,7 +129,7 @@ class Replays:
         return Highest(at, here.rps, above.spare, open=False, played=here.played, over=here.excess)
 
     def found_again(self, measured: float | None) -> Highest | None:
-        """The same where the replays find it by themselves, near the measured one. Args: measured: as of `own`."""
+        """As `own`, where the replays find it by themselves, near the measured one. Args: measured: as of `own`."""
         found = self.limit(self._member, self._near)
         if found is None or not found.rps:
             return None

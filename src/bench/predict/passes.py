@@ -85,7 +85,7 @@ class Neighbours:
             self._free.extend(slots)
 
     def beside(self, requests: Iterable[int]) -> Groups | None:
-        """Those of them that have slots side by side, together, as far as they fit into a pass; None while that is unknown."""
+        """Of the requests those that have slots side by side, together, as far as they fit into a pass; None while that is unknown."""
         if self._free is None:
             return None
         found: list[list[int]] = []

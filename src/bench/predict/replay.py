@@ -94,7 +94,7 @@ def replay(
 
 
 def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
-    """Of requests that were answered, one row each: `REPLAY_SCHEMA`."""
+    """One row for each of the requests that were answered: `REPLAY_SCHEMA`."""
     rows = [
         (
             r.plan.index,

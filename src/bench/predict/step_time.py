@@ -81,7 +81,7 @@ class StepTime:
         return total + self.slopes_s[-1] * (tokens - before)
 
     def elsewhere(self, *, bandwidth: float, flops: float) -> StepTime:
-        """The same on a device with other bandwidth and FLOP/s (factors).
+        """These step times on a device with other bandwidth and FLOP/s (factors).
 
         What a step reads whatever is in it (weights) and the context of decodes go by the bandwidth, what tokens compute by the FLOP/s;
         what the host does stays.
@@ -202,7 +202,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
 
 
 def _drawn_again(classes: pl.DataFrame, random: np.random.Generator) -> pl.DataFrame:
-    """As many classes with replacement, as many of each sort as there are: that decode, that end prompts, that follow idleness."""
+    """Classes drawn with replacement, as many of each sort as there are: that decode, that end prompts, that follow idleness."""
     sorts = (
         classes.with_row_index().group_by(pl.col("decodes") > 0, pl.col("firsts") > 0, "idle", maintain_order=True).agg("index")
     )
