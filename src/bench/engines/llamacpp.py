@@ -118,7 +118,7 @@ class LlamaCpp(Managed):
         return given if given != "auto" else "float32" if spec.model.synthetic else "float16"
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
-        """As if without blocks; `cut` makes slots."""
+        """1, as if there were no blocks; `cut` makes slots."""
         return 1
 
     def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
