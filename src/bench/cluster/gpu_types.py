@@ -33,5 +33,5 @@ def _called(kind: str, names: dict[str, frozenset[str]]) -> set[str]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """Of a name, in lower case; memory as the catalogue writes it."""
+    """Words of a name, in lower case; memory as the catalogue writes it."""
     return frozenset(re.sub(r"(\d)gb$", r"\1g", word) for word in re.split(r"[^a-z0-9]+", name.lower()) if word)
