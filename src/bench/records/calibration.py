@@ -92,7 +92,7 @@ class PredictedLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLoad:
-    """The same numbers of a valid run, whole: from the first request sent to the last answer."""
+    """The numbers of `PredictedLoad` as a valid run had them, whole: from the first request sent to the last answer."""
 
     run: str
     workload: str
