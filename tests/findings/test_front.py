@@ -54,7 +54,7 @@ def one_at_a_time(server, folder):
         "defaults\n mode http\n option http-no-delay\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n timeout queue 60s\n"
         f"listen all\n bind 127.0.0.1:{port}\n server one 127.0.0.1:{server.port} maxconn 1\n"
     )
-    proxy = subprocess.Popen([router_program("haproxy"), "-db", "-f", str(folder / "haproxy.cfg")])
+    proxy = subprocess.Popen([router_program(()), "-db", "-f", str(folder / "haproxy.cfg")])
 
     def listens():
         with socket.socket() as probe:

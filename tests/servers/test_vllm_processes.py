@@ -13,7 +13,7 @@ from tests.support.launches import K8S, exports
 from tests.support.project import LENIENT, Project
 from tests.support.study import ROOT
 
-pytestmark = pytest.mark.long(part="vllm")
+pytestmark = [pytest.mark.long(part="vllm"), pytest.mark.timeout(600)]
 
 CONFIG = {
     "study": {"title": "Killed", "ladders": [{"deployment": "one", "workload": "long", "request_rate": [0.5]}]},

@@ -6,6 +6,7 @@ Nothing is imported that takes time: the page is there at once.
 from __future__ import annotations
 
 import shutil
+import sys
 import textwrap
 
 COMMANDS = {
@@ -53,6 +54,14 @@ END = (
     "Exit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where what was measured does not decide; 130 after "
     "Ctrl-C; 143 after SIGTERM.",
 )
+
+
+def print_page() -> None:
+    """Print it; who reads it may leave before its end."""
+    try:
+        print(page(), flush=True)
+    except BrokenPipeError:
+        sys.stderr.close()
 
 
 def page() -> str:
