@@ -92,7 +92,7 @@ class PredictedLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLoad:
-    """The numbers of `PredictedLoad` as a valid run had them, whole: from the first request sent to the last answer."""
+    """The same numbers of a valid run, whole: from the first request sent to the last answer."""
 
     run: str
     workload: str
@@ -134,7 +134,7 @@ class Calibration:
     models: tuple[ModelRecord, ...]
 
     def of(self, deployments: Iterable[str]) -> Calibration:
-        """The models of these deployments."""
+        """Those of these deployments."""
         names = set(deployments)
         return Calibration(models=tuple(model for model in self.models if model.deployment in names))
 

@@ -44,5 +44,9 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The record in `path`. Its `config` is as its publisher wrote it, be it with `Infinity`."""
+    """The record in `path`. Its `config` is as its publisher wrote it, be it with `Infinity`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     return read_typed(Checkpoint, path, "Remove it, and the next workflow makes the checkpoint again.", constants=True)

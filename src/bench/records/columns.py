@@ -120,6 +120,7 @@ def _section(section: Mapping[str, Any]) -> Section:
 
 
 def _columns(pattern: str, row: Mapping[str, Any], source: str) -> Iterator[Column]:
+    """Raises: ValueError: the row has a key, a type, a source or a direction that is none."""
     given = {**_DEFAULTS, "from": source, **row}
     sound = given["type"] in _TYPES and given["from"] in _SOURCES and given["better"] in _BETTER
     if not sound or given.keys() != {*_DEFAULTS, "from", "meaning"}:
@@ -144,7 +145,7 @@ def _columns(pattern: str, row: Mapping[str, Any], source: str) -> Iterator[Colu
 
 
 def _names(pattern: str) -> Iterator[str]:
-    """The pattern with each choice of its braces, as in a shell."""
+    """What a name in braces stands for, as in a shell."""
     parts = _BRACES.split(pattern)  # every other one was in braces
     return map("".join, itertools.product(*(part.split(",") if i % 2 else [part] for i, part in enumerate(parts))))
 

@@ -17,8 +17,9 @@ class Hardware:
 
     Attributes:
         cpu: name of the processor. cores: all cores. cores_allowed: cores that this process may use.
+        memory_bytes: memory of the machine.
         gpus: `name`, `memory.total`, `driver_version` and `power.limit` of each, as nvidia-smi words them.
-        system: the kernel.
+        system: the kernel. python: version of Python.
     """
 
     cpu: str
@@ -85,7 +86,7 @@ class DeploymentFacts(KvFacts):
     """A deployment's server and machine.
 
     Attributes:
-        digest: of its definition.
+        deployment: key of the deployment. digest: of its definition.
         engine_version: as the server reports it. kind: which engine its metrics are of, as `bench.engines` calls it; None where that is
             not known. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
@@ -122,5 +123,9 @@ class DeploymentFacts(KvFacts):
 
 
 def read_facts(path: Path) -> DeploymentFacts:
-    """The facts in `path`."""
+    """The facts in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     return read_typed(DeploymentFacts, path, "Remove it, and the next session gathers the facts again.")

@@ -14,7 +14,7 @@ class EngineRecord:
     """How an engine's server is started.
 
     Attributes:
-        source: as configured. device: the backend, as configured.
+        engine: key of the engine. source: as configured. device: the backend, as configured.
         command: the command that starts the server (`source: command`), or the interpreter that runs it (a lock, a container); None
             for an external server.
         locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.
@@ -30,5 +30,9 @@ class EngineRecord:
 
 
 def read_engine(path: Path) -> EngineRecord:
-    """The record in `path`."""
+    """The record in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     return read_typed(EngineRecord, path, "Remove it, and the next workflow makes the engine ready again.")

@@ -112,7 +112,7 @@ def recorded(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def counted(record: Mapping[str, str] | None) -> dict[str, str]:
-    """The `recorded` variables that must be alike in runs that are compared.
+    """Those of `recorded` variables that must be alike in runs that are compared.
 
     Left out are secrets, what a scheduler assigns (`CUDA_VISIBLE_DEVICES`), and where caches lie.
     """

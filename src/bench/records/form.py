@@ -39,4 +39,5 @@ class RequestForm:
     sdk_differs: str | None = None
 
     def sends(self, name: Omissible) -> bool:
+        """Whether it is sent."""
         return name not in self.omitted

@@ -18,9 +18,10 @@ class Settings:
 
     Attributes:
         max_num_seqs: most sequences in a step. max_model_len: longest sequence (tokens). block_size: tokens in a block of the KV cache.
-        dtype: type of the weights. prefix_caching: whether prompts share their prefixes' KV cache.
-        slots: whether a sequence holds a slot of the KV cache from its first token on, so that the share of slots in use is the
-            cache's usage.
+        dtype: type of the weights. kv_cache_dtype: type of the KV cache.
+        prefix_caching: whether prompts share their prefixes' KV cache.
+        random_weights: whether the weights are random. slots: whether a sequence holds a slot of the KV cache from its first token on,
+            so that the share of slots in use is the cache's usage.
     """
 
     max_num_seqs: int | None = None
@@ -38,7 +39,7 @@ class MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone: of a device of the pipeline stage with the fewest blocks.
 
     Attributes:
-        parameters: None where they cannot be counted.
+        parameters: parameters of the model; None where they cannot be counted.
         device_memory_bytes: memory of one device; None where no device was seen.
         weight_bytes: weights on that device; None where a server that is not ours may hold them in any type.
         overhead_bytes: what the engine keeps of it for itself.
@@ -83,7 +84,7 @@ class Launch:
     """A deployment before anything runs.
 
     Attributes:
-        model: key of the model, the deployment's where none is named.
+        deployment: key of the deployment. model: key of the model, the deployment's where none is named. engine: key of the engine.
         digest: of the deployment's definition.
         tensor_parallel, pipeline_parallel, data_parallel: as configured. gpus: of one instance, the number that everything else uses;
             0 where it runs on a CPU, None where it is unknown.
@@ -140,7 +141,11 @@ class Launch:
 
 
 def read_launch(path: Path) -> Launch:
-    """The launch in `path`."""
+    """The launch in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     return read_typed(Launch, path, "Remove it, and the next workflow resolves the deployment again.")
 
 

@@ -39,7 +39,7 @@ class PackIndex:
     files: Mapping[str, str]
 
     def encoded(self) -> bytes:
-        """The content of its file."""
+        """It as the content of its file."""
         return (json.dumps(asdict(self), indent=1) + "\n").encode()
 
 

@@ -89,5 +89,9 @@ class SessionProgress:
 
 
 def read_progress(path: Path) -> SessionProgress:
-    """The record in `path`."""
+    """The record in `path`.
+
+    Raises:
+        BenchError: there is none that can be read.
+    """
     return read_typed(SessionProgress, path, "The next session writes it again.")

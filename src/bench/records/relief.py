@@ -29,7 +29,7 @@ class Gain:
 
     @property
     def sure(self) -> bool:
-        """Whether the gain is large enough to report, and no chance."""
+        """Whether it is worth a word, and not chance."""
         return self.gain >= LITTLE and self.low > 1
 
     @property

@@ -103,7 +103,11 @@ def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
 
 
 def read_requests(path: Path) -> list[RequestRecord]:
-    """The records in a `requests.jsonl`."""
+    """The records in a `requests.jsonl`.
+
+    Raises:
+        BenchError: a line is not a record.
+    """
     records = []
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

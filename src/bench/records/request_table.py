@@ -18,6 +18,7 @@ _MOST = 1e12  # of a time or a count: what is beyond it was not measured
 
 
 def _column(hint: Any) -> Any:
+    """The column type of a field's type."""
     if get_origin(hint) is list:
         return pl.List(_column(get_args(hint)[0]))
     if get_origin(hint) is Literal:
@@ -58,6 +59,7 @@ def odd_key(line: Mapping[str, Any]) -> str | None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value can stand in a column of this type."""
     if value is None:
         return True
     if kind in (pl.String, pl.Boolean):

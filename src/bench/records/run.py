@@ -136,7 +136,7 @@ class Worker(KvFacts):
 
 
 def of_role(workers: Sequence[Worker], role: str) -> list[Worker]:
-    """The workers that do this part of the work. Args: role: `PREFILL` or `DECODE`."""
+    """Those that do this part of the work. Args: role: `PREFILL` or `DECODE`."""
     return [worker for worker in workers if worker.role in (role, None)]
 
 
@@ -229,7 +229,11 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record in `path` alone, whatever became of the files beside it."""
+    """The record in `path` alone, whatever became of the files beside it.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     try:
         return _checked(read_object(path))
     except UNREADABLE as error:
@@ -241,6 +245,11 @@ def _again(folder: Path) -> str:
 
 
 def _checked(content: dict[str, Any]) -> RunRecord:
+    """The record, if its content is what a session writes.
+
+    Raises:
+        ValueError: it names what is missing or wrong.
+    """
     definition = content.get("definition")
     if isinstance(definition, dict):
         _check_definition(definition)
@@ -256,6 +265,11 @@ def _checked(content: dict[str, Any]) -> RunRecord:
 
 
 def _check_definition(definition: Mapping[str, Any]) -> None:
+    """Refuse a definition that is none.
+
+    Raises:
+        ValueError: it names what is wrong.
+    """
     for key, types in _DEFINITION.items():
         value = definition.get(key)
         if not isinstance(value, types) or (isinstance(value, _NUMBER) and not abs(value) < _MOST):

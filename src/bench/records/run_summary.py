@@ -17,7 +17,7 @@ class RunSummary:
     """One run's numbers, and by name those that identify the run.
 
     Attributes:
-        digest: of its definition. level: in the unit of its axis.
+        deployment: key of the deployment. run: name of the run. digest: of its definition. level: in the unit of its axis.
         repeat: from 1.
         scrape_endpoint: that of its engine's metrics. gpu_count_seen: GPUs that reported anything.
         metrics_missing: metrics that the server should report and did not. counters_fell: counters that lost what they had counted.
@@ -53,5 +53,9 @@ def write_run_summary(summary: RunSummary, path: Path) -> None:
 
 
 def read_run_summary(path: Path) -> RunSummary:
-    """The summary in `path`."""
+    """The summary in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.", constants=True)

@@ -27,5 +27,9 @@ class SessionIndex:
 
 
 def read_session_index(path: Path) -> SessionIndex:
-    """The index in `path`."""
+    """The index in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
     return read_typed(SessionIndex, path, "Remove it, and the next workflow writes it again.")

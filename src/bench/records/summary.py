@@ -45,7 +45,11 @@ def complete(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_summary(path: Path) -> pl.DataFrame:
-    """The table in a file, completed."""
+    """The table in a file, completed.
+
+    Raises:
+        BenchError: it is not a table of runs.
+    """
     remedy = "Make it again from its runs, with `make figures` or `bench figures`."
     try:
         table = pl.read_parquet(path)

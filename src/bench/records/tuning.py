@@ -154,5 +154,9 @@ def read_visits(path: Path, digest: str) -> Visits:
 
 
 def read_tuning(path: Path) -> TuningRecord:
-    """The record in `path`."""
+    """The record in `path`.
+
+    Raises:
+        BenchError: there is none that can be read.
+    """
     return read_typed(TuningRecord, path, "Run `bench tune` first.")
