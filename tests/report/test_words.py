@@ -369,7 +369,7 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     missing = Reason("telemetry", "metrics_missing", names=("a", "b or 'c=d'", "; e"))
     assert Reason.of(missing.code) == missing
     for code in ("drift", "machine.nothing", "machine.drift round=1", "machine.drift round=x", "a 'b", ""):
-        with pytest.raises(BenchError, match="which is none: another program or version wrote it"):
+        with pytest.raises(BenchError, match="which this version does not know: another one wrote it"):
             Reason.of(code)
 
 

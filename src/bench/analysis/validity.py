@@ -130,8 +130,8 @@ class Reason:
             return cls._of(code)
         except (ValueError, KeyError):
             raise BenchError(
-                f"the table of runs has the reason {shown(code)}, which is none: another program or version wrote it. Make it again "
-                "from its runs, with `make figures` or `bench figures`."
+                f"the table of runs has the reason {shown(code)}, which this version does not know: another one wrote it. "
+                "Make it again from its runs, with `make figures` or `bench figures`."
             ) from None
 
     @classmethod

@@ -100,7 +100,7 @@ class Sending:
                 say nothing.
 
         Raises:
-            BenchError: the file cannot be read, a `--set` is none, or nothing says what prompts are.
+            BenchError: the file cannot be read, a `--set` is not KEY=VALUE, or nothing says what prompts are.
         """
         from bench.published import ARCHETYPES
         from bench.study import read_workload

@@ -60,7 +60,7 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 
 def _cell(value: float | None, slo: Slo) -> tuple[str, float | None, bool | None]:
     """A percentile's name, its value, and whether it is within the limit; None where one of them is not known. Args: slo: its limit may
-    be 0, which is none.
+    be 0, for no limit.
     """
     return slo.percentile.upper(), value, value <= slo.limit_s if value is not None and slo.limit_s else None
 
