@@ -35,20 +35,20 @@ import numpy as np
 import polars as pl
 import requests
 
-from bench.engine import Server
 from bench.http import get
 from bench.load.target import Target
 from bench.predict.calibrate import MeasuredRun, calibrate, planned_again
+from bench.predict.calibration import METRICS
 from bench.predict.ensemble import Member, members
 from bench.predict.fleet import Instances, Router, replay_fleet
 from bench.predict.judge import measured, self_judged
 from bench.predict.predict import ensemble_interval, measures, widened
 from bench.predict.sources import read_limits
 from bench.predict.state import Limits
-from bench.records.calibration import METRICS
-from bench.records.launch import Launch, read_launch
+from bench.runs.launch import Launch, read_launch
+from bench.runs.paths import Paths
 from bench.search.running import RunningServer
-from bench.study import Paths
+from bench.servers.server import Server
 from bench.words.predicted import REPORTED
 from benchmarks.client.peers import environment
 

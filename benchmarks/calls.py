@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.grading import read_set, right_calls
+from bench.grading.calls import right_calls
+from bench.grading.graded_set import read_set
 
 _PACKAGE, _SHA256 = "bfcl-eval==2026.3.23", "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"
 _PARTS = {  # of the package that are neither needed nor imported

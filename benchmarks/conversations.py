@@ -4,7 +4,7 @@
     python -m benchmarks.conversations --servers 20 --json conversations.json
 
 Each server has step times, limits and noise of its own (`benchmarks.predict`), and answers the conversations that the client would send
-(`bench.load.schedule`): turns that wait for the answer before them, pauses, prompts that grow, with a prefix cache or without.
+(`bench.workloads.schedule`): turns that wait for the answer before them, pauses, prompts that grow, with a prefix cache or without.
 Their limit comes from a run of many more conversations at each rate.
 """
 
@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.load.schedule import schedule
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.predict.noise import Noise
 from bench.predict.replay import replay
-from bench.search import Aim
-from bench.study import Slo, Workload, load_workload, parse_slo
-from bench.study.workload import Turns
+from bench.search.placing import Aim
+from bench.study.read import load_workload
+from bench.study.slo import Slo, parse_slo
+from bench.workloads.schedule import schedule
+from bench.workloads.workload import Turns, Workload
 from benchmarks.predict import Engine, drawn_engine
 from benchmarks.search import FAILED, PRECISION, Planted, by_search
 

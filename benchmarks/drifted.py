@@ -26,9 +26,9 @@ from tests.support.production import CASES, tried
 from bench.cli.output import print_table
 from bench.drifted import Window, find_drift
 from bench.drifted.lines import conclusion, rows
-from bench.engine import Server
 from bench.guard import read_curve, read_measured
-from bench.records.launch import read_launch
+from bench.runs.launch import read_launch
+from bench.servers.server import Server
 from benchmarks import guard
 
 _BEGINS_S = 20.0  # until a load stands

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bench.telemetry import find_catalogue
+from bench.servers.metrics import find_catalogue
 
 __all__ = ["first_series", "sample_name", "with_catalogue"]
 

@@ -30,10 +30,10 @@ import polars as pl
 from tests.support.fake_server import fake_server
 
 from bench.cli.commands.find import status
-from bench.search import Aim, Budget, Measured, search
-from bench.search.placing import ROUND
+from bench.search.placing import ROUND, Aim
 from bench.search.probe import Probed, Reply, Send, probe
-from bench.study import parse_slo
+from bench.search.search import Budget, Measured, search
+from bench.study.slo import parse_slo
 from benchmarks.search import FAILED, PRECISION, row_of
 
 _TOKENS = 4

@@ -22,7 +22,6 @@ from statistics import median
 
 import numpy as np
 
-from bench.load.schedule import PlannedRequest, schedule
 from bench.predict.calibrate import Calibrated, calibrate
 from bench.predict.carried import carried, rates_carried, within
 from bench.predict.ensemble import members
@@ -31,7 +30,10 @@ from bench.predict.judge import self_judged
 from bench.predict.noise import Noise
 from bench.predict.replay import replay
 from bench.predict.server import ReplayedServer
-from bench.study import Slo, Workload, load_workload
+from bench.study.read import load_workload
+from bench.study.slo import Slo
+from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.workload import Workload
 from benchmarks.predict import Engine, drawn_engine, drawn_requests
 from benchmarks.replay import LIMITS, STEP, traffic
 from benchmarks.replay import carried as most_carried

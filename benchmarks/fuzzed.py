@@ -20,17 +20,18 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from bench.archive.unpack import unpack
 from bench.load.connection import UNREADABLE, Connection
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.measure.metrics import kv_facts, metric_names, metric_values
-from bench.parse import parse_run
 from bench.parse.exposition import ExpositionReader
-from bench.store import Store
-from bench.store.unpack import unpack
-from bench.study import Plan, load_config, load_file
-from bench.telemetry import exposition_names, find_catalogue
-from bench.telemetry.reference import ExpositionError
+from bench.parse.reference_samples import ExpositionError
+from bench.parse.run import parse_run
+from bench.runs.store import Store
+from bench.servers.metrics import exposition_names, find_catalogue
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_file
 
 __all__ = ["TARGETS", "Target"]
 

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.engines.kind import OnGpu
-from bench.engines.vllm_memory import kept
-from bench.models import Geometry, geometry_of
-from bench.published import catalogue
+from bench.models.catalogue import catalogue
+from bench.models.config_json import geometry_of
+from bench.models.geometry import Geometry
+from bench.servers.kind import OnGpu
+from bench.servers.vllm_memory import kept
 
 _ROOT = Path(__file__).resolve().parents[1]
 _GIB = 2**30

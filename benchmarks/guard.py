@@ -28,9 +28,9 @@ import requests
 import yaml
 
 from bench.axes import CONCURRENCY
-from bench.engine import server_of
 from bench.guard import FILES, Measured, read_measured
-from bench.records.launch import Launch, read_launch
+from bench.runs.launch import Launch, read_launch
+from bench.servers.fleet import server_of
 
 _SCRAPE = "5s"
 _MINUTE_S = 60.0

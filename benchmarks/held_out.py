@@ -22,7 +22,7 @@ from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.judge import self_judged
 from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
-from bench.records.summary import read_summary
+from bench.runs.summary import read_summary
 from bench.words.predicted import REPORTED
 from benchmarks.what_if import SHOWN, Compared, compared
 

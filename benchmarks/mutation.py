@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "findings/test_compare_command", "findings/test_compare"],
     ),
     "verdicts": (
-        [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/drift.py", "src/bench/study/precision.py"],
+        [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/parse/drift.py", "src/bench/study/precision.py"],
         ["findings/test_analysis", "study/test_precision", "parse/test_aggregate", "parse/test_drift"],
     ),
     "curves": (
@@ -57,8 +57,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "findings/test_causes", "findings/test_capacity_rules", "findings/test_compare"],
     ),
     "models": (
-        [f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "memory", "plan", "roofline", "stages", "config_json",
-                                            "safetensors")],
+        [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "safetensors")),
+         *(f"src/bench/servers/{name}.py" for name in ("memory", "plan", "roofline", "stages"))],
         ["models/test_models", "models/test_plan_examples", "models/test_roofline", "models/test_capacity",
          "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_parallel"],
     ),
@@ -74,10 +74,10 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["load/test_answers_read", "load/test_streamed_tokens", "load/test_records", "runs/test_reading"],
     ),
     "servers": (
-        ["src/bench/telemetry/series.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],
+        ["src/bench/servers/series.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],
         ["parse/test_expositions", "measure/test_metrics_address", "load/test_introduction"],
     ),
-    "traces": (["src/bench/study/trace.py"], ["workloads/test_trace"]),
+    "traces": (["src/bench/workloads/trace.py"], ["workloads/test_trace"]),
 }  # fmt: skip
 _SAMPLE = """
 import ast, functools, pathlib, random, sys

@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 from tests.support.naive_engine import serve
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.judge import measured, self_judged
 from bench.predict.predict import predict
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
+from bench.workloads.schedule import PlannedRequest
 from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from bench.analysis.observation import observed
-from bench.engine import Server
 from bench.load.target import Target
-from bench.records.launch import read_launch
+from bench.runs.launch import read_launch
 from bench.search.running import RunningServer
+from bench.servers.server import Server
 from bench.statistics import isotonic
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 from benchmarks.client import peers
 from benchmarks.client.clients import CLIENTS
 

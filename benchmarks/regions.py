@@ -19,7 +19,7 @@ from tests.support.limits import CURVES, Curve, Floats, curves_up_to, ladder, me
 
 from bench.analysis.levels import Levels
 from bench.analysis.regions import FEWEST_LEVELS, Point, equilibrium, saturation_point
-from bench.study import load_file
+from bench.study.read import load_file
 from benchmarks.rivals import broken_line, scalability_law
 
 Method = Callable[[Levels, np.random.Generator], tuple[Point, Point]]

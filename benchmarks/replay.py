@@ -16,10 +16,10 @@ from statistics import median
 
 import numpy as np
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
+from bench.workloads.schedule import PlannedRequest
 
 STEP = StepTime(0.0, 0.008, 3e-4, (64.0,), (2e-4, 1.5e-4), 4e-7, 2e-9)
 LIMITS = Limits(tokens=2048, sequences=256, blocks=2000, block_size=16)

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from bench.parse import percentile
+from bench.parse.percentiles import percentile
 from benchmarks.exposition import first_series
 
 
@@ -49,7 +49,7 @@ def measure(urls: list[str], interval_s: float, duration_s: float) -> dict[str, 
     """Jitter (sent − due; s) and time to answer of all regular scrapes, and the scraper's CPU share of one core."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "telemetry.jsonl.gz"
-        command = [sys.executable, "-m", "bench.telemetry", str(interval_s), str(path), *urls]
+        command = [sys.executable, "-m", "bench.measure.scraper", str(interval_s), str(path), *urls]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin  # noqa: S101
             assert process.stdout  # noqa: S101

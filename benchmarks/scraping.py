@@ -16,15 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.engine import Server
 from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import Recording, record_run
-from bench.records.launch import Launch, read_launch
-from bench.records.run import RunHeader
-from bench.study import Paths, load_workload
+from bench.runs.launch import Launch, read_launch
+from bench.runs.paths import Paths
+from bench.runs.run import RunHeader
+from bench.servers.server import Server
 from bench.study.config import Measurement
+from bench.study.read import load_workload
 
 KINDS = ("without", "with")
 

@@ -30,9 +30,9 @@ from scipy.optimize import isotonic_regression
 from bench.analysis.observation import observed
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
-from bench.search import Aim, Budget, Measured, search
-from bench.search.placing import ROUND
-from bench.study import parse_slo
+from bench.search.placing import ROUND, Aim
+from bench.search.search import Budget, Measured, search
+from bench.study.slo import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, simulate
 from benchmarks.capacity.truth import last_integer, long_run

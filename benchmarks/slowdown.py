@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 from tests.support.stores import ROOT, copy_project
 
-from bench.engine import Server
-from bench.records.launch import Launch, read_launch
+from bench.runs.launch import Launch, read_launch
+from bench.servers.server import Server
 
 _BIN = Path(sys.executable).parent
 _STUDY = ROOT / "config/studies/engines-small.yaml"

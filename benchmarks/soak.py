@@ -32,7 +32,7 @@ import psutil
 import yaml
 from tests.support.stores import copy_project
 
-from bench.records.checksums import whole
+from bench.runs.checksums import whole
 
 ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent
@@ -78,7 +78,7 @@ _STUDY: dict[str, Any] = {
 _WHO = {
     "guard": "guard.py",
     "load": "bench.load",
-    "scraper": "bench.telemetry",
+    "scraper": "bench.measure.scraper",
     "server": "llama_server.py",
     "session": "measure.py",
     "snakemake": "snakemake",

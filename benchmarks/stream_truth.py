@@ -27,8 +27,8 @@ from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.parse.latency import latency_columns
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
-from bench.records.request import RequestRecord, write_requests
-from bench.records.request_table import request_table
+from bench.runs.request import RequestRecord, write_requests
+from bench.runs.request_table import request_table
 
 _ANSWERS = 16
 _WRONG_TPOT, _WRONG_ITL, _MATTERS = 0.1, 0.2, 0.1

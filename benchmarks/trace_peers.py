@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from bench.http import get
-from bench.load.schedule import expected_cached_tokens, schedule
-from bench.study import Workload
+from bench.workloads.schedule import expected_cached_tokens, schedule
+from bench.workloads.workload import Workload
 
 _GENERATES = (b"POST /v1/completions", b"POST /v1/chat/completions")
 

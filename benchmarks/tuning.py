@@ -30,10 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.records.tuning import Predicted, Visit
-from bench.search import Aim, Budget, Measured, search
+from bench.runs.tuning import Predicted, Visit
+from bench.search.placing import Aim
+from bench.search.search import Budget, Measured, search
 from bench.statistics import Z
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 from bench.tune.race import Ask, race
 from bench.tune.standing import START, Space, Standing
 from bench.tune.visits import placing_of, visit_of

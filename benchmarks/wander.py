@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bench.engine import Server
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.reference import reference_load
-from bench.records.launch import Launch, read_launch
-from bench.study import load_workload
+from bench.runs.launch import Launch, read_launch
+from bench.servers.server import Server
+from bench.study.read import load_workload
 
 _REQUESTS, _PROMPT, _OUTPUT = 8, 24, 32
 _IN_A_ROW, _MINUTE_S = 5, 60.0

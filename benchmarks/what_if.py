@@ -24,7 +24,7 @@ from bench.predict.judge import measured, self_judged
 from bench.predict.predict import predict
 from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
-from bench.records.summary import read_summary
+from bench.runs.summary import read_summary
 from bench.words.predicted import REPORTED, doubt_text
 
 SHOWN = {

@@ -19,7 +19,8 @@ from typing import Any
 
 from tests.support.stores import copy_project, fill_store, write_study
 
-from bench.study import Paths, Plan
+from bench.runs.paths import Paths
+from bench.study.plan import Plan
 from benchmarks.process import Cost, cost_of
 
 # The same, and at its end it reports the CPU time that it took without its jobs.

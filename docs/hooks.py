@@ -21,21 +21,21 @@ from rich.text import Text
 
 from bench.cli.entry import loaded
 from bench.cli.run import app
-from bench.endpoints import ENDPOINTS, Endpoint
 from bench.imported import FORMATS
-from bench.records.checkpoint import Checkpoint
-from bench.records.columns import ANALYSIS, SECTIONS
-from bench.records.deployment import DeploymentFacts
-from bench.records.engine import EngineRecord
-from bench.records.form import OPTIONAL, RequestForm
-from bench.records.launch import Launch
-from bench.records.pack import PackIndex
-from bench.records.reference import with_tables
-from bench.records.request import RequestRecord
-from bench.records.run import RunRecord
-from bench.records.run_summary import RunSummary
-from bench.study.paths import Paths
+from bench.models.checkpoint_record import Checkpoint
+from bench.runs.columns import ANALYSIS, SECTIONS
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.engine import EngineRecord
+from bench.runs.form import OPTIONAL, RequestForm
+from bench.runs.launch import Launch
+from bench.runs.pack import PackIndex
+from bench.runs.paths import Paths
+from bench.runs.reference import with_tables
+from bench.runs.request import RequestRecord
+from bench.runs.run import RunRecord
+from bench.runs.run_summary import RunSummary
 from bench.study.reference import reference
+from bench.workloads.endpoints import ENDPOINTS, Endpoint
 
 ROOT = Path(__file__).parents[1]
 _ROOMS = [f"src/bench/{file.parent.name}" for file in sorted(ROOT.glob("src/bench/*/__init__.py"))]

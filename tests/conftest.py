@@ -9,7 +9,7 @@ import vl_convert
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-from bench.study import load_config
+from bench.study.read import load_config
 from tests.support.study import CONTENT, bare_summary
 
 pytest_plugins = ["tests.support.cost"]

@@ -17,9 +17,9 @@ import polars as pl
 
 from bench.analysis import bottleneck, operating_points
 from bench.analysis.sizing import OperatingPoint, sized
-from bench.parse import parse_run
-from bench.study import parse_slo
+from bench.parse.run import parse_run
 from bench.study.config import Thresholds
+from bench.study.slo import parse_slo
 
 try:
     from bench.analyse.reliefs import find_reliefs

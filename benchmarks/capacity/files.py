@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.load.schedule import PlannedRequest, schedule
-from bench.records.checksums import checksums
-from bench.records.deployment import DeploymentFacts, Hardware
-from bench.records.files import write_record
-from bench.records.launch import Launch, flags_of, settings_of
-from bench.records.request import RequestRecord, write_requests
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord, Worker
-from bench.study import Plan, RunSpec, load_config
-from bench.study.plan import PROTOCOL
+from bench.runs.checksums import checksums
+from bench.runs.deployment import DeploymentFacts, Hardware
+from bench.runs.files import write_record
+from bench.runs.launch import Launch, flags_of, settings_of
+from bench.runs.request import RequestRecord, write_requests
+from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord, Worker
+from bench.study.plan import PROTOCOL, Plan
+from bench.study.read import load_config
+from bench.study.specs import RunSpec
+from bench.workloads.schedule import PlannedRequest, schedule
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
 from benchmarks.capacity.truth import long_run

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.records.run import RECORD, REQUESTS, read_record
+from bench.runs.run import RECORD, REQUESTS, read_record
 from benchmarks.client import peers
 from benchmarks.client.figures import summary
 from benchmarks.client.saturate import KINDS, prompt_keys

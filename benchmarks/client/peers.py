@@ -8,8 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from bench.models import Architecture, Model, write_checkpoint
-from bench.records.engine import read_engine
+from bench.models.checkpoint import write_checkpoint
+from bench.models.model import Architecture, Model
+from bench.runs.engine import read_engine
 
 __all__ = ["AIPERF", "FOLDER", "GUIDELLM", "VLLM_RS", "environment", "tokenizer", "vllm_python"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bench.load.client import Load
 from bench.load.payload import Payloads
-from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.records.run import RunHeader
-from bench.study import load_workload
+from bench.runs.run import RunHeader
+from bench.study.read import load_workload
+from bench.workloads.schedule import schedule
 from benchmarks.client.scenario import PROMPT_TOKENS
 from benchmarks.client.server import MODEL, prompt_key
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.analysis.regions import FLAT
-from bench.records.relief import LITTLE
+from bench.predict.relief_record import LITTLE
 from benchmarks.said.read import Outputs, Panel, Table, Text, read_outputs
 from benchmarks.said.truth import Curve, Slo, Study, slo_of
 

@@ -20,19 +20,25 @@ import vl_convert
 from bench.aggregate import aggregate
 from bench.analyse import analyse, write_analysis
 from bench.cli import main
-from bench.figures import Results, figures_of
 from bench.figures import save as saving
 from bench.figures.charts import fleet
-from bench.parse import parse_run
-from bench.records.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.records.deployment import DeploymentFacts, Hardware
-from bench.records.files import write_record
-from bench.records.launch import Launch, flags_of, settings_of
-from bench.records.relief import CurveRelief, Gain, Relief, Reliefs
-from bench.records.searches import SearchRecord
-from bench.report import page, write_report
-from bench.study import Decision, Plan, RunSpec, load_config, parse_slo
+from bench.figures.results import Results
+from bench.figures.selection import figures_of
+from bench.parse.run import parse_run
+from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
+from bench.report import page
+from bench.report.page import write_report
+from bench.runs.deployment import DeploymentFacts, Hardware
+from bench.runs.files import write_record
+from bench.runs.launch import Launch, flags_of, settings_of
+from bench.runs.searches import SearchRecord
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.study.slo import parse_slo
+from bench.study.specs import RunSpec
 from bench.words.closing import closing_lines
 from benchmarks.capacity.files import simulated, write_run
 from benchmarks.capacity.fleet import Case

@@ -12,9 +12,9 @@ import polars as pl
 from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records.request_table import REQUEST_SCHEMA
-from bench.records.run import Client, Host, Prefix, RunRecord
-from bench.telemetry import find_catalogue
+from bench.runs.request_table import REQUEST_SCHEMA
+from bench.runs.run import Client, Host, Prefix, RunRecord
+from bench.servers.metrics import find_catalogue
 from benchmarks.exposition import sample_name, with_catalogue
 from benchmarks.verdicts.server import Engine, Load, Request, serve
 

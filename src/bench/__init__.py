@@ -1,7 +1,7 @@
 """Saturate: find where an LLM inference server saturates, and why.
 
-One package a stage, in the order in which the data flows, and imports point one way along it:
-study, models, engine, load, measure, parse, analysis, figures, report, cli.
+A package is a room, and imports point one way: docs/contributing.md has all rooms with what they hold, the highest first. The data
+takes the other way: `study` → `measure` with `load` → `runs` → `parse` → `analysis` → `figures`, `report`.
 Nothing here imports snakemake; the rules and scripts under `workflow/` do.
 """
 

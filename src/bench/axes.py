@@ -1,7 +1,7 @@
 """What a ladder's levels are: requests in flight, users, requests a second, or the speed of a trace.
 
 To add an axis, add an entry to `AXES`: the ladder's key, the summary's column, figures and texts follow. Which arrival has it, the
-workload says (`bench.study.workload`).
+workload says (`bench.workloads.workload`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, WithJsonSchema
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _MOST_BYTES = 2**50
@@ -20,6 +20,11 @@ MOST_RATE = 100_000.0
 MOST_S = 30 * 86_400.0
 # tokens of a prompt or an answer; the longest context of any published model; convention
 MOST_TOKENS = 10_000_000
+
+LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
+# Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
+NAME = r"^[a-z0-9][a-z0-9.-]*$"
+Name = Annotated[str, StringConstraints(pattern=NAME, max_length=LONGEST_NAME)]
 
 # Beyond 10¹⁵ a count is a slip of the hand, and a float no longer holds it exactly.
 Count = Annotated[int, Field(ge=1, le=10**15)]
@@ -74,7 +79,7 @@ Size = Annotated[
 ]
 
 
-# What an address must not end in, as requests add it: the paths of `bench.endpoints`.
+# What an address must not end in, as requests add it: the paths of `bench.workloads.endpoints`.
 _ENDPOINT = re.compile(r"(?:/v\d+)?/(?:chat/)?completions|/v\d+/(?:responses|messages|embeddings|rerank|models)", re.IGNORECASE)
 
 

@@ -18,6 +18,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
 
+from bench.headers import origin, same_server
+
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
 E = TypeVar("E", bound=BaseException)
@@ -50,16 +52,6 @@ def metrics_root(address: str) -> str:
     for end in ("/metrics", "/engine_metrics", "/prometheus", "/v1"):
         path = path.removesuffix(end)
     return urlunsplit((url.scheme, url.netloc, path, "", ""))
-
-
-def same_server(one: str, other: str) -> bool:
-    """Whether two addresses have scheme, host and port in common: headers and a key for the one may go to the other."""
-    return _origin(one) == _origin(other)
-
-
-def _origin(address: str) -> tuple[str, str | None, int | None]:
-    url = urlsplit(address)
-    return url.scheme, url.hostname, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
 def tls_context() -> ssl.SSLContext:
@@ -247,7 +239,7 @@ def speaks_http2(base_url: str) -> bool:
     """
     url = urlsplit(base_url)
     try:
-        with socket.create_connection((url.hostname or "", _origin(base_url)[2] or 0), timeout=5.0) as plain, (
+        with socket.create_connection((url.hostname or "", origin(base_url)[2] or 0), timeout=5.0) as plain, (
             tls_context().wrap_socket(plain, server_hostname=url.hostname) if url.scheme == "https" else plain
         ) as sock:  # fmt: skip
             sock.sendall(b"GET / HTTP/1.1\r\nHost: " + url.netloc.encode() + b"\r\n\r\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """A kind of work. An endpoint has one (`bench.endpoints`).
+    """A kind of work. An endpoint has one (`bench.workloads.endpoints`).
 
     Attributes:
         name: in the summary. answer: what it is, such as `tokens`.

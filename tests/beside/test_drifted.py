@@ -14,10 +14,10 @@ from bench.drifted.curve import Line, read_studied
 from bench.drifted.lines import advice
 from bench.drifted.served import START_TIME, scraped_twice, served
 from bench.drifted.server import compared_server
-from bench.engines import ENGINES
 from bench.errors import BenchError
+from bench.servers.engines import ENGINES
+from bench.servers.metrics import find_catalogue
 from bench.statistics import student_t
-from bench.telemetry import find_catalogue
 from tests.support.production import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 from tests.support.prometheus import samples
 from tests.support.records import facts

@@ -11,8 +11,8 @@ import pytest
 
 from bench.drifted import SAME, Window
 from bench.errors import BenchError
-from bench.records.columns import schema_of
-from bench.records.files import write_record
+from bench.runs.columns import schema_of
+from bench.runs.files import write_record
 from tests.support.command import bench
 from tests.support.fake_server import raw_server
 from tests.support.guard import POINT, SLOS

@@ -15,15 +15,18 @@ import yaml
 
 from bench.analyse import analyse, write_analysis
 from bench.cli.commands.export import Form
-from bench.engine import resolve_launch
-from bench.engines import managed
 from bench.export import FORMS
-from bench.models import Architecture, config_of
+from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
-from bench.records.engine import read_engine
-from bench.records.files import write_record
-from bench.records.launch import flags_of
-from bench.study import Decision, Plan, load_config
+from bench.models.model import Architecture
+from bench.runs.engine import read_engine
+from bench.runs.files import write_record
+from bench.runs.launch import flags_of
+from bench.servers.engines import managed
+from bench.servers.launch import resolve_launch
+from bench.study.decision import Decision
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.command import bench
 from tests.support.planted import frame, steady_row
 from tests.support.project import built

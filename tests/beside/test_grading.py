@@ -16,12 +16,14 @@ from bench.aggregate import summary_frame
 from bench.analysis import graded
 from bench.analysis.accuracy import accuracy, accuracy_difference
 from bench.errors import BenchError
-from bench.grading import Task, graded_sets, program_of, read_set, sandbox
-from bench.prompts.own import prompt_digest
-from bench.records.checksums import checksum
-from bench.records.columns import schema_of
-from bench.study import load_workload
+from bench.grading.graded_set import Task, graded_sets, read_set
+from bench.grading.program import program_of
+from bench.grading.sandbox import sandbox
+from bench.runs.checksums import checksum
+from bench.runs.columns import schema_of
 from bench.study.config import Thresholds
+from bench.study.read import load_workload
+from bench.workloads.prompts.own import prompt_digest
 from tests.support import records
 from tests.support.calls import written
 from tests.support.command import bench

@@ -14,8 +14,8 @@ from bench.errors import BenchError
 from bench.guard import FILES, read_curve
 from bench.guard.admission import haproxy, vllm_router
 from bench.guard.measured import Measured, Sustained, read_measured
-from bench.study import Slo, parse_slo
-from bench.telemetry.reference import reference_samples
+from bench.parse.reference_samples import reference_samples
+from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots
 from tests.support.command import bench
 from tests.support.guard import LLAMA, POINT, alerts, fleet, guarded, scraped_of, study, workers

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.figures import figures_of
+from bench.figures.selection import figures_of
 from bench.imported import FORMATS, imported, read_peers
-from bench.records.run_summary import read_run_summary
+from bench.runs.run_summary import read_run_summary
 from tests.support.command import bench
 from tests.support.foreign import FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
 from tests.support.study import ROOT

@@ -13,14 +13,15 @@ import pytest
 
 from bench.cli import main
 from bench.errors import BenchError
-from bench.load.schedule import schedule
-from bench.study import Plan, load_file, load_workload
+from bench.study.plan import Plan
 from bench.study.precision import thin_levels
+from bench.study.read import load_file, load_workload
 from bench.traffic.arrivals import burstiness, hours, windows
 from bench.traffic.describe import describe
 from bench.traffic.lengths import correlation, fitted, percentiles
 from bench.traffic.log import Log, read_log
 from bench.traffic.prefixes import shared_share
+from bench.workloads.schedule import schedule
 from bench.yaml_file import read_yaml
 from tests.support.study import ROOT
 from tests.support.traffic import HEAD, arrivals, gamma, jsonl, planted, written

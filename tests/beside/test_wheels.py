@@ -6,8 +6,8 @@ import zipfile
 import pytest
 
 from bench.cli import main
-from bench.engine.wheels import fetch_wheels
 from bench.errors import BenchError
+from bench.servers.wheels import fetch_wheels
 from tests.support.study import ROOT
 
 

@@ -8,21 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.cli import main
-from bench.engines.kind import OnGpu
-from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import (
-    Architecture,
-    Demand,
-    Setting,
-    choices,
-    config_of,
-    geometry_of,
-    geometry_of_entry,
-    plan,
-    tensor_parallel_sizes,
-)
-from bench.published import Accelerator, accelerator_named, accelerators, catalogue
+from bench.models.accelerators import Accelerator, accelerator_named, accelerators
+from bench.models.catalogue import catalogue
+from bench.models.config_json import config_of, geometry_of, geometry_of_entry
+from bench.models.model import Architecture
+from bench.servers.demand import Demand, Setting
+from bench.servers.kind import OnGpu
+from bench.servers.plan import choices, plan
+from bench.servers.stages import tensor_parallel_sizes
+from bench.servers.vllm import VLLM
 from tests.support.study import ARCHITECTURE
 
 GIB = 2**30

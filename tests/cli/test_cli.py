@@ -13,12 +13,16 @@ import yaml
 
 from bench.cli import main
 from bench.cli.commands import workload
-from bench.load.schedule import at_least_s, schedule
-from bench.records.files import write_record
-from bench.records.searches import DeploymentSearches, SearchedRun
-from bench.store import Store, unended_searches
-from bench.study import Paths, Plan, Workload, load_config
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.searches import DeploymentSearches, SearchedRun
+from bench.runs.store import Store
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.study.state import unended_searches
 from bench.words.measuring import measuring_lines
+from bench.workloads.schedule import at_least_s, schedule
+from bench.workloads.workload import Workload
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.planted import searched

@@ -19,13 +19,17 @@ from typer.testing import CliRunner
 from bench.cli import completion, defaults, main, output
 from bench.cli.entry import loaded
 from bench.cli.run import app
-from bench.models import DTYPE_BYTES, WEIGHTS
-from bench.published import ARCHETYPES, accelerators, catalogue
-from bench.records.columns import METRICS
-from bench.study import Deployment, Paths
+from bench.models.accelerators import accelerators
+from bench.models.catalogue import catalogue
+from bench.models.geometry import DTYPE_BYTES
+from bench.runs.columns import METRICS
+from bench.runs.paths import Paths
+from bench.servers.demand import WEIGHTS
+from bench.servers.deployment import Deployment
 from bench.study.last import last_study, remember_study
-from bench.study.trace_times import TraceUnit
 from bench.terminal import print_anything
+from bench.workloads.archetypes import ARCHETYPES
+from bench.workloads.trace_times import TraceUnit
 from tests.support.study import CONTENT, ROOT
 
 COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
@@ -233,7 +237,7 @@ def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):
 def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
     """What a workflow prints, what it keeps, and what another program says are UTF-8 where the locale is not."""
     (tmp_path / "job.py").write_text(
-        "from bench.cluster.ask import slurm\n"
+        "from bench.measure.slurm.ask import slurm\n"
         "from bench.workflow import announce_workflow, job\n"
         "from pathlib import Path\n"
         "announce_workflow(Path('none'))\n"

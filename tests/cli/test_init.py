@@ -12,7 +12,9 @@ import yaml
 from bench.cli import main
 from bench.cli.commands.init import Template
 from bench.errors import BenchError
-from bench.study import TEMPLATES, Plan, begin, load_file
+from bench.study.begin import TEMPLATES, begin
+from bench.study.plan import Plan
+from bench.study.read import load_file
 from tests.support.forked import snakemake
 from tests.support.study import ROOT
 

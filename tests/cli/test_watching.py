@@ -8,8 +8,8 @@ import pytest
 from bench.cli import main
 from bench.cli.watching import watched_lines
 from bench.measure.progress import session_line
-from bench.records.files import write_record
-from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
+from bench.measure.progress_file import FinishedRun, RunUnderWay, SessionProgress
+from bench.runs.files import write_record
 from bench.terminal import live
 
 RUN = RunUnderWay(run="r", number=15, workload="chat", axis="concurrency", level=64.0, requests=9, since=100.0, expected_s=30.0)

@@ -12,11 +12,11 @@ from bench.analyse import analyse, read_analysis, write_analysis
 from bench.analyse.causes import causes_table, read_causes
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.errors import BenchError
-from bench.figures import Results
-from bench.records.columns import ANALYSIS, schema_of
-from bench.records.files import plain
-from bench.study import Decision
-from bench.study.paths import ANALYSES
+from bench.figures.results import Results
+from bench.runs.columns import ANALYSIS, schema_of
+from bench.runs.files import plain
+from bench.runs.paths import ANALYSES
+from bench.study.decision import Decision
 from tests.support.answers import EMPTY, TWO, length_rows, named, rows_of
 from tests.support.answers import study as of_rows
 from tests.support.crossed import planted as crossed

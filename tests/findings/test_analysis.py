@@ -8,7 +8,7 @@ import polars as pl
 from bench.aggregate import summary_frame
 from bench.analysis import repeats, saturation, verdict
 from bench.analysis.validity import Reason, invalid
-from bench.drift import Drift, RoundPart
+from bench.parse.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 from bench.words.regions import signals
 from bench.words.verdicts import failures, reason_text

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from bench.analysis import streaming_gains
-from bench.figures import Results
+from bench.figures.results import Results
 from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.report.headline import headline
-from bench.study import Decision
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
 from bench.study.questions import crossed_factors, levels, plain, with_and_without_streaming
 from bench.words.answer import AGAIN, by_advice
 from bench.words.closing import closing_lines

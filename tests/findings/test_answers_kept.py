@@ -13,13 +13,13 @@ from bench.figures.registry import load_figure
 from bench.figures.selection import figures_of
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
-from bench.prompts.own import prompt_digest
-from bench.records.columns import schema_of
-from bench.records.request import KEPT, read_requests, write_requests
-from bench.study import load_workload
+from bench.runs.columns import schema_of
+from bench.runs.request import KEPT, read_requests, write_requests
+from bench.study.read import load_workload
 from bench.words.identical import same_answers
+from bench.workloads.prompts.own import prompt_digest
+from bench.workloads.schedule import PlannedRequest
 from tests.support.answers import study
 from tests.support.command import bench
 from tests.support.compare import TOKENS, runs

@@ -14,7 +14,7 @@ from bench.analysis.sensitivity import sensitivity
 from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
 from bench.parse.percentiles import percentile
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 from bench.words import capacity
 from bench.words.capacity import misses_text
 from bench.words.charts import margin_title

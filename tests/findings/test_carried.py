@@ -14,7 +14,7 @@ from bench.analysis.judging import Level, judged_levels, most_given, noise_of, r
 from bench.analysis.proportions import Share, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.statistics import isotonic
-from bench.study import Slo, parse_slo
+from bench.study.slo import Slo, parse_slo
 from tests.support.capacity import TTFT, again, curve, point
 from tests.support.planted import frame, rate_row, short_row, steady_row, summary_row
 from tests.support.study import bare_summary

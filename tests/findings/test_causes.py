@@ -7,9 +7,9 @@ from bench.aggregate import summary_frame
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck, refusals
 from bench.analysis.evidence import Bottleneck
-from bench.records.relief import CurveRelief, Gain, Relief
-from bench.study import parse_slo
+from bench.predict.relief_record import CurveRelief, Gain, Relief
 from bench.study.config import Thresholds
+from bench.study.slo import parse_slo
 from bench.words.causes import remedy, why
 from tests.support.capacity import again
 from tests.support.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows

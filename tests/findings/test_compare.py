@@ -12,8 +12,9 @@ from bench.analysis import Noise, compare, compare_with_baseline, regressions, s
 from bench.analysis.blocks import ASSUMED_SPREAD, fit, judge
 from bench.analysis.failures import failures
 from bench.errors import BenchError
-from bench.figures import figures_of
-from bench.study import Plan, load_config
+from bench.figures.selection import figures_of
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.words.comparison import difference_text, estimated_percent, sentences, size_text, sure_sentences
 from tests.support import records
 from tests.support.compare import TOKENS, Study, any_verdict, delayed, failing, halved, planted, rate, runs, worse

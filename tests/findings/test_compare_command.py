@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from bench.cli import main
-from bench.records.files import write_record
+from bench.runs.files import write_record
 from tests.support import records
 from tests.support.answers import STEADY
 from tests.support.compare import TOKENS, failing, runs

@@ -9,11 +9,16 @@ from bench.aggregate import summary_frame
 from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
 from bench.analysis.advice import admission, evicted, front_end, headroom, kv_bytes, makers, pools
 from bench.analysis.evidence import Bottleneck
-from bench.models import Demand, Setting, geometry_of_entry, plan
-from bench.published import accelerators, catalogue
-from bench.records.relief import Gain
-from bench.study import Decision, Deployment, parse_slo
+from bench.models.accelerators import accelerators
+from bench.models.catalogue import catalogue
+from bench.models.config_json import geometry_of_entry
+from bench.predict.relief_record import Gain
+from bench.servers.demand import Demand, Setting
+from bench.servers.deployment import Deployment
+from bench.servers.plan import plan
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
+from bench.study.slo import parse_slo
 from bench.words.predictions import comparison, quantity
 from tests.support.summaries import FULL, frame
 

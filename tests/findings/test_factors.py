@@ -22,8 +22,9 @@ from bench.analysis.factors import (
     with_metrics,
 )
 from bench.analysis.importance import importances
-from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
+from bench.figures.selection import figures_of
 from bench.study.config import Thresholds
 from bench.words import decisive
 from bench.words.factors import correlation

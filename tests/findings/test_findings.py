@@ -8,16 +8,16 @@ from dataclasses import replace
 import polars as pl
 
 from bench.aggregate import aggregate
-from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
+from bench.models.accelerators import accelerators
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.published import accelerators
-from bench.records.calibration import Calibration
+from bench.predict.calibration import Calibration
 from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.report.headline import headline
-from bench.study import Decision
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
 from tests.support.findings import SERVED, SLO, reported, study
 from tests.support.planted import calibrated, rate_row, searched, steady_row
 from tests.support.planted import frame as planted_frame

@@ -12,15 +12,15 @@ from bench.analysis import verdict
 from bench.analysis.capacity import operating_points
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.workers import worker_verdicts, workers_of_runs
-from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
 from bench.parse.fleet import FLEET, fleet_telemetry
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
-from bench.records.run import DECODE, PREFILL, Worker
 from bench.report.workers import fleets
-from bench.study import Slo
+from bench.runs.run import DECODE, PREFILL, Worker
 from bench.study.config import Thresholds
+from bench.study.slo import Slo
 from bench.words.verdicts import reason_text
 from bench.words.workers import efficiency, sentences
 from tests.support.fleets import PREFILLS_S, SERVES_S, Disaggregated, Fleet

@@ -9,14 +9,15 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.analysis.front import front_wait, long_wait
-from bench.engine import resolve_launch
-from bench.engine.fleet import router_program
 from bench.measure.session import measure
-from bench.parse import parse_run
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Plan, load_config
+from bench.parse.run import parse_run
+from bench.runs.files import write_record
+from bench.runs.store import Store
+from bench.servers.fleet import router_program
+from bench.servers.launch import resolve_launch
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.fake_server import fake_server
 from tests.support.server import eventually, has_haproxy

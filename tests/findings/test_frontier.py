@@ -8,7 +8,7 @@ import pytest
 
 from bench.analysis import Prices, operating_points
 from bench.analysis.pareto import throughput_of, trade_offs
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 from tests.support.planted import answers, steady_row, summary_rows
 
 # What a user and a GPU get at each level; b's second is beaten by a's, and the last two are as good as each other.

@@ -8,9 +8,9 @@ from scipy.stats import norm
 
 from bench.aggregate import summary_frame
 from bench.analysis.lengths import line
-from bench.figures import Results
 from bench.figures.lengths import fitted, length_title, swept
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
 from bench.study.config import Thresholds
 from tests.support.summaries import LAUNCH
 

@@ -24,8 +24,9 @@ from bench.analysis.sizing import (
     with_devices,
 )
 from bench.cli import main
-from bench.study import Decision, parse_slo
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
+from bench.study.slo import parse_slo
 from tests.support import records
 from tests.support.planted import frame, short_row, steady_row, summary_row, summary_rows
 

@@ -9,8 +9,9 @@ from bench.aggregate import summary_frame
 from bench.analysis import knees
 from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.errors import BenchError
-from bench.study import Slo, load_config, parse_slo
 from bench.study.config import Thresholds
+from bench.study.read import load_config
+from bench.study.slo import Slo, parse_slo
 from tests.support.planted import frame, steady_row
 
 

@@ -10,11 +10,12 @@ import yaml
 from bench.axes import AXES
 from bench.cli.study import load_plan
 from bench.errors import BenchError
-from bench.load.schedule import schedule
-from bench.models import geometry_at
-from bench.records.columns import COLUMNS
-from bench.study import Plan, load_config, load_file, load_workload
+from bench.models.config_json import geometry_at
+from bench.runs.columns import COLUMNS
 from bench.study.config import Ladder
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_file, load_workload
+from bench.workloads.schedule import schedule
 from bench.yaml_file import read_yaml
 from tests.support.study import CONTENT
 

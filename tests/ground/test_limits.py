@@ -13,15 +13,20 @@ import pytest
 import requests
 
 from bench import http
-from bench.engine import environment, prepare_engine, refuse_unlike, server_info
-from bench.engine.environment import install_batch
 from bench.errors import BenchError
 from bench.http import MOST_BYTES, Oversized, get, post
 from bench.load.client import Load, run_load
 from bench.load.target import Target
+from bench.measure.external import refuse_unlike
+from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
-from bench.study import Engine, Plan, Workload, load_config
-from bench.telemetry.scraper import scrape
+from bench.servers import environment
+from bench.servers.deployment import Engine
+from bench.servers.environment import install_batch, prepare_engine
+from bench.servers.facts import server_info
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.server import eventually
 

@@ -21,7 +21,7 @@ def where(words, wanted):
 
 
 def test_no_other_module_has_a_status_of_its_own():
-    assert where("|".join(map(str, STATUSES)), lambda value: type(value) is int and value in STATUSES) == {"statuses.py"}
+    assert where("|".join(map(str, STATUSES)), lambda value: type(value) is int and value in STATUSES) == {"headers.py"}
 
 
 def test_no_other_module_asks_for_models():

@@ -26,10 +26,10 @@ from bench.load.assignment import Assignment
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
-from bench.prompts.random_ids import prompt_ids
-from bench.study import Workload
+from bench.workloads.prompts.random_ids import prompt_ids
+from bench.workloads.schedule import PlannedRequest
+from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, left_open, raw_server
 from tests.support.server import eventually
@@ -184,7 +184,7 @@ def test_the_load_ends_with_sigterm_in_the_middle_of_it():
     """Answers that stream in must not swallow the signal."""
     program = (
         "import signal, sys\n"
-        "from bench.study import Workload\n"
+        "from bench.workloads.workload import Workload\n"
         "from bench.load.client import Load, run_load\nfrom bench.load.target import Target\n"
         "def end(*_): raise SystemExit(7)\n"
         "signal.signal(signal.SIGTERM, end)\n"

@@ -16,24 +16,26 @@ import pytest
 
 from bench.analysis import verdict
 from bench.cli import main
-from bench.engine import resolve_launch
 from bench.errors import BenchError
 from bench.http import api_root, get
 from bench.load.client import Load, run_load
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
 from bench.load.records import record_of
-from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
 from bench.measure.preflight import faults
+from bench.measure.scraper import scraping
 from bench.measure.session import measure
-from bench.parse import parse_run
-from bench.records.files import write_record
-from bench.records.request import read_requests
-from bench.store import Store
-from bench.study import Plan, Workload, load_config
+from bench.parse.run import parse_run
+from bench.runs.files import write_record
+from bench.runs.request import read_requests
+from bench.runs.store import Store
+from bench.servers.launch import resolve_launch
 from bench.study.config import Thresholds
-from bench.telemetry.scraper import scraping
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.workloads.schedule import PlannedRequest
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server, raw_server
@@ -326,7 +328,7 @@ def test_no_process_has_a_value_among_its_arguments(keys, tmp_path):
             children = psutil.Process().children(recursive=True)
             lines = [" ".join(child.cmdline()) for child in children if child.status() != psutil.STATUS_ZOMBIE]
             sending.join()
-    assert any("bench.telemetry" in line for line in lines)
+    assert any("bench.measure.scraper" in line for line in lines)
     assert any("bench.load" in line for line in lines)
     assert not any(SECRET in line for line in lines)
     assert {headers["x-api-key"] for _, headers in server.requests} == {SECRET}

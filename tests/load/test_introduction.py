@@ -9,10 +9,10 @@ from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
-from bench.study import load_workload
-from bench.study.deployment import Address
+from bench.servers.deployment import Address
+from bench.study.read import load_workload
+from bench.workloads.schedule import PlannedRequest
 from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.fake_server import left_open, raw_server

@@ -18,14 +18,14 @@ from bench.load import client
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.exchange import Exchange
 from bench.load.introduction import introduce
-from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import metric_names, metric_values
 from bench.measure.recording import record_run
 from bench.measure.warmup import warm_up
-from bench.study import Workload
 from bench.study.config import Measurement
+from bench.workloads.schedule import schedule
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server

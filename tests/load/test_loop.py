@@ -24,7 +24,7 @@ from bench.load.connection import Address, Connection
 from bench.load.exchange import Exchange
 from bench.load.loop import Loop
 from bench.load.target import Target
-from bench.study import Workload
+from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_head, read_request
 from tests.support.wire import answers, drive, request, reset, self_signed

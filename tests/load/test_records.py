@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
-from bench.records.request import read_requests, write_requests
+from bench.runs.request import read_requests, write_requests
 from tests.support.cases import cases
 
 BODY = (

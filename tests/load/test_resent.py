@@ -16,8 +16,8 @@ from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.records.request import read_requests
-from bench.study import Workload
+from bench.runs.request import read_requests
+from bench.workloads.workload import Workload
 from tests.support import records as made
 from tests.support.cases import cases
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, raw_server, read_request

@@ -8,8 +8,8 @@ import pytest
 
 from bench.parse.latency import latency_columns
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
-from bench.records.request import write_requests
-from bench.records.request_table import request_table
+from bench.runs.request import write_requests
+from bench.runs.request_table import request_table
 from tests.support.cases import cases
 from tests.support.streams import DONE, PROMPT, delta, event, record, script, text, usage
 

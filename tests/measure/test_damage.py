@@ -18,14 +18,17 @@ from bench.analysis import verdict
 from bench.cli import main
 from bench.errors import BenchError
 from bench.figures.save import save_figure
-from bench.models import Architecture, config_of
+from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
-from bench.parse import parse_run
-from bench.records.files import write_record
-from bench.report import write_report
-from bench.store import refresh_sessions
-from bench.study import Paths, Plan, load_config
+from bench.models.model import Architecture
+from bench.parse.run import parse_run
+from bench.report.page import write_report
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.study.state import refresh_sessions
 from bench.workflow import job
 from tests.support import records
 from tests.support.fake_server import fake_server

@@ -21,17 +21,18 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from bench.engine import guard
-from bench.engine import server as server_module
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure import host, recording
-from bench.models import Architecture, config_of
+from bench.measure.scraper import scrape
+from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
-from bench.records.deployment import read_facts
-from bench.study import Workload
-from bench.telemetry.scraper import scrape
+from bench.models.model import Architecture
+from bench.runs.deployment import read_facts
+from bench.servers import guard
+from bench.servers import server as server_module
+from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.faulty import ENGINE, EXPOSITION, VERSION, Study, below, signalling, soon
 from tests.support.server import eventually, gone, impatient_guard, started
@@ -111,7 +112,7 @@ def test_a_load_process_that_is_killed_ends_the_session_and_keeps_its_runs(conte
 
 
 def test_a_scraper_that_is_killed_marks_the_run(tmp_path):
-    with serving(gap_s=0.04) as server, soon(signalling(signal.SIGKILL, "bench.telemetry"), lambda: server.in_flight):
+    with serving(gap_s=0.04) as server, soon(signalling(signal.SIGKILL, "bench.measure.scraper"), lambda: server.in_flight):
         found = judged(server, tmp_path / "run")
     assert (found.faults, found.valid, found.counts_valid) == (["telemetry"], True, False)
     assert {"not_scraped_after", "never_scraped"} & {reason.check for reason in found.found}  # by how much was on the disk
@@ -124,9 +125,9 @@ def test_a_scraper_that_is_killed_marks_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("words", "faults"),
     [
-        pytest.param(["bench.telemetry"], {"telemetry"}, marks=KILLS, id="scraper"),
+        pytest.param(["bench.measure.scraper"], {"telemetry"}, marks=KILLS, id="scraper"),
         pytest.param(["engine.py"], {"telemetry"}, marks=KILLS, id="server"),
-        pytest.param(["bench.load", "bench.telemetry", "engine.py"], {"client", "telemetry"}, id="all"),
+        pytest.param(["bench.load", "bench.measure.scraper", "engine.py"], {"client", "telemetry"}, id="all"),
     ],
 )
 def test_what_stands_still_for_seconds_marks_the_run(tmp_path, words, faults):
@@ -245,8 +246,8 @@ def test_an_endpoint_of_garbage_is_a_scrape_that_failed_each_time(tmp_path):
 BUILD = """
 import sys
 from pathlib import Path
-from bench.engine import prepare_engine
-from bench.study import Engine
+from bench.servers.environment import prepare_engine
+from bench.servers.deployment import Engine
 from bench.workflow import job
 with job("build.log") as say:
     prepare_engine("e", Engine(source="lock", locks=["x.lock"], python=sys.argv[1]), Path("e/engine.json"), say)

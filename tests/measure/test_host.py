@@ -14,7 +14,7 @@ import pytest
 from bench.measure import host
 from bench.measure.host import HostWatch
 from bench.measure.serving import family, first_listener, may_serve_through, servers_at
-from bench.records.run import Host
+from bench.runs.run import Host
 from tests.support.server import eventually
 
 BUSY = "import time\nwhile time.process_time() < 0.5: pass"

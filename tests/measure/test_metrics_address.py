@@ -8,11 +8,11 @@ import pytest
 
 from bench.errors import BenchError
 from bench.fields import checked_address
-from bench.http import get, leads_away, metrics_root, post, same_server
+from bench.headers import own_headers, same_server
+from bench.http import get, leads_away, metrics_root, post
 from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
-from bench.study.headers import own_headers
-from bench.telemetry.scraper import scrape
 from tests.support.answering import answering
 from tests.support.command import bench
 from tests.support.fake_server import fake_server

@@ -13,16 +13,20 @@ import pytest
 
 from bench.aggregate import timeseries_frame
 from bench.analysis import verdict
-from bench.engine import Server, gpu_names, resolve_launch
 from bench.measure.devices import further_endpoints
+from bench.measure.nvml import GpuReader, NvmlError, nvml_problem
+from bench.measure.scraper import scrape
 from bench.measure.session import measure
-from bench.parse import parse_run, telemetry_table
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Plan, load_config
-from bench.telemetry import DEVICE_METRICS, nvml_problem
-from bench.telemetry.nvml import GpuReader, NvmlError
-from bench.telemetry.scraper import scrape
+from bench.parse.run import parse_run
+from bench.parse.scrapes import telemetry_table
+from bench.runs.files import write_record
+from bench.runs.store import Store
+from bench.servers.gpu_metrics import DEVICE_METRICS
+from bench.servers.gpus import gpu_names
+from bench.servers.launch import resolve_launch
+from bench.servers.server import Server
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
@@ -124,7 +128,7 @@ def test_without_the_binding_the_reason_is_told(monkeypatch):
 
 
 def test_the_binding_is_loaded_only_where_gpus_are_looked_at():
-    code = "import sys, bench.telemetry, bench.measure; sys.exit('pynvml' in sys.modules)"
+    code = "import sys, bench.measure.scraper, bench.measure; sys.exit('pynvml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

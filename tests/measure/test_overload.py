@@ -18,14 +18,18 @@ from bench.load import client
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.parse import parse_run
-from bench.records.request import read_requests
-from bench.records.run import read_record
-from bench.search import Budget, Measured, search
+from bench.parse.run import parse_run
+from bench.runs.paths import Paths
+from bench.runs.request import read_requests
+from bench.runs.run import read_record
 from bench.search.placing import Aim, Step, place
-from bench.study import Paths, Plan, Workload, load_config, load_workload, parse_slo
+from bench.search.search import Budget, Measured, search
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_workload
+from bench.study.slo import parse_slo
 from bench.words.verdicts import stopped as stopped_text
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.auto import searching
 from tests.support.compare import TOKENS, runs

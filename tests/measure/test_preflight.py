@@ -13,13 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.engine import Server, hardware
-from bench.engine import external as asking
 from bench.http import post
+from bench.measure import external as asking
 from bench.measure.preflight import faults
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Paths, Plan, load_config
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.store import Store
+from bench.servers.facts import hardware
+from bench.servers.server import Server
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.answering import answering
 from tests.support.fake_server import fake_server, raw_server
@@ -114,7 +117,7 @@ def test_an_engine_that_is_ready_needs_nothing_on_path(content, tmp_path, monkey
     record = Path("results/engines/e/engine.json")
     record.parent.mkdir(parents=True)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("bench.engines.vllm.find_library", lambda _: None)
+    monkeypatch.setattr("bench.servers.vllm.find_library", lambda _: None)
     monkeypatch.setattr("sys.platform", "linux")
     for engine, lacking in (
         (
@@ -278,7 +281,7 @@ def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):
     code = """
 import os, sys
 from bench.errors import BenchError
-from bench.models import Model
+from bench.models.model import Model
 from bench.models.hub import refuse_unfetchable
 for repository in sys.argv[1:]:
     if "=" in repository:

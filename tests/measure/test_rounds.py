@@ -7,23 +7,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.engine import resolve_launch
+from bench.archive.pack import pack
+from bench.archive.unpack import unpack
 from bench.load.client import Load
-from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.measure import rounds
 from bench.measure.recording import Recording
 from bench.measure.reference import reference_load
 from bench.measure.rounds import disturbed
 from bench.measure.session import measure
-from bench.parse import parse_run
-from bench.records.files import write_record
-from bench.records.run import RECORD, ReferenceLoad
-from bench.store import Store
-from bench.store.pack import pack
-from bench.store.unpack import unpack
-from bench.study import Paths, Plan, Workload, load_config
+from bench.parse.run import parse_run
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.run import RECORD, ReferenceLoad
+from bench.runs.store import Store
+from bench.servers.launch import resolve_launch
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.study.rounds import Place
+from bench.workloads.schedule import schedule
+from bench.workloads.workload import Workload
 from tests.support import records as made
 from tests.support.auto import searching
 from tests.support.fake_server import fake_server

@@ -14,10 +14,10 @@ import time
 import psutil
 import pytest
 
+from bench.measure import scraper as module
+from bench.measure.scraper import scrape, scraping
 from bench.parse.scrapes import read_scrapes
-from bench.telemetry import scraper as module
-from bench.telemetry.catalogue import MOST_LAG_S, lag_of
-from bench.telemetry.scraper import scrape, scraping
+from bench.servers.metrics import MOST_LAG_S, lag_of
 from tests.support.study import ROOT
 
 INTERVAL_S = 0.1
@@ -137,7 +137,7 @@ def test_the_process_starts_after_a_round_and_ends_with_a_last_scrape(server, tm
 
 def test_what_ends_the_process(server, tmp_path):
     for how in ("SIGTERM", "closed"):
-        command = [sys.executable, "-m", "bench.telemetry", "60", str(tmp_path / "t.jsonl.gz"), f"{server}/fast"]
+        command = [sys.executable, "-m", "bench.measure.scraper", "60", str(tmp_path / "t.jsonl.gz"), f"{server}/fast"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"ready\n"
             os.kill(process.pid, signal.SIGINT)  # the session's to handle
@@ -155,7 +155,7 @@ def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
     if subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode != 0:
         pytest.skip("real-time priority is not permitted here")
     with scraping([f"{server}/fast"], INTERVAL_S, tmp_path / "telemetry.jsonl.gz"):
-        (process,) = [each for each in psutil.Process().children() if "bench.telemetry" in each.cmdline()]
+        (process,) = [each for each in psutil.Process().children() if "bench.measure.scraper" in each.cmdline()]
         threads = [os.sched_getscheduler(thread.id) == os.SCHED_RR for thread in process.threads()]
     assert len(threads) > 2
     assert all(threads)

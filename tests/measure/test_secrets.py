@@ -13,13 +13,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bench.engine import refuse_unlike
-from bench.engine.environment import installer_environment, prepare_engine
 from bench.errors import BenchError
 from bench.http import get
 from bench.load.target import Target
-from bench.records.environment import REDACTED, redacted_text, without_secrets
-from bench.study import Engine, Plan, load_config
+from bench.measure.external import refuse_unlike
+from bench.runs.environment import REDACTED, redacted_text, without_secrets
+from bench.servers.deployment import Engine
+from bench.servers.environment import installer_environment, prepare_engine
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.forked import FORKING
@@ -179,7 +181,7 @@ def test_no_key_is_printed_or_in_a_command_line(study):
     assert "\x1b]0;" not in printed.replace("A study " + HOSTILE, "")
     assert [command for command in seen if CANARY.encode() in command] == []
     programs = b" ".join(seen)
-    for program in (b"bench.load", b"bench.telemetry", b"server.py", b"guard.py", b"snakemake", b".snakemake/scripts"):
+    for program in (b"bench.load", b"bench.measure.scraper", b"server.py", b"guard.py", b"snakemake", b".snakemake/scripts"):
         assert program in programs, program  # each kind of process was seen
 
 
@@ -258,7 +260,7 @@ def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeyp
     (tmp_path / "env").mkdir()  # which the module venv would have made
     lock = tmp_path / "x.lock"
     lock.write_text(f"plain==1.0 --hash=sha256:{'0' * 64}\n")
-    monkeypatch.setattr("bench.engine.environment._guarded", guarded)
+    monkeypatch.setattr("bench.servers.environment._guarded", guarded)
     engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)], index="https://me:canary@host/simple")
     with pytest.raises(BenchError) as caught:
         prepare_engine("e", engine, tmp_path / "engine.json", lambda _: None)

@@ -5,14 +5,16 @@ import re
 
 import pytest
 
-from bench.engine import resolve_launch, server_info
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.session import measure
-from bench.parse import parse_run
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Plan, load_config
+from bench.parse.run import parse_run
+from bench.runs.files import write_record
+from bench.runs.store import Store
+from bench.servers.facts import server_info
+from bench.servers.launch import resolve_launch
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
@@ -83,7 +85,7 @@ def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path,
     """Where the study says that the metrics are there."""
     with (
         fake_server(exposition=renamed, pages=SGLANG) as server,
-        pytest.raises(BenchError, match=rf"engines\.e\.metrics: .*{LACKS}\. .*src/bench/engines"),
+        pytest.raises(BenchError, match=rf"engines\.e\.metrics: .*{LACKS}\. .*src/bench/servers"),
     ):
         session(server, content, tmp_path, warmup=3, metrics=f"{server.base_url}/metrics")
     assert not list(tmp_path.rglob("run.json"))

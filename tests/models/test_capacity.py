@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 from benchmarks.gpu_memory import starts
 
-from bench.engine.launch import memory_plan
-from bench.engines import vllm_memory
-from bench.engines.kind import OnGpu
-from bench.engines.vllm import VLLM
-from bench.models import geometry_of, geometry_of_entry, geometry_of_model, kv_pool, weight_bytes
-from bench.published import catalogue
-from bench.records.checkpoint import Weights
-from bench.study import Plan, load_file
+from bench.models.catalogue import catalogue
+from bench.models.checkpoint_record import Weights
+from bench.models.config_json import geometry_of, geometry_of_entry, geometry_of_model
+from bench.models.geometry import weight_bytes
+from bench.servers import vllm_memory
+from bench.servers.kind import OnGpu
+from bench.servers.launch import memory_plan
+from bench.servers.memory import kv_pool
+from bench.servers.vllm import VLLM
+from bench.study.plan import Plan
+from bench.study.read import load_file
 from tests.support.model_facts import INPUTS
 from tests.support.study import ROOT
 

@@ -7,23 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.models import (
-    Architecture,
-    Model,
-    config_of,
-    geometry_of,
-    geometry_of_entry,
-    geometry_of_model,
-    kv_bytes_of_sequence,
-    kv_bytes_per_token,
-    kv_pool,
-    predicted_saturation,
-    weight_bytes,
-    write_checkpoint,
-)
-from bench.published import catalogue
-from bench.records.checkpoint import Weights
-from bench.study import Plan, load_config
+from bench.models.catalogue import catalogue
+from bench.models.checkpoint import write_checkpoint
+from bench.models.checkpoint_record import Weights
+from bench.models.config_json import config_of, geometry_of, geometry_of_entry, geometry_of_model
+from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.model import Architecture, Model
+from bench.servers.memory import kv_pool, predicted_saturation
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
 
 KEYS = [

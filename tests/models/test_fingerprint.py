@@ -6,11 +6,14 @@ import struct
 
 import pytest
 
+from bench.archive.pack import packed_study
 from bench.errors import BenchError
-from bench.models import Architecture, Model, config_of, write_checkpoint
 from bench.models import fingerprint as module
-from bench.store.pack import packed_study
-from bench.study import Plan, load_config
+from bench.models.checkpoint import write_checkpoint
+from bench.models.config_json import config_of
+from bench.models.model import Architecture, Model
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
 
 SIZE = 3 << 20

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bench.errors import BenchError
-from bench.models import Architecture, config_of, geometry_of
-from bench.models.config_json import geometry_at
+from bench.models.catalogue import catalogue
+from bench.models.config_json import config_of, geometry_at, geometry_of
 from bench.models.gguf import gguf_tensors, write_gguf
 from bench.models.gguf_file import config_of_gguf
+from bench.models.model import Architecture
 from bench.models.tokenizer import tokens
-from bench.published import catalogue
 from tests.support.study import ARCHITECTURE
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))

@@ -8,29 +8,21 @@ from types import SimpleNamespace
 import pytest
 
 from bench.cli import main
-from bench.engine import resolve_launch
-from bench.engine.launch import refuse_unfit
 from bench.errors import BenchError
-from bench.models import (
-    Model,
-    geometry_of,
-    geometry_of_model,
-    kv_bytes_of_sequence,
-    kv_bytes_per_token,
-    kv_pool,
-    predicted_saturation,
-    state_bytes_per_sequence,
-    weight_bytes,
-    write_checkpoint,
-)
-from bench.models.config_json import geometry_at
+from bench.models.catalogue import catalogue
+from bench.models.checkpoint import write_checkpoint
+from bench.models.checkpoint_record import Weights
+from bench.models.config_json import geometry_at, geometry_of, geometry_of_model
 from bench.models.decoder import FAMILIES
+from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, state_bytes_per_sequence, weight_bytes
 from bench.models.hub import geometry_on_hub
+from bench.models.model import Model
 from bench.models.safetensors import weights_at
 from bench.models.tokenizer import ids_below
-from bench.published import catalogue
-from bench.records.checkpoint import Weights
-from bench.study import Plan, load_config
+from bench.servers.launch import refuse_unfit, resolve_launch
+from bench.servers.memory import kv_pool, predicted_saturation
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.model_facts import INPUTS, rows
 

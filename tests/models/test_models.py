@@ -4,21 +4,14 @@ import json
 
 import pytest
 
-from bench.engines.kind import OnGpu
-from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import (
-    Architecture,
-    Model,
-    config_of,
-    geometry_of,
-    kv_bytes_of_sequence,
-    kv_bytes_per_token,
-    kv_pool,
-    predicted_saturation,
-    weight_bytes,
-    write_checkpoint,
-)
+from bench.models.checkpoint import write_checkpoint
+from bench.models.config_json import config_of, geometry_of
+from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.model import Architecture, Model
+from bench.servers.kind import OnGpu
+from bench.servers.memory import kv_pool, predicted_saturation
+from bench.servers.vllm import VLLM
 from tests.support.study import ARCHITECTURE
 
 

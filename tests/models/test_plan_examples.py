@@ -5,19 +5,14 @@ The manual, the chapter and the guide are the study's documents on inference, de
 
 import pytest
 
-from bench.models import (
-    Architecture,
-    Demand,
-    Roofline,
-    Setting,
-    config_of,
-    geometry_of,
-    geometry_of_entry,
-    kv_bytes_of_sequence,
-    kv_bytes_per_token,
-    plan,
-)
-from bench.published import accelerators, catalogue
+from bench.models.accelerators import accelerators
+from bench.models.catalogue import catalogue
+from bench.models.config_json import config_of, geometry_of, geometry_of_entry
+from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token
+from bench.models.model import Architecture
+from bench.servers.demand import Demand, Setting
+from bench.servers.plan import plan
+from bench.servers.roofline import Roofline
 
 GB, MB = 1e9, 1e6
 H100, A100, RTX = 3.35e12, 2.0e12, 1.008e12  # bytes/s, as the documents print them

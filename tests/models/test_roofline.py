@@ -5,8 +5,13 @@ import json
 import pytest
 
 from bench.cli import main
-from bench.models import Architecture, Demand, Roofline, Setting, config_of, geometry_of, geometry_of_entry, plan
-from bench.published import accelerators, catalogue
+from bench.models.accelerators import accelerators
+from bench.models.catalogue import catalogue
+from bench.models.config_json import config_of, geometry_of, geometry_of_entry
+from bench.models.model import Architecture
+from bench.servers.demand import Demand, Setting
+from bench.servers.plan import plan
+from bench.servers.roofline import Roofline
 from tests.support.study import ARCHITECTURE
 
 # Layers 2 × (12,288 + 24,576) parameters and five norms of 64, output layer 512 × 64, 4 heads of 16, two layers.

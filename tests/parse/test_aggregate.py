@@ -6,9 +6,9 @@ import pytest
 from bench.aggregate import aggregate, summary_frame, timeseries_frame
 from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
-from bench.records.files import write_record
-from bench.study import parse_slo
+from bench.runs.files import write_record
 from bench.study.config import Thresholds
+from bench.study.slo import parse_slo
 from tests.support import records
 from tests.support.summaries import written
 

@@ -7,8 +7,8 @@ import json
 import polars as pl
 import pytest
 
-from bench.parse import device_figures, device_samples, telemetry_table
-from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.devices import device_figures, device_samples
+from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table
 from tests.support.study import ROOT
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.analysis.validity import Reason
-from bench.drift import drift_reasons
+from bench.parse.drift import drift_reasons
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text, reason_texts
 from tests.support.drift import NOISES, rates, rounds_of

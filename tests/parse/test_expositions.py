@@ -11,16 +11,16 @@ import re
 import polars as pl
 import pytest
 
-from bench.engines import ENGINES
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.fleet import find_workers
 from bench.measure.metrics import kv_facts, metric_names
-from bench.parse import gauges, telemetry_table
 from bench.parse.in_flight import in_flight_figures
-from bench.parse.server import lag_s, server_figures
-from bench.records.run import DECODE, PREFILL, of_role
-from bench.telemetry import find_catalogue
+from bench.parse.scrapes import telemetry_table
+from bench.parse.server import gauges, lag_s, server_figures
+from bench.runs.run import DECODE, PREFILL, of_role
+from bench.servers.engines import ENGINES
+from bench.servers.metrics import find_catalogue
 from tests.support.fake_server import fake_server
 from tests.support.study import ROOT
 

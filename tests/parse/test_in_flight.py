@@ -7,7 +7,7 @@ import pytest
 from bench.parse.counted import counted_bounds, counted_tokens
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records.request_table import REQUEST_SCHEMA
+from bench.runs.request_table import REQUEST_SCHEMA
 from bench.work import GENERATION
 
 END = 10.0

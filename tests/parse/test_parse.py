@@ -11,14 +11,14 @@ import pytest
 
 from bench.aggregate import timeseries_frame
 from bench.errors import BenchError
-from bench.parse import latency_columns, parse_run, telemetry_table, throughput_series, wide_table
-from bench.parse.run import summarise
-from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records.checksums import checksums
-from bench.records.files import write_record
-from bench.records.request import write_requests
-from bench.records.request_table import REQUEST_SCHEMA
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix
+from bench.parse.latency import latency_columns, throughput_series
+from bench.parse.run import parse_run, summarise
+from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table, wide_table
+from bench.runs.checksums import checksums
+from bench.runs.files import write_record
+from bench.runs.request import write_requests
+from bench.runs.request_table import REQUEST_SCHEMA
+from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix
 from tests.support import records
 from tests.support.study import METRICS
 

@@ -14,9 +14,9 @@ import pytest
 
 from bench.analysis import verdict
 from bench.load import client
-from bench.parse import parse_run
-from bench.records.checksums import checksums
-from bench.records.run import REQUESTS, TELEMETRY
+from bench.parse.run import parse_run
+from bench.runs.checksums import checksums
+from bench.runs.run import REQUESTS, TELEMETRY
 from bench.words.verdicts import failures
 from tests.support.planted import reasons
 from tests.support.server import eventually

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.load.schedule import PlannedRequest
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
+from bench.predict.calibration import Interval
 from bench.predict.gaps import Gaps
 from bench.predict.judge import HeldOut, beyond, measured
 from bench.predict.noise import Noise
@@ -16,7 +16,7 @@ from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.predict.steps import intervals
-from bench.records.calibration import Interval
+from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import TURNAROUND_S, serve
 from tests.support.predict import LIMITS, TRUE, drawn, planned, run_of
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.load.schedule import PlannedRequest, schedule
+from bench.predict.calibration import Interval
 from bench.predict.carried import carried, rates_carried, within
 from bench.predict.day import hours
 from bench.predict.ensemble import members, typical
@@ -22,8 +22,9 @@ from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.traffic import Traffic, read_traffic, sine
-from bench.records.calibration import Interval
-from bench.study import load_workload, parse_slo
+from bench.study.read import load_workload
+from bench.study.slo import parse_slo
+from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.predict import LIMITS, TRUE, drawn, planned
 
 FULL = Limits(tokens=128, sequences=64, blocks=40, block_size=16)  # preempts

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, calibrate, parameters
 from bench.predict.judge import measured
 from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read, runs
@@ -15,6 +14,7 @@ from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.steps import intervals
+from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import TURNAROUND_S, Sequence, serve, split
 
 SLOTS = 12

@@ -10,6 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.figures.registry import load_figure
 from bench.predict.calibrate import Given, limits_of, planned_again
+from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, read_calibration
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.sources import measured_runs
@@ -17,10 +18,9 @@ from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.predict.step_time import fit_steps
 from bench.predict.study import calibrate_study
-from bench.records.calibration import METRICS, Calibration, Doubt, Interval, read_calibration
-from bench.records.files import write_record
-from bench.records.summary import read_summary
-from bench.study import load_workload
+from bench.runs.files import write_record
+from bench.runs.summary import read_summary
+from bench.study.read import load_workload
 from bench.words.predicted import (
     judgement_lines,
     judgement_rows,

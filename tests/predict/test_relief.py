@@ -14,12 +14,12 @@ from bench.predict.calibrate import calibrate
 from bench.predict.ensemble import typical
 from bench.predict.limit import Replays
 from bench.predict.relief import agreed, relief_of
+from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs, read_reliefs
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import StepCost
 from bench.predict.step_time import StepTime
-from bench.records.files import write_record
-from bench.records.relief import CurveRelief, Gain, Relief, Reliefs, read_reliefs
-from bench.study import parse_slo
+from bench.runs.files import write_record
+from bench.study.slo import parse_slo
 from tests.support.naive_engine import serve
 from tests.support.predict import LIMITS, TRUE, drawn, run_of
 

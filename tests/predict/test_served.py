@@ -4,9 +4,9 @@ import random
 from dataclasses import replace
 from types import SimpleNamespace
 
-from bench.load.schedule import PlannedRequest, expected_cached_tokens, schedule
-from bench.measure.served import Room, room_of, served_tokens
-from bench.study import Workload
+from bench.workloads.prefix_cache import Room, room_of, served_tokens
+from bench.workloads.schedule import PlannedRequest, expected_cached_tokens, schedule
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.naive_engine import serve
 from tests.support.trace_blocks import written

@@ -19,11 +19,11 @@ import yaml
 from bench.cli import main
 from bench.cli.entry import loaded
 from bench.cli.run import app
-from bench.endpoints import ENDPOINTS
 from bench.figures import registry
 from bench.figures.registry import load_figure
 from bench.figures.selection import figure_names
-from bench.study import load_config, load_workload
+from bench.study.read import load_config, load_workload
+from bench.workloads.endpoints import ENDPOINTS
 from tests.support.cost import PARTS
 from tests.support.figures import results
 from tests.support.study import ROOT

@@ -7,11 +7,11 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.figures import Results
 from bench.figures.labels import free_places
+from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
 from bench.figures.ticks import log_ticks, ticked
-from bench.study import Decision
+from bench.study.decision import Decision
 from tests.support.figures import drawn_rows, encodings, results, spec_of
 from tests.support.planted import answers
 

@@ -12,14 +12,16 @@ import pytest
 
 from bench.analysis import saturation
 from bench.errors import BenchError
-from bench.figures import Results, figure_names, figures_of, save, selection
+from bench.figures import save, selection
 from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.selection import figure_names, figures_of
 from bench.figures.theme import curve_colour
-from bench.published import Accelerator
-from bench.report import write_manifest, write_report
-from bench.study import Decision
+from bench.models.accelerators import Accelerator
+from bench.report.page import write_manifest, write_report
+from bench.study.decision import Decision
 from tests.support.figures import (
     CASES,
     DECISION,
@@ -222,7 +224,7 @@ def test_a_figure_is_one_file(tmp_path, monkeypatch):
 
 def test_which_figures_a_study_has_is_known_without_what_draws_them():
     """Or each start of the workflow, and each of its jobs, would wait for it."""
-    told = "import sys; from bench.figures import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
+    told = "import sys; from bench.figures.selection import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

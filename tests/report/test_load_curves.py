@@ -10,11 +10,13 @@ from bench.analysis import saturation
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import trade_offs
 from bench.analysis.saturation import filled
-from bench.figures import Results, figures_of
-from bench.search import Aim, Answer
+from bench.figures.results import Results
+from bench.figures.selection import figures_of
 from bench.search.chart import draw
+from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
-from bench.study import Decision, parse_slo
+from bench.study.decision import Decision
+from bench.study.slo import parse_slo
 from bench.words.charts import full_note, sustained_title
 from tests.support.figures import data_of, drawn_rows, results, saved_spec, spec_of
 from tests.support.planted import answers

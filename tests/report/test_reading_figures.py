@@ -7,10 +7,10 @@ from dataclasses import replace
 import polars as pl
 
 from bench.analysis.windows import of_windows, whole_runs
-from bench.figures import Results
+from bench.figures.results import Results
 from bench.figures.save import save_figure
 from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
-from bench.study import Decision
+from bench.study.decision import Decision
 from bench.words.charts import WINDOWS, profile_note
 from tests.support.figures import PEAK, drawn_rows, planted, results, saved_spec, spec_of
 from tests.support.planted import steady_row

@@ -12,14 +12,15 @@ import pytest
 import vl_convert
 
 from bench.commit import commit_of
-from bench.figures import Results, figure_names
 from bench.figures.registry import load_figure
-from bench.records.columns import schema_of
-from bench.records.files import write_record
-from bench.records.launch import Settings
-from bench.report import write_manifest, write_report
+from bench.figures.results import Results
+from bench.figures.selection import figure_names
+from bench.report.page import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
-from bench.study import Decision
+from bench.runs.columns import schema_of
+from bench.runs.files import write_record
+from bench.runs.launch import Settings
+from bench.study.decision import Decision
 from bench.words.accuracy import beside_cells
 from tests.support.answers import study as of_rows
 from tests.support.figures import FACTS, PEAK, cells, drawn, drawn_rows, planted, results

@@ -13,11 +13,11 @@ from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
 from bench.analysis.judging import Miss, Unsettled
 from bench.analysis.locked import Differs
 from bench.analysis.validity import PARTS, Check, Reason, Verdict
-from bench.drift import Drift, RoundPart
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.records.calibration import Doubt
-from bench.records.relief import Gain
-from bench.study import Slo, parse_slo
+from bench.parse.drift import Drift, RoundPart
+from bench.predict.calibration import Doubt
+from bench.predict.relief_record import Gain
+from bench.study.slo import Slo, parse_slo
 from bench.words import advice, capacity, causes, charts, comparison, loads, saturates, searches, sizing, verdicts
 from bench.words.predicted import DOUBTS, doubt_text
 from bench.words.regions import POINTS, turning_point

@@ -9,7 +9,7 @@ from bench.analysis.lengths import Line
 from bench.analysis.locked import Differs
 from bench.analysis.setting_gain import Load, SettingGain
 from bench.analysis.token_costs import LengthCost, StreamingGain
-from bench.study import Slo
+from bench.study.slo import Slo
 from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs
 from tests.support import snapshots
 from tests.support.words import TURNS, cell

@@ -5,10 +5,10 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.errors import BenchError
-from bench.figures import Results
-from bench.records.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of
-from bench.records.reference import with_tables
-from bench.records.summary import complete, read_summary, summary_table
+from bench.figures.results import Results
+from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of
+from bench.runs.reference import with_tables
+from bench.runs.summary import complete, read_summary, summary_table
 from bench.study.config import Thresholds
 from tests.support.planted import steady_row
 from tests.support.study import ROOT
@@ -65,7 +65,7 @@ def test_how_requests_failed_is_a_family_of_columns(summary):
 
 
 def test_what_is_no_column_is_refused_with_the_place_to_add_it(summary):
-    with pytest.raises(BenchError, match=r"^watts, volts: no column .* to src/bench/records/columns\.toml\."):
+    with pytest.raises(BenchError, match=r"^watts, volts: no column .* to src/bench/runs/columns\.toml\."):
         summary_frame([{**summary, "watts": 1, "volts": 2}], {}, {}, Thresholds())
     with pytest.raises(BenchError, match=r"^failed is 1\.5, and a whole number"):
         summary_table([{"failed": 1.5}])

@@ -12,12 +12,16 @@ import pytest
 import yaml
 
 import bench.study.specs
+from bench.archive.pack import pack
+from bench.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
-from bench.store import Store, kept_facts, run_states
-from bench.store.pack import pack
-from bench.store.unpack import unpack
-from bench.study import Paths, Plan, begin, load_file
+from bench.runs.paths import Paths
+from bench.runs.store import Store
+from bench.study.begin import begin
+from bench.study.plan import Plan
+from bench.study.read import load_file
+from bench.study.state import kept_facts, run_states
 from tests.support.forked import snakemake
 from tests.support.made import made_study
 from tests.support.packs import listed_anew, rewritten

@@ -7,11 +7,14 @@ import zipfile
 import pytest
 
 from bench.errors import BenchError
-from bench.models import Architecture, Model, config_of, geometry_of, write_checkpoint
+from bench.models.checkpoint import write_checkpoint
+from bench.models.checkpoint_record import read_checkpoint
+from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
+from bench.models.model import Architecture, Model
 from bench.package import fetch_package
-from bench.records.checkpoint import read_checkpoint
-from bench.study import Plan, load_config
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchError
-from bench.records import launch as launch_module
-from bench.records.checkpoint import read_checkpoint
-from bench.records.deployment import Start, read_facts
-from bench.records.engine import read_engine
-from bench.records.files import write_record
-from bench.records.launch import Settings, read_launch
-from bench.records.pack import OtherFormat, read_index
-from bench.records.request import write_requests
-from bench.records.request_table import REQUEST_SCHEMA, request_table
-from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
-from bench.records.run_summary import RunSummary, read_run_summary, write_run_summary
+from bench.models.checkpoint_record import read_checkpoint
+from bench.runs import launch as launch_module
+from bench.runs.deployment import Start, read_facts
+from bench.runs.engine import read_engine
+from bench.runs.files import write_record
+from bench.runs.launch import Settings, read_launch
+from bench.runs.pack import OtherFormat, read_index
+from bench.runs.request import write_requests
+from bench.runs.request_table import REQUEST_SCHEMA, request_table
+from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run
+from bench.runs.run_summary import RunSummary, read_run_summary, write_run_summary
 from bench.study.last import remember_study
 from tests.support import records
 

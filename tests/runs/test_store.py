@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.records.checksums import record_digest
-from bench.store import Store
+from bench.runs.checksums import record_digest
+from bench.runs.store import Store
 
-D, E = (SimpleNamespace(deployment=SimpleNamespace(name="a"), name=name) for name in "de")
+D, E = (SimpleNamespace(key=f"a/{name}") for name in "de")
 
 
 def fill(store, run):
@@ -59,7 +59,7 @@ def test_a_session_whose_name_begins_like_that_of_another_does_not_sweep_its_run
 def test_a_folder_is_swept_once_its_process_is_gone(tmp_path):
     """Also that of a session of the same name, in another process: killed, not ended."""
     code = (
-        "import sys, time; from pathlib import Path; from bench.store import Store\n"
+        "import sys, time; from pathlib import Path; from bench.runs.store import Store\n"
         "with Store(Path(sys.argv[1]), owner='a').adding(None): print('in', flush=True); time.sleep(60)"
     )
     store = Store(tmp_path, owner="a")

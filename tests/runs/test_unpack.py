@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.archive.unpack import study_of
 from bench.cli import main
 from bench.errors import BenchError
-from bench.store.unpack import study_of
 from tests.support.packs import member, tarred
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from bench.cli import main
-from bench.study import Paths
-from bench.study.plan import digest
+from bench.runs.files import digest
+from bench.runs.paths import Paths
 from bench.verify.again import copy_measurements, run_workflow
 from bench.verify.made import without_names
 from tests.support.forked import FORKING

@@ -17,14 +17,16 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.archive.pack import pack
+from bench.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.records.files import typed
-from bench.records.run import read_record
-from bench.records.searches import SearchRecord, read_searches
-from bench.store import Store
-from bench.store.pack import pack
-from bench.store.unpack import unpack
-from bench.study import Paths, Plan, load_config, load_file
+from bench.runs.files import typed
+from bench.runs.paths import Paths
+from bench.runs.run import read_record
+from bench.runs.searches import SearchRecord, read_searches
+from bench.runs.store import Store
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_file
 from bench.words.searches import answer
 from tests.support.auto import searching
 from tests.support.fake_server import fake_server

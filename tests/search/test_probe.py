@@ -12,10 +12,11 @@ from benchmarks.find_scale import Planted, closed_loop
 
 from bench.load.client import Load
 from bench.load.target import Target
-from bench.search import Aim
 from bench.search.bursts import sender
+from bench.search.placing import Aim
 from bench.search.probe import Reply, probe
-from bench.study import load_workload, parse_slo
+from bench.study.read import load_workload
+from bench.study.slo import parse_slo
 from tests.support.fake_server import fake_server
 
 SERVERS = [Planted(0.2, 1), Planted(0.5, 4), Planted(2, 8), Planted(6.1, 1), Planted(40, 16), Planted(500, 64)]

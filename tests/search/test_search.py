@@ -12,12 +12,11 @@ from benchmarks.search import PRECISION, by_search, of_curve
 from bench.analysis.belief import believe
 from bench.analysis.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.analysis.speed import Reference, speeds
-from bench.search import Aim, Answer, Budget, Measured, Step, search
-from bench.search.placing import place
+from bench.search.placing import Aim, Answer, Step, place
 from bench.search.probe import Alone, Probed
-from bench.search.search import Found, Look, Next, fitting_requests, next_run
+from bench.search.search import Budget, Found, Look, Measured, Next, fitting_requests, next_run, search
 from bench.search.words import alone_text, answer_text, why_text
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
 COLUMN = SLO.column

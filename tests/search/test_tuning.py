@@ -17,17 +17,19 @@ import yaml
 from benchmarks.tuning import Machine, Planted, predictions
 
 from bench.aggregate import summary_frame
+from bench.archive.pack import pack
+from bench.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.figures import Results
-from bench.records.files import write_record
-from bench.records.tuning import Confirmed, Predicted, Visit, Visits, read_tuning, read_visits
+from bench.figures.results import Results
 from bench.report.answers import answers
 from bench.report.findings import curves
-from bench.store import Store
-from bench.store.pack import pack
-from bench.store.unpack import unpack
-from bench.study import Paths, Plan, load_config
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.store import Store
+from bench.runs.tuning import Confirmed, Predicted, Visit, Visits, read_tuning, read_visits
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.study.tuning import candidates
 from bench.tune.race import Ask, Rival, race
 from bench.tune.standing import Seen, Space, Standing

@@ -8,15 +8,16 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
-from bench.figures import Results, figures_of
+from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.selection import figures_of
 from bench.predict.calibrate import calibrate
 from bench.predict.limit import highest_loads
 from bench.predict.replay import replay
 from bench.predict.state import Limits
-from bench.records.tuning import Predicted, Visit
-from bench.study import parse_slo
+from bench.runs.tuning import Predicted, Visit
 from bench.study.config import Thresholds
+from bench.study.slo import parse_slo
 from bench.tune.predicted import limits_of_candidate
 from bench.tune.race import race
 from bench.tune.standing import Space

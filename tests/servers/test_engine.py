@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine import environment, prepare_engine, resolve_launch, write_launch
-from bench.engine import launch as launch_module
-from bench.engine.environment import requirements
-from bench.engines.kind import OnGpu
-from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import Architecture, config_of, geometry_of
+from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
-from bench.records.engine import read_engine
-from bench.records.files import write_record
-from bench.records.launch import read_launch
-from bench.study import Engine, Plan, load_config
+from bench.models.model import Architecture
+from bench.runs.engine import read_engine
+from bench.runs.files import write_record
+from bench.runs.launch import read_launch
+from bench.servers import environment
+from bench.servers import launch as launch_module
+from bench.servers.deployment import Engine
+from bench.servers.environment import prepare_engine, requirements
+from bench.servers.kind import OnGpu
+from bench.servers.launch import resolve_launch, write_launch
+from bench.servers.vllm import VLLM
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.yaml_file import read_yaml
 from tests.support import records
 from tests.support.launches import checkpoint_of

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from bench.engines import ENGINES
 from bench.measure.metrics import kv_facts, metric_names
-from bench.parse import gauges, telemetry_table
-from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.server import server_figures
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, find_catalogue
+from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table
+from bench.parse.server import gauges, server_figures
+from bench.servers.engines import ENGINES
+from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, find_catalogue
 from tests.support.study import ROOT
 
 KNOWN = ", ".join(kind.title for kind in ENGINES)

@@ -13,20 +13,25 @@ import pytest
 import yaml
 
 from bench.analysis.locked import differences
-from bench.engine import Server, inherited, resolve_launch
-from bench.engine.variables import for_a_server
+from bench.archive.pack import pack
 from bench.errors import BenchError
 from bench.measure.comparable import refuse_another_environment
 from bench.measure.session import measure
-from bench.models import Architecture, config_of
-from bench.parse import parse_run
-from bench.records.deployment import read_facts
-from bench.records.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
-from bench.records.files import write_record
+from bench.models.config_json import config_of
+from bench.models.model import Architecture
+from bench.parse.run import parse_run
 from bench.report import provenance
-from bench.store import Store
-from bench.store.pack import pack
-from bench.study import Paths, Plan, load_config
+from bench.runs.deployment import read_facts
+from bench.runs.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.store import Store
+from bench.servers.inherited import inherited
+from bench.servers.launch import resolve_launch
+from bench.servers.server import Server
+from bench.servers.variables import for_a_server
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.words.comparison import difference_text
 from tests.support import records
 from tests.support.launches import K8S, exports

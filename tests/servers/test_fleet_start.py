@@ -8,14 +8,14 @@ import sys
 import pytest
 import requests
 
-from bench.engine import fleet as module
-from bench.engine import server_of
-from bench.engine.fleet import Fleet, router_program
-from bench.engine.server import ServerDied
 from bench.errors import BenchError
-from bench.records.launch import RouterLaunch
-from bench.routers import command_of
-from bench.study import Plan, load_config
+from bench.runs.launch import RouterLaunch
+from bench.servers import fleet as module
+from bench.servers.fleet import Fleet, router_program, server_of
+from bench.servers.routers import command_of
+from bench.servers.server import ServerDied
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.server import eventually, gone, needs_haproxy, started
 

@@ -6,17 +6,19 @@ from dataclasses import replace
 import pytest
 
 from bench.aggregate.deployed import deployed
-from bench.cluster import needs_of
-from bench.engine import launch as launch_module
-from bench.engine import resolve_launch, write_launch
-from bench.engines import managed
-from bench.engines.llama_server import arguments
 from bench.errors import BenchError
-from bench.models import Architecture, config_of, geometry_of
-from bench.records.engine import EngineRecord
-from bench.records.files import write_record
-from bench.records.launch import Settings
-from bench.study import Plan, load_config
+from bench.measure.slurm.needs import needs_of
+from bench.models.config_json import config_of, geometry_of
+from bench.models.model import Architecture
+from bench.runs.engine import EngineRecord
+from bench.runs.files import write_record
+from bench.runs.launch import Settings
+from bench.servers import launch as launch_module
+from bench.servers.engines import managed
+from bench.servers.launch import resolve_launch, write_launch
+from bench.servers.llama_server import arguments
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.study import ARCHITECTURE, ROOT
 
@@ -70,11 +72,11 @@ def test_an_environment_built_by_another_checkout_runs_the_server_of_this_one(co
     """Its record is kept, and shared by folders of the project."""
     spec = spec_of(content, max_num_seqs=4)
     spec = replace(spec, engine=spec.engine.model_copy(update={"source": "lock"}))
-    built = replace(ENGINE, source="lock", command=("env/bin/python", "/gone/src/bench/engines/llama_server.py"))
+    built = replace(ENGINE, source="lock", command=("env/bin/python", "/gone/src/bench/servers/llama_server.py"))
     monkeypatch.chdir(ROOT)
-    assert resolve_launch(spec, built, checkpoint).argv[:2] == ("env/bin/python", "src/bench/engines/llama_server.py")
+    assert resolve_launch(spec, built, checkpoint).argv[:2] == ("env/bin/python", "src/bench/servers/llama_server.py")
     monkeypatch.chdir("tests")  # as an installed package, which stays where it is
-    assert resolve_launch(spec, built, checkpoint).argv[1] == str(ROOT / "src/bench/engines/llama_server.py")
+    assert resolve_launch(spec, built, checkpoint).argv[1] == str(ROOT / "src/bench/servers/llama_server.py")
 
 
 def test_what_the_deployment_says_wins(content, checkpoint):

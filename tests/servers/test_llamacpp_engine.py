@@ -12,9 +12,6 @@ import pytest
 
 from bench.analysis import verdict
 from bench.cli import main
-from bench.endpoints import ENDPOINTS
-from bench.engine import Server, ServerDied, resolve_launch, server_info
-from bench.engines import managed
 from bench.http import get
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
@@ -22,15 +19,24 @@ from bench.load.records import record_of
 from bench.load.sdk import sdk_reading
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
-from bench.models import Architecture, config_of, write_checkpoint
+from bench.models.checkpoint import write_checkpoint
+from bench.models.checkpoint_record import read_checkpoint
+from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of, write_gguf
-from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
-from bench.records.checkpoint import read_checkpoint
-from bench.records.engine import read_engine
-from bench.records.form import RequestForm
-from bench.study import Plan, Workload, load_config, load_workload
+from bench.models.model import Architecture
+from bench.runs.engine import read_engine
+from bench.runs.form import RequestForm
+from bench.servers.engines import managed
+from bench.servers.facts import server_info
+from bench.servers.launch import resolve_launch
+from bench.servers.metrics import find_catalogue
+from bench.servers.server import Server, ServerDied
 from bench.study.config import Thresholds
-from bench.telemetry import find_catalogue
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
+from bench.workloads.workload import Workload
 from tests.support.project import built
 from tests.support.records import checkpoint as made_checkpoint
 from tests.support.study import ARCHITECTURE, CONTENT, ROOT
@@ -89,7 +95,7 @@ def server(launch, tmp_path_factory):
 def process_of(server):
     port = server.base_url.rsplit(":", 1)[1]  # another test's server may run beside it
     below = psutil.Process().children(recursive=True)
-    (found,) = (p for p in below if p.cmdline()[1:2] == ["src/bench/engines/llama_server.py"] and port in p.cmdline())
+    (found,) = (p for p in below if p.cmdline()[1:2] == ["src/bench/servers/llama_server.py"] and port in p.cmdline())
     return found
 
 

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.engine import refuse_unfit
-from bench.engine.gpus import least_memory
 from bench.errors import BenchError
 from bench.measure import own_gpus as module
 from bench.measure.own_gpus import own_gpus
-from bench.models import geometry_of_model
-from bench.study import Plan, load_config
+from bench.models.config_json import geometry_of_model
+from bench.servers.gpus import least_memory
+from bench.servers.launch import refuse_unfit
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.nvml import GPUS, cuda_spec
 from tests.support.project import LENIENT, Project
 from tests.support.server import eventually

@@ -12,34 +12,28 @@ from bench.aggregate import summary_frame
 from bench.analysis import OperatingPoint, Prices, economics, sized
 from bench.analysis.saturation import saturated
 from bench.analysis.sizing import limits
-from bench.cluster import needs_of
-from bench.engine import gpu_names, write_launch
-from bench.engine import launch as launch_module
 from bench.errors import BenchError
 from bench.load.client import Load, LoadResult, ProcessFacts
-from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import record_run
-from bench.models import (
-    Architecture,
-    Parallel,
-    config_of,
-    geometry_of,
-    geometry_of_entry,
-    kv_pool,
-    layers_of_stages,
-    parallel_problem,
-    stages_of,
-    weight_bytes,
-)
-from bench.published import catalogue
-from bench.records.files import write_record
-from bench.records.launch import read_launch
-from bench.records.run import RECORD, read_record
-from bench.study import load_workload
+from bench.measure.slurm.needs import needs_of
+from bench.models.catalogue import catalogue
+from bench.models.config_json import config_of, geometry_of, geometry_of_entry
+from bench.models.geometry import weight_bytes
+from bench.models.model import Architecture
+from bench.runs.files import write_record
+from bench.runs.launch import read_launch
+from bench.runs.run import RECORD, read_record
+from bench.servers import launch as launch_module
+from bench.servers.gpus import gpu_names
+from bench.servers.launch import write_launch
+from bench.servers.memory import kv_pool
+from bench.servers.stages import Parallel, layers_of_stages, parallel_problem, stages_of
 from bench.study.config import Thresholds
+from bench.study.read import load_workload
+from bench.workloads.schedule import schedule
 from tests.support import records
 from tests.support.forked import snakemake
 from tests.support.launches import checkpoint_of, launched, spec_of

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from bench.errors import BenchError
-from bench.study import Plan, load_config
+from bench.study.plan import Plan
+from bench.study.read import load_config
 
 RUNNING = {"source": "external", "base_url": "http://r"}
 TWO = {**RUNNING, "workers": ["http://h:1", "http://h:2"]}

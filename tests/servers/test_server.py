@@ -10,11 +10,12 @@ import textwrap
 import psutil
 import pytest
 
-from bench.engine import Server, ServerDied, guard, hardware
-from bench.engine.left import end_left
-from bench.engine.server import core_groups
-from bench.engines import managed
 from bench.errors import BenchError
+from bench.servers import guard
+from bench.servers.engines import managed
+from bench.servers.facts import hardware
+from bench.servers.left import end_left
+from bench.servers.server import Server, ServerDied, core_groups
 from tests.support import records
 from tests.support.server import eventually, gone, impatient_guard, started
 from tests.support.study import ROOT
@@ -117,7 +118,7 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
     code = textwrap.dedent(f"""
         import sys, time
         from pathlib import Path
-        from bench.engine import Server, guard
+        from bench.servers.server import Server; from bench.servers import guard
         guard.__file__ = {str(tmp_path / "guard.py")!r}
         from tests.support import records
         launch = records.launch(device="cpu", argv=(sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"))

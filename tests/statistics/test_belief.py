@@ -10,7 +10,7 @@ from bench.analysis.belief import beliefs, believe
 from bench.analysis.observation import GROWTH, Observation, observations
 from bench.analysis.windows import of_windows
 from bench.report.levels import level_rows
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 from tests.support.planted import rate_row, steady_row, summary_row, summary_rows
 from tests.support.summaries import table as table_of
 

@@ -17,23 +17,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from bench.archive.unpack import unpack
 from bench.cli import main
-from bench.engine import Server, resolve_launch
-from bench.engines import MANAGED
 from bench.errors import BenchError
 from bench.figures.save import save_figure
 from bench.measure.metrics import kv_facts
-from bench.models import Architecture, config_of
+from bench.models.config_json import config_of
 from bench.models.hub import FILES
+from bench.models.model import Architecture
 from bench.parse.scrapes import telemetry_table, wide_table
-from bench.records.deployment import read_facts
-from bench.records.files import write_record
-from bench.records.summary import read_summary
-from bench.report import write_report
-from bench.store import Store
-from bench.store.unpack import unpack
-from bench.study import Plan, load_config
+from bench.report.page import write_report
+from bench.runs.deployment import read_facts
+from bench.runs.files import write_record
+from bench.runs.store import Store
+from bench.runs.summary import read_summary
+from bench.servers.engines import MANAGED
+from bench.servers.launch import resolve_launch
+from bench.servers.server import Server
 from bench.study.config import Name
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.figures import FACTS, results
 from tests.support.packs import member, tarred

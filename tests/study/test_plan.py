@@ -8,7 +8,8 @@ import json
 import pytest
 
 from bench.errors import BenchError
-from bench.study import Plan, load_config, load_file
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_file
 from bench.study.reference import reference, schema
 from tests.support.study import ROOT
 

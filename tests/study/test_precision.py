@@ -2,8 +2,11 @@
 
 from types import SimpleNamespace
 
-from bench.study import Plan, Workload, load_config, parse_slo
+from bench.study.plan import Plan
 from bench.study.precision import auto_lines, requests_for, thin_levels, with_requests
+from bench.study.read import load_config
+from bench.study.slo import parse_slo
+from bench.workloads.workload import Workload
 
 P99, P90 = parse_slo("ttft_p99=1s"), parse_slo("tpot_p90=50ms")
 

@@ -10,17 +10,17 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from bench.engine import hardware
 from bench.errors import BenchError
 from bench.measure.comparable import hardware_of, refuse_another_version, refuse_other_hardware
 from bench.measure.session import measure
-from bench.models import Model
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Plan, load_config
+from bench.models.model import Model
+from bench.runs.files import digest, write_record
+from bench.runs.store import Store
+from bench.servers.facts import hardware
 from bench.study.config import Deployment, Engine
-from bench.study.plan import PROTOCOL, digest
-from bench.study.workload import Workload
+from bench.study.plan import PROTOCOL, Plan
+from bench.study.read import load_config
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.made import made_study, make_run
 from tests.support.study import ROOT
@@ -28,23 +28,20 @@ from tests.support.study import ROOT
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured
 # again); one that does not, such as a name, only renews the digest below: `pytest tests/study/test_protocol.py` prints it.
 DECIDING = {
-    "engine": "fleet launch server",
-    "engines": "llama_server llamacpp vllm",
-    "load": "__main__ answer arrivals client connection events exchange introduction loop mixture overload payload records response "
-    "schedule sdk timer",
-    "measure": "recording reference rounds session warmup",
+    "load": "__main__ answer client connection events exchange introduction loop overload payload records response sdk timer",
+    "measure": "recording reference rounds scraper session warmup",
     "models": "checkpoint config_json gguf tokenizer",
-    "records": "form request run",
-    "study": "arrivals lengths trace",
-    "telemetry": "scraper",
-    ".": "routers table_file",
+    "runs": "form request run",
+    "servers": "fleet launch llama_server llamacpp routers server vllm",
+    "workloads": "arrivals gaps lengths mixture schedule trace",
+    ".": "table_file",
 }
 LIBRARY = ROOT / "src/bench"
 MODULES = [
-    *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / room).glob("*.py")),
+    *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / "workloads" / room).glob("*.py")),
     *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "e64f747ca3499bb2")
+KNOWN = (6, "5ae7a26aa2a10398")
 
 
 def code_of(file):

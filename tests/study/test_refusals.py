@@ -6,7 +6,7 @@ import re
 import yaml
 
 from bench.errors import BenchError
-from bench.study import load_config, load_file, load_workload
+from bench.study.read import load_config, load_file, load_workload
 from tests.support.study import CONTENT
 from tests.support.swept import STUDY, study
 

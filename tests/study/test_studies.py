@@ -3,9 +3,10 @@
 import functools
 from collections import Counter
 
-from bench.figures import figures_of
-from bench.study import Plan, load_config, load_file
+from bench.figures.selection import figures_of
+from bench.study.plan import Plan
 from bench.study.precision import thin_levels
+from bench.study.read import load_config, load_file
 from tests.support.study import ROOT
 
 STUDIES = ROOT / "config/studies"

@@ -7,9 +7,10 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from bench.store.pack import packed_study
-from bench.study import Plan, load_config, load_file
-from bench.study.plan import digest
+from bench.archive.pack import packed_study
+from bench.runs.files import digest
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_file
 from bench.study.reference import schema
 from bench.words.measuring import measuring_lines, starts
 from tests.support.study import ROOT

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 
 from bench.aggregate import summary_frame
-from bench.figures import Results
+from bench.figures.results import Results
 from bench.report.answers import answers
 from bench.report.findings import curves
-from bench.study import Decision
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
 from tests.support import records
 
 EMPTY = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})

@@ -2,7 +2,7 @@
 
 import json
 
-from bench.grading import CallTask
+from bench.grading.calls import CallTask
 
 
 def function(name, required=(), **kinds):

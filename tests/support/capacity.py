@@ -1,7 +1,7 @@
 """Curves with planted latencies, misses and failures, and the operating point that they have."""
 
 from bench.analysis import operating_points
-from bench.study import parse_slo
+from bench.study.slo import parse_slo
 from tests.support.planted import frame, steady_row
 
 TTFT = [parse_slo("ttft_p99=2s")]

@@ -11,12 +11,9 @@ import numpy as np
 import polars as pl
 
 from bench.aggregate import summary_frame
-from bench.analysis import (
-    Noise,
-    visible,
-)
+from bench.analysis import Noise, visible
 from bench.analysis.effects import effects
-from bench.records.columns import METRICS
+from bench.runs.columns import METRICS
 from bench.study.config import Thresholds
 from tests.support import records
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from bench.drift import drift_reasons, place_of_run
-from bench.records.run import ReferenceLoad, RunHeader
+from bench.parse.drift import drift_reasons, place_of_run
+from bench.runs.run import ReferenceLoad, RunHeader
 from bench.study.config import Thresholds
 
 NOISES = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.telemetry import exposition_names
+from bench.servers.metrics import exposition_names
 
 _PAGES = {"/v1/models": '{"data": []}'}
 

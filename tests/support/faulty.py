@@ -11,11 +11,14 @@ import psutil
 import yaml
 
 from bench.measure.session import measure
-from bench.records.checksums import whole
-from bench.records.files import write_record
-from bench.records.run import read_record
-from bench.store import Store, run_states
-from bench.study import Paths, Plan, load_config
+from bench.runs.checksums import whole
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.run import read_record
+from bench.runs.store import Store
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.study.state import run_states
 from tests.support import records
 
 ROOT = Path(__file__).parents[2]

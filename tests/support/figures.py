@@ -13,15 +13,16 @@ import polars as pl
 import vl_convert
 
 from bench.aggregate import summary_frame
-from bench.figures import Results, save
+from bench.figures import save
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
 from bench.figures.save import save_figure
-from bench.records.deployment import Hardware
-from bench.records.files import write_record
-from bench.records.launch import Settings
-from bench.report import write_report
-from bench.study import Decision
+from bench.report.page import write_report
+from bench.runs.deployment import Hardware
+from bench.runs.files import write_record
+from bench.runs.launch import Settings
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
 from tests.support import records
 from tests.support.planted import calibrated
 from tests.support.study import bare_summary

@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from bench.figures import Results
-from bench.report import write_report
-from bench.study import Decision
+from bench.figures.results import Results
+from bench.report.page import write_report
+from bench.study.decision import Decision
 from tests.support.summaries import FULL, frame
 
 SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_million_tokens=5)

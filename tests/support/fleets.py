@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.parse import parse_run
-from bench.records.checksums import checksums
-from bench.records.files import write_record
-from bench.records.request import write_requests
-from bench.records.run import DECODE, PREFILL, RECORD, REQUESTS, TELEMETRY, Worker
+from bench.parse.run import parse_run
+from bench.runs.checksums import checksums
+from bench.runs.files import write_record
+from bench.runs.request import write_requests
+from bench.runs.run import DECODE, PREFILL, RECORD, REQUESTS, TELEMETRY, Worker
 from tests.support import records
 from tests.support.study import METRICS
 

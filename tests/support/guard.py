@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from bench.parse.fleet import fleet_telemetry
+from bench.parse.reference_samples import reference_samples
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA
-from bench.records.columns import WORKER_FIELDS, schema_of
-from bench.records.files import write_record
-from bench.records.run import Worker
-from bench.study import parse_slo
-from bench.telemetry.reference import reference_samples
+from bench.runs.columns import WORKER_FIELDS, schema_of
+from bench.runs.files import write_record
+from bench.runs.run import Worker
+from bench.study.slo import parse_slo
 from tests.support.command import bench
 from tests.support.planted import frame, steady_row
 from tests.support.records import facts

@@ -1,8 +1,9 @@
 """How a deployment is started."""
 
-from bench.engine import resolve_launch
-from bench.models import config_of, geometry_of_model
-from bench.study import Plan, load_config
+from bench.models.config_json import config_of, geometry_of_model
+from bench.servers.launch import resolve_launch
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support import records
 from tests.support.study import ROOT
 

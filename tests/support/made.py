@@ -12,18 +12,19 @@ from typing import Any
 
 from benchmarks.exposition import sample_name, with_catalogue
 
-from bench.engine import hardware
-from bench.engine.launch import memory_plan
-from bench.models import geometry_of_model
-from bench.records.checksums import checksums
-from bench.records.deployment import DeploymentFacts
-from bench.records.files import write_record
-from bench.records.launch import MemoryPlan
-from bench.records.request import RequestRecord, write_requests
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
-from bench.study import DeploymentSpec, RunSpec
+from bench.models.config_json import geometry_of_model
+from bench.runs.checksums import checksums
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import write_record
+from bench.runs.launch import MemoryPlan
+from bench.runs.request import RequestRecord, write_requests
+from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
+from bench.servers.facts import hardware
+from bench.servers.launch import memory_plan
+from bench.servers.metrics import GAUGES, find_catalogue
+from bench.servers.spec import DeploymentSpec
 from bench.study.plan import PROTOCOL
-from bench.telemetry import GAUGES, find_catalogue
+from bench.study.specs import RunSpec
 
 __all__ = ["made_facts", "made_study", "make_run"]
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from bench.study import Plan, load_config
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.study import ROOT
 
 FAKE = ROOT / "tests/support/fake_nvml"

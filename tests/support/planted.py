@@ -5,15 +5,15 @@ import polars as pl
 
 from bench.aggregate import summary_frame
 from bench.analysis.slo import goodput, judged_requests
-from bench.parse import latency_columns
+from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.predict.calibration import Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.predict import METRICS
-from bench.records.calibration import Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.records.columns import COLUMNS
-from bench.records.request_table import REQUEST_SCHEMA
-from bench.records.searches import SearchRecord
-from bench.records.summary import complete
+from bench.runs.columns import COLUMNS
+from bench.runs.request_table import REQUEST_SCHEMA
+from bench.runs.searches import SearchRecord
+from bench.runs.summary import complete
 from bench.study.config import Thresholds
 from bench.words.predicted import PARAMETER_TITLES
 from tests.support import records

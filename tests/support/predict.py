@@ -3,12 +3,12 @@
 import numpy as np
 
 from bench.aggregate import summary_frame
-from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
-from bench.records.files import write_record
+from bench.runs.files import write_record
 from bench.study.config import Thresholds
+from bench.workloads.schedule import PlannedRequest
 from tests.support import records
 from tests.support.naive_engine import serve
 

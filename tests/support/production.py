@@ -210,7 +210,7 @@ class PlantedCurve(Curve):
 
 def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
     """What a study measured. Args: planted: production as it was then."""
-    from bench.records.deployment import DeploymentFacts, Hardware  # noqa: PLC0415
+    from bench.runs.deployment import DeploymentFacts, Hardware  # noqa: PLC0415
 
     slow = math.exp(random.normal(0, STARTS_DIFFER))
     tables, rows = {}, []

@@ -17,10 +17,10 @@ import pytest
 import vl_convert
 import yaml
 
-from bench.engine import prepare_engine
-from bench.records.progress import SessionProgress, read_progress
-from bench.study import Paths
-from bench.study.deployment import Engine
+from bench.measure.progress_file import SessionProgress, read_progress
+from bench.runs.paths import Paths
+from bench.servers.deployment import Engine
+from bench.servers.environment import prepare_engine
 from tests.support.command import bench
 from tests.support.forked import snakemake
 from tests.support.stores import copy_project, fill_store, write_study

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from bench.records.checkpoint import Checkpoint
-from bench.records.deployment import DeploymentFacts, Hardware
-from bench.records.engine import EngineRecord
-from bench.records.launch import Launch, MemoryPlan, Settings
-from bench.records.request import RequestRecord
-from bench.records.run import Client, Host, Prefix, RunHeader, RunRecord
+from bench.models.checkpoint_record import Checkpoint
+from bench.runs.deployment import DeploymentFacts, Hardware
+from bench.runs.engine import EngineRecord
+from bench.runs.launch import Launch, MemoryPlan, Settings
+from bench.runs.request import RequestRecord
+from bench.runs.run import Client, Host, Prefix, RunHeader, RunRecord
 
 DEFINITION = {
     "deployment": "a",

@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.engine import guard
-from bench.engine.fleet import router_program
 from bench.errors import BenchError
+from bench.servers import guard
+from bench.servers.fleet import router_program
 
 
 def has_haproxy():

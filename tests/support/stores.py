@@ -10,9 +10,11 @@ from typing import Any
 
 import yaml
 
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Paths, Plan, load_config
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.store import Store
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.made import made_facts, made_study, make_run
 
 ROOT = Path(__file__).resolve().parents[2]

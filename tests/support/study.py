@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bench.measure.metrics import metric_names
-from bench.telemetry import find_catalogue
+from bench.servers.metrics import find_catalogue
 
 ROOT = Path(__file__).parents[2]
 

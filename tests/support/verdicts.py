@@ -4,9 +4,9 @@ from bench.analysis import verdict
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.parse import parse_run
-from bench.study import Workload
+from bench.parse.run import parse_run
 from bench.study.config import Thresholds
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.fake_server import fake_server
 from tests.support.study import METRICS

@@ -9,9 +9,12 @@ import shutil
 
 import pytest
 
-from bench.cluster import Needs, gpu_types, has_accounting, left_jobs, partition_for, partitions, refusal
 from bench.errors import BenchError
-from bench.published import accelerators
+from bench.measure.slurm.gpu_types import gpu_types
+from bench.measure.slurm.needs import Needs
+from bench.measure.slurm.partitions import partition_for, partitions, refusal
+from bench.measure.slurm.status import has_accounting, left_jobs
+from bench.models.accelerators import accelerators
 from tests.support.forked import snakemake
 from tests.support.project import Project
 from tests.support.study import ROOT

@@ -9,7 +9,7 @@ import re
 import polars as pl
 import pytest
 
-from bench.records.calibration import read_calibration
+from bench.predict.calibration import read_calibration
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from bench.analysis import verdict
-from bench.parse import parse_run
-from bench.study import Plan, load_config
+from bench.parse.run import parse_run
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.forked import snakemake
 from tests.support.made import made_study, make_run
 from tests.support.planted import reasons

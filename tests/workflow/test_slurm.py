@@ -147,7 +147,7 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
 
 def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
     def found(on):
-        asked = [sys.executable, "-c", "from bench.cluster import has_accounting; print(has_accounting())"]
+        asked = [sys.executable, "-c", "from bench.measure.slurm.status import has_accounting; print(has_accounting())"]
         return subprocess.run(asked, env=on.environment, capture_output=True, text=True, check=True).stdout.strip()
 
     assert found(cluster) == "False"

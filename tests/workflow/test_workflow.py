@@ -10,7 +10,7 @@ import time
 import polars as pl
 import pytest
 
-from bench.study import begin
+from bench.study.begin import begin
 from bench.words.closing import closing_lines
 from tests.support.command import bench
 from tests.support.fake_server import fake_server

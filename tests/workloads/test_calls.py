@@ -6,11 +6,12 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.errors import BenchError
-from bench.grading import CallTask, graded_sets, read_set, right_calls
-from bench.prompts import PromptFile
-from bench.prompts.own import prompt_digest
-from bench.study import load_workload
+from bench.grading.calls import CallTask, right_calls
+from bench.grading.graded_set import graded_sets, read_set
 from bench.study.config import Thresholds
+from bench.study.read import load_workload
+from bench.workloads.prompts import PromptFile
+from bench.workloads.prompts.own import prompt_digest
 from tests.support.calls import AREA, BOTH, PLAY, TASK, function, written
 from tests.support.cases import cases
 from tests.support.command import bench

@@ -19,28 +19,30 @@ from bench.cli import main
 from bench.cli.modelled import Modelled
 from bench.cli.sources import capacity_of
 from bench.errors import BenchError
-from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.figures.results import Results
 from bench.load.client import Load, PreparedLoad, run_load
-from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
 from bench.predict.carried import worst_excess
-from bench.records.classes import class_column, served_alike
 from bench.report.answers import answers
 from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
+from bench.runs.classes import class_column, served_alike
 from bench.search.placing import Aim
-from bench.study import Decision, Slo, load_config, load_workload, parse_slo
-from bench.study.classes import dealt
 from bench.study.config import Measurement
+from bench.study.decision import Decision
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
+from bench.study.read import load_config, load_workload
+from bench.study.slo import Slo, parse_slo
 from bench.words.capacity import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.words.causes import why
 from bench.words.curves import limits
 from bench.words.sizing import no_point
+from bench.workloads.classes import dealt
+from bench.workloads.schedule import schedule
 from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server

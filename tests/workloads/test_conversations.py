@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.exchange import Exchange
 from bench.load.history import Continued, follow
 from bench.load.introduction import introduce
-from bench.load.schedule import schedule
 from bench.load.target import Target
-from bench.study import load_workload
-from bench.study.turns import Pause, Turns, pauses
+from bench.study.read import load_workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.schedule import schedule
+from bench.workloads.turns import Pause, Turns, pauses
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 

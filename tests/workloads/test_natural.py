@@ -9,16 +9,16 @@ from bench.analysis import verdict
 from bench.analysis.locked import LOCKED, differences
 from bench.cli import main
 from bench.cli.modelled import Modelled
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.parse.run import cut_answers
-from bench.study import load_workload
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
+from bench.study.read import load_workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.strict_server import strict_server

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
 from bench.load.target import Target
-from bench.prompts import PromptFile
-from bench.study import load_workload
 from bench.study.plan import file_digests
+from bench.study.read import load_workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.prompts import PromptFile
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 

@@ -6,18 +6,19 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bench.endpoints import ENDPOINTS
+from bench.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
-from bench.prompts import SOURCES
-from bench.store.pack import packed_study
-from bench.study import Plan, Workload, load_config, load_workload
-from bench.study.plan import file_digests, longest_request
+from bench.study.plan import Plan, file_digests, longest_request
 from bench.study.precision import prompt_lines
+from bench.study.read import load_config, load_workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.prompts import SOURCES
+from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.fake_server import fake_server

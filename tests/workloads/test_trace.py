@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.study import Workload
-from bench.study.trace import read_trace
+from bench.workloads.trace import read_trace
+from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.study import ROOT
 

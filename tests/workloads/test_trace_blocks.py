@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
-from bench.load.schedule import at_least_s, expected_cached_tokens, schedule
 from bench.load.target import Target
-from bench.prompts.random_ids import letters
-from bench.records.form import RequestForm
-from bench.store.pack import packed_study
-from bench.study import Plan, Workload, load_config
-from bench.study.plan import longest_request
+from bench.runs.form import RequestForm
+from bench.study.plan import Plan, longest_request
 from bench.study.precision import prompt_lines
-from bench.study.trace import read_trace
-from bench.study.trace_blocks import Chains
+from bench.study.read import load_config
+from bench.workloads.prompts.random_ids import letters
+from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
+from bench.workloads.trace import read_trace
+from bench.workloads.trace_blocks import Chains
+from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.study import CONTENT, ROOT

@@ -5,12 +5,14 @@ import json
 import pytest
 
 from bench.errors import BenchError
-from bench.load.schedule import schedule
-from bench.study import Plan, Workload, load_config
+from bench.study.plan import Plan
 from bench.study.precision import prompt_lines
-from bench.study.trace import calls_left_out, read_trace
-from bench.study.trace_history import messages_of
+from bench.study.read import load_config
 from bench.traffic.log import read_log
+from bench.workloads.schedule import schedule
+from bench.workloads.trace import calls_left_out, read_trace
+from bench.workloads.trace_history import messages_of
+from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.study import CONTENT, ROOT
 from tests.support.trace_blocks import common

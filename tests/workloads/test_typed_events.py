@@ -8,14 +8,15 @@ from pathlib import Path
 import anthropic
 import httpx2
 
-from bench.endpoints import ENDPOINTS
-from bench.engine.external import refuse_unlike
 from bench.load.exchange import Exchange
 from bench.load.history import follow
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
-from bench.study import Plan, load_config, load_workload
+from bench.measure.external import refuse_unlike
+from bench.study.plan import Plan
+from bench.study.read import load_config, load_workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.schedule import PlannedRequest
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.streams import event, record

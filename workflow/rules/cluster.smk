@@ -1,18 +1,16 @@
-# What a session's job asks of a SLURM cluster, and how the workflow follows it there. Everything else is in src/bench/cluster.
+# What a session's job asks of a SLURM cluster, and how the workflow follows it there. Everything else is in src/bench/measure/slurm.
 from contextlib import contextmanager
 
-from bench.cluster import (
-    gpu_types,
+from bench.measure.slurm.configuration import keep_configuration
+from bench.measure.slurm.gpu_types import gpu_types
+from bench.measure.slurm.partitions import partition_for, partitions, refusal
+from bench.measure.slurm.status import (
     has_accounting,
-    keep_configuration,
     left_jobs,
-    partition_for,
-    partitions,
-    refusal,
     show_preempted_as_cancelled,
 )
-from bench.published import accelerators
-from bench.records.launch import read_launch
+from bench.models.accelerators import accelerators
+from bench.runs.launch import read_launch
 
 # What the profile says of every job.
 GIVEN = workflow.resource_settings.default_resources or {}

@@ -21,24 +21,18 @@ except ModuleNotFoundError:
         "Saturate's library is not installed where Snakemake is. Install saturate-bench there, of the version that this workflow has."
     )
 
-from bench.cluster import needs_of
 from bench.errors import BenchError
-from bench.figures import figures_of
-from bench.figures.selection import used_by
-from bench.grading import graded_sets, set_checksums
-from bench.records.grades import failed_gradings
-from bench.records.session import read_session_index
-from bench.store import (
-    Store,
-    refresh_sessions,
-    unended_searches,
-    unmeasured_sessions,
-)
-from bench.study import Paths as paths
-from bench.study import Plan, load_config
+from bench.figures.selection import figures_of, used_by
+from bench.grading.graded_set import graded_sets, set_checksums
+from bench.measure.slurm.needs import needs_of
+from bench.runs.grades import failed_gradings
+from bench.runs.paths import Paths as paths, TABLES
+from bench.runs.session import read_session_index
+from bench.runs.store import Store
 from bench.study.last import remember_study
-from bench.study.paths import TABLES
-from bench.study.plan import PROTOCOL
+from bench.study.plan import Plan, PROTOCOL
+from bench.study.read import load_config
+from bench.study.state import refresh_sessions, unended_searches, unmeasured_sessions
 from bench.words.measuring import measuring_lines
 from bench.workflow import announce_workflow, code_of, end_jobs_on_sigterm
 

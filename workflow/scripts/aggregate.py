@@ -1,8 +1,10 @@
 from pathlib import Path
 
 from bench.aggregate import aggregate
-from bench.study import Paths, Plan, load_config
+from bench.runs.paths import Paths
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):

@@ -2,8 +2,8 @@ from pathlib import Path
 
 from bench.analyse import analyse, write_tables
 from bench.analysis.windows import of_windows
-from bench.records.summary import read_summary
-from bench.study import Decision
+from bench.runs.summary import read_summary
+from bench.study.decision import Decision
 from bench.workflow import job
 
 with job(snakemake.log[0]):

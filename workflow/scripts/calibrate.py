@@ -1,10 +1,11 @@
 from pathlib import Path
 
+from bench.predict.calibration import read_calibration
 from bench.predict.study import calibrate_study
-from bench.records.calibration import read_calibration
-from bench.records.files import write_record
-from bench.records.summary import read_summary
-from bench.study import Plan, load_config
+from bench.runs.files import write_record
+from bench.runs.summary import read_summary
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

@@ -1,7 +1,8 @@
 from pathlib import Path
 
-from bench.engine import write_launch
-from bench.study import Plan, load_config
+from bench.servers.launch import write_launch
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):

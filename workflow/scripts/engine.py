@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from bench.engine import prepare_engine
-from bench.study import load_config
+from bench.servers.environment import prepare_engine
+from bench.study.read import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

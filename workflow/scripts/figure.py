@@ -1,9 +1,10 @@
 from pathlib import Path
 
-from bench.figures import Results
+from bench.figures.results import Results
 from bench.figures.save import save_figure
-from bench.published import Accelerator
-from bench.study import Decision, Paths
+from bench.models.accelerators import Accelerator
+from bench.runs.paths import Paths
+from bench.study.decision import Decision
 from bench.workflow import job
 
 with job(snakemake.log[0]):

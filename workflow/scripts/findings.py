@@ -2,10 +2,11 @@ from pathlib import Path
 
 from bench.analyse import causes_of, findings_of, read_analysis, servers_of, write_causes, write_findings
 from bench.analysis.windows import of_windows
-from bench.models import geometry_of_model
-from bench.records.relief import Reliefs, read_reliefs
-from bench.records.summary import read_summary
-from bench.study import Plan, load_config
+from bench.models.config_json import geometry_of_model
+from bench.predict.relief_record import Reliefs, read_reliefs
+from bench.runs.summary import read_summary
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):

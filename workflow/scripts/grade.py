@@ -1,9 +1,10 @@
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.grading import grade, read_set
-from bench.records.grades import write_grades
-from bench.records.summary import read_summary
+from bench.grading.answers import grade
+from bench.grading.graded_set import read_set
+from bench.runs.grades import write_grades
+from bench.runs.summary import read_summary
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

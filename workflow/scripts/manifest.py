@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from bench.figures import Results
-from bench.report import write_manifest
+from bench.figures.results import Results
+from bench.report.page import write_manifest
 from bench.words.closing import closing_lines
 from bench.workflow import job
 

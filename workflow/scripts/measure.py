@@ -3,9 +3,12 @@ from pathlib import Path
 
 from bench.measure.own_gpus import own_gpus
 from bench.measure.session import measure
+from bench.runs.paths import Paths
+from bench.runs.store import Store
 from bench.search.laddered import LadderSearches
-from bench.store import Store, write_index
-from bench.study import Paths, Plan, load_config
+from bench.study.plan import Plan
+from bench.study.read import load_config
+from bench.study.state import write_index
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

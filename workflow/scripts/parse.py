@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.parse import parse_run
+from bench.parse.run import parse_run
 from bench.workflow import job
 
 with job(snakemake.log[0]):

@@ -3,10 +3,10 @@ from pathlib import Path
 import polars as pl
 
 from bench.analyse.reliefs import find_reliefs
-from bench.records.files import write_record
-from bench.records.relief import read_reliefs
-from bench.records.summary import read_summary
-from bench.study import Decision
+from bench.predict.relief_record import read_reliefs
+from bench.runs.files import write_record
+from bench.runs.summary import read_summary
+from bench.study.decision import Decision
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

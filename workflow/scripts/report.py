@@ -1,11 +1,14 @@
 from pathlib import Path
 
 from bench.commit import commit_of
-from bench.figures import Results
-from bench.models import geometry_of_model
-from bench.report import write_report
-from bench.study import Decision, Paths, Plan, load_config
+from bench.figures.results import Results
+from bench.models.config_json import geometry_of_model
+from bench.report.page import write_report
+from bench.runs.paths import Paths
 from bench.study.config import Thresholds
+from bench.study.decision import Decision
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):

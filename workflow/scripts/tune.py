@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from bench.records.files import write_record
-from bench.study import load_config
+from bench.runs.files import write_record
+from bench.study.read import load_config
 from bench.tune.tuning import tune
 from bench.words.tuning import tuning_lines
 from bench.workflow import job

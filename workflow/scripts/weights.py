@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from bench.models import Model, write_checkpoint
+from bench.models.checkpoint import write_checkpoint
+from bench.models.model import Model
 from bench.workflow import job
 
 with job(snakemake.log[0]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.models import predicted_saturation
-from bench.records.deployment import DeploymentFacts
-from bench.records.launch import Launch, MemoryPlan, Settings
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.launch import Launch, MemoryPlan, Settings
+from bench.servers.memory import predicted_saturation
 from bench.work import GENERATION, WORKS
 
 _ALIKE = ((None, 1),)  # layers that all keep the same tokens

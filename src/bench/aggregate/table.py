@@ -13,18 +13,21 @@ from bench.analysis.front import front_wait
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, Verdict, verdict
-from bench.drift import drift_reasons
 from bench.errors import BenchError, count_text
-from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
-from bench.records.columns import columns_of
-from bench.records.deployment import DeploymentFacts, read_facts
-from bench.records.latencies import LATENCIES
-from bench.records.launch import Launch, read_launch
-from bench.records.run_summary import NO_COLUMNS, read_run_summary
-from bench.records.summary import summary_table
-from bench.study import Slo
+from bench.parse.devices import DEVICE_SERIES, device_samples
+from bench.parse.drift import drift_reasons
+from bench.parse.latency import throughput_series
+from bench.parse.server import gauges
+from bench.runs.columns import columns_of
+from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.latencies import LATENCIES
+from bench.runs.launch import Launch, read_launch
+from bench.runs.run_summary import NO_COLUMNS, read_run_summary
+from bench.runs.summary import summary_table
+from bench.servers.gpu_metrics import DEVICE_NAMES
+from bench.servers.metrics import GAUGES, exposition_names
 from bench.study.config import Thresholds
-from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
+from bench.study.slo import Slo
 
 BIN_S = 0.5  # width of the time series' bins (s); convention
 _JUDGED = ["request_class", "sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
@@ -113,7 +116,7 @@ def summary_frame(
 ) -> pl.DataFrame:
     """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
 
-    It has every column of `bench.records`, null where nothing is known.
+    It has every column of `bench.runs`, null where nothing is known.
 
     Args:
         runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there. baseline: the deployment

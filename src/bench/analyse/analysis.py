@@ -18,12 +18,13 @@ from bench.analyse.findings import Findings, Server, find
 from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, regions, saturation
 from bench.axes import HELD
 from bench.errors import BenchError
-from bench.published import Accelerator
-from bench.records.columns import schema_of
-from bench.records.files import UNREADABLE, plain, read_object, typed, write_object
-from bench.records.relief import CurveRelief
-from bench.study import Decision, questions
-from bench.study.settings import settings_in
+from bench.models.accelerators import Accelerator
+from bench.predict.relief_record import CurveRelief
+from bench.runs.columns import schema_of
+from bench.runs.files import UNREADABLE, plain, read_object, typed, write_object
+from bench.servers.settings import settings_in
+from bench.study import questions
+from bench.study.decision import Decision
 
 _COMPARED, _FINDINGS = "comparisons.json", "findings.json"
 MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is judged

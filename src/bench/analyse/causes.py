@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.evidence import Bottleneck
-from bench.records.columns import schema_of
-from bench.records.relief import Gain
+from bench.predict.relief_record import Gain
+from bench.runs.columns import schema_of
 
 _NAMES = [field.name for field in fields(Bottleneck)]
 Curve = tuple[str, str]

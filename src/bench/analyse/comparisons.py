@@ -12,8 +12,8 @@ from bench.analysis.compare import ALONE, UNCOMPARED, Comparison
 from bench.analysis.failures import FAILURES
 from bench.analysis.identical import IDENTICAL
 from bench.analysis.locked import Differs
-from bench.records.columns import schema_of
-from bench.records.files import plain, typed
+from bench.runs.columns import schema_of
+from bench.runs.files import plain, typed
 
 _TABLES: dict[str, Any] = {"failures": FAILURES, "answers": IDENTICAL, "alone": ALONE, "uncompared": UNCOMPARED}
 

@@ -33,13 +33,16 @@ from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.level_values import level_values
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.analysis.token_costs import LengthCost, StreamingGain
-from bench.models import Geometry, Model
+from bench.models.accelerators import Accelerator
+from bench.models.geometry import Geometry
+from bench.models.model import Model
 from bench.parse.percentiles import upper_bound
-from bench.published import Accelerator
-from bench.study import Decision, Deployment, DeploymentSpec
+from bench.servers.deployment import Deployment
+from bench.servers.settings import settings_in
+from bench.servers.spec import DeploymentSpec
+from bench.study.decision import Decision
 from bench.study.questions import SWEEPS, crossed_factors, several_settings, with_and_without_streaming
-from bench.study.settings import settings_in
-from bench.study.workload import ALIKE
+from bench.workloads.workload import ALIKE
 
 _ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
 Row = Mapping[str, Any]

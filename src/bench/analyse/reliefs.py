@@ -15,11 +15,11 @@ from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, Given, MeasuredRun, as_shown, calibrate
 from bench.predict.predict import misfits
 from bench.predict.relief import MEMBERS, agreed, relief_of
+from bench.predict.relief_record import CurveRelief, Relief, Reliefs
 from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
-from bench.records.relief import CurveRelief, Relief, Reliefs
-from bench.study import Slo
-from bench.study.plan import digest
+from bench.runs.files import digest
+from bench.study.slo import Slo
 
 Row = Mapping[str, Any]
 _MISFIT = "steps stray too far from the calibrated model"

@@ -15,7 +15,7 @@ from bench.analysis.locked import ALIKE
 from bench.analysis.sizing import KV_HEADROOM, gpus_of
 from bench.axes import AXES, CONCURRENCY
 from bench.parse.stream import engine_is_ahead
-from bench.records.relief import Gain
+from bench.predict.relief_record import Gain
 
 _RATIO = 1.5  # least ratio of two loads that count as different; convention
 _LARGER = 1.2  # least ratio of parameters of a larger model; convention

@@ -14,10 +14,10 @@ import polars as pl
 
 from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
 from bench.axes import CONCURRENCY
-from bench.records.classes import class_column
-from bench.records.relief import CurveRelief
+from bench.predict.relief_record import CurveRelief
+from bench.runs.classes import class_column
 from bench.statistics import TAIL, rarer_by_chance
-from bench.study import Slo
+from bench.study.slo import Slo
 
 _BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
 # highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there

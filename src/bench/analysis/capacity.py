@@ -15,8 +15,8 @@ from bench.analysis.belief import NOMINAL, Belief, Floats
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels, limits_of, most_given, unmeasured
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES
-from bench.records.columns import schema_of
-from bench.study import Slo
+from bench.runs.columns import schema_of
+from bench.study.slo import Slo
 
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
 _SAME = 0.97

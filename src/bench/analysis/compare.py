@@ -18,7 +18,7 @@ from bench.analysis.identical import identical
 from bench.analysis.locked import Differs, differences
 from bench.analysis.windows import of_windows
 from bench.errors import BenchError
-from bench.records.columns import METRICS
+from bench.runs.columns import METRICS
 
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")

@@ -18,8 +18,8 @@ from bench.analysis.factors import (
     with_metrics,
 )
 from bench.analysis.importance import FEWEST_SCORE, importances
+from bench.servers.settings import settings_in
 from bench.study.questions import CROSSED, FEWEST_CONFIGURATIONS, crossed_families
-from bench.study.settings import settings_in
 
 
 @dataclass(frozen=True)

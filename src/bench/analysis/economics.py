@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.analysis.sizing import HOUR_S, gpus_of
-from bench.published import Accelerator
-from bench.study import Decision
+from bench.models.accelerators import Accelerator
+from bench.study.decision import Decision
 
 _KWH = 3.6e6  # joules of a kilowatt-hour; derived
 _SCHEMA = {

@@ -14,7 +14,7 @@ from bench.analysis import blocks
 from bench.analysis.levels import squares_within
 from bench.analysis.parts import Part, parts_of
 from bench.analysis.power import Noise, smallest_difference
-from bench.records.columns import METRICS, schema_of
+from bench.runs.columns import METRICS, schema_of
 from bench.statistics import FEWEST_POINTS
 
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.

@@ -12,8 +12,8 @@ from bench.analysis.belief import Belief
 from bench.analysis.capacity import limit_ends
 from bench.analysis.judging import judged_levels, limits_of, unmeasured
 from bench.axes import AXES
-from bench.study import Slo
-from bench.study.settings import settings_in
+from bench.servers.settings import settings_in
+from bench.study.slo import Slo
 
 _OF_A_FLEET = {"replicas", "router", "balance"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from bench.records.relief import Gain
+from bench.predict.relief_record import Gain
 
 Cause = Literal["kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"]
 Evidence = Literal[

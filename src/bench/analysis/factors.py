@@ -13,8 +13,8 @@ from typing import Literal
 import polars as pl
 
 from bench.analysis.sizing import with_devices
+from bench.servers.settings import setting_name, settings_in, varying_settings, with_others
 from bench.statistics import Z
-from bench.study.settings import setting_name, settings_in, varying_settings, with_others
 
 # Column → what it is called. Models are in the order of their sizes, and those of one size by name: two models are two points of
 # anything, and no more.

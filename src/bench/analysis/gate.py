@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench.analysis.power import FAR, Noise, sessions_for
-from bench.records.columns import METRICS
+from bench.runs.columns import METRICS
 
 if TYPE_CHECKING:
     from bench.analysis.compare import Comparison

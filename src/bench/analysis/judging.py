@@ -19,9 +19,9 @@ from bench.analysis.proportions import Share
 from bench.axes import RATE
 from bench.parse.percentiles import percentile
 from bench.parse.steady import RATE_BATCHES
-from bench.records.classes import class_names
+from bench.runs.classes import class_names
 from bench.statistics import student_t
-from bench.study import Slo, applying
+from bench.study.slo import Slo, applying
 
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little

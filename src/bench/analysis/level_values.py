@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from bench.study import Slo
+from bench.study.slo import Slo
 
 _KEYS = ("deployment", "workload", "axis", "level")
 _POOLED = "_of_all"  # suffix of a percentile of all requests

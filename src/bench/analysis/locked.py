@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.study.settings import SETTINGS, is_own
+from bench.servers.settings import SETTINGS, is_own
 
 _KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
 # Of a deployment, and of a run.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench.analysis.proportions import Share
 from bench.analysis.speed import Reference, speeds
 from bench.parse.steady import FEWEST_GROWING, GROWS
-from bench.study import Slo
+from bench.study.slo import Slo
 
 FAILED, GROWTH = "failed", "growth"
 NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search

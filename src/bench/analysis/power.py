@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.analysis import blocks
 from bench.analysis.parts import parts_of
-from bench.records.columns import METRICS
+from bench.runs.columns import METRICS
 from bench.statistics import least
 
 # probability with which a planned comparison finds its effect; source: Cohen, Statistical Power Analysis for the Behavioral Sciences,

@@ -10,9 +10,11 @@ import polars as pl
 
 from bench.analysis.level_values import level_values
 from bench.axes import CONCURRENCY
-from bench.models import BLOCK_BYTES, DTYPE_BYTES, Demand, Geometry, Setting, plan
-from bench.published import Accelerator
-from bench.study import Deployment
+from bench.models.accelerators import Accelerator
+from bench.models.geometry import BLOCK_BYTES, DTYPE_BYTES, Geometry
+from bench.servers.demand import Demand, Setting
+from bench.servers.deployment import Deployment
+from bench.servers.plan import plan
 
 Quantity = Literal["kv_capacity", "saturation", "decode", "prefill"]
 

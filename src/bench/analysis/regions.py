@@ -16,7 +16,7 @@ import polars as pl
 from bench.analysis.levels import Floats, Levels
 from bench.analysis.windows import with_rates_of_windows
 from bench.axes import AXES
-from bench.records.columns import schema_of
+from bench.runs.columns import schema_of
 from bench.statistics import isotonic
 
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region

@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis.level_values import level_value
 from bench.analysis.regions import regions
 from bench.axes import CONCURRENCY
-from bench.records.columns import schema_of
+from bench.runs.columns import schema_of
 
 SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
 # Each signal with the columns of the load at which it does not show yet, of the one from which on it does, and of its best estimate.

@@ -12,7 +12,7 @@ import polars as pl
 from bench.analysis.capacity import operating_points
 from bench.analysis.level_values import level_values
 from bench.analysis.windows import of_windows
-from bench.study import Slo
+from bench.study.slo import Slo
 
 _SCHEMA = {
     "deployment": pl.String,

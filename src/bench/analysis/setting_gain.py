@@ -18,8 +18,8 @@ from bench.analysis.effects import Ratio
 from bench.analysis.locked import Differs
 from bench.analysis.saturation import saturation
 from bench.axes import HELD
+from bench.servers.settings import settings_in, varying_settings
 from bench.statistics import FEWEST_POINTS
-from bench.study.settings import settings_in, varying_settings
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _THROUGHPUT, _LATENCY = "throughput_tokens_per_s", "e2e_p50_s"

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.study import Slo
+from bench.study.slo import Slo
 
 HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from bench.records.classes import class_column, class_names
-from bench.records.columns import JUDGED_FIELDS
-from bench.records.latencies import LATENCIES
-from bench.study import Slo, applying
+from bench.runs.classes import class_column, class_names
+from bench.runs.columns import JUDGED_FIELDS
+from bench.runs.latencies import LATENCIES
+from bench.study.slo import Slo, applying
 
 
 def meets(slos: Sequence[Slo]) -> pl.Expr:

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.analysis.lengths import Line, line
 from bench.statistics import FEWEST_POINTS
-from bench.study.workload import ALIKE
+from bench.workloads.workload import ALIKE
 
 Kind = Literal["prompt", "output"]
 # Of each length that may vary: its column, that of the other, and that of the latency that it sets (s).

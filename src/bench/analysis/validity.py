@@ -11,8 +11,8 @@ import polars as pl
 
 from bench.analysis.workers import worker_verdicts
 from bench.axes import AXES
-from bench.drift import Drift, RoundPart
 from bench.errors import BenchError, shown
+from bench.parse.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 
 Part = Literal["load", "content", "client", "telemetry", "machine"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from bench.analysis.level_values import became_steady
-from bench.records.classes import class_column, class_names
-from bench.records.columns import COLUMNS
+from bench.runs.classes import class_column, class_names
+from bench.runs.columns import COLUMNS
 
 _LOAD = ("workload", "axis", "level")
 # Column → that of the steady window.

@@ -31,7 +31,7 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
     """What sets workers of one run apart.
 
     Args:
-        workers: rows of `bench.records.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is not a gap.
+        workers: rows of `bench.runs.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is not a gap.
     """
     found = []
     for row in workers:

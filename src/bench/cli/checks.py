@@ -11,9 +11,9 @@ from bench.errors import BenchError
 from bench.shipped import BENCH
 
 if TYPE_CHECKING:
-    from bench.published import Accelerator
-    from bench.study import Slo
+    from bench.models.accelerators import Accelerator
     from bench.study.config import Thresholds
+    from bench.study.slo import Slo
 
 #: Beside a run, the `--threshold` options with which `bench workload` took it.
 THRESHOLDS = "thresholds.json"
@@ -21,7 +21,7 @@ THRESHOLDS = "thresholds.json"
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
     """Every accelerator, with the user's own of the file `hardware`."""
-    from bench.published import accelerators
+    from bench.models.accelerators import accelerators
     from bench.yaml_file import read_yaml
 
     if hardware and not hardware.is_file():
@@ -40,7 +40,7 @@ def refuse_wrong_share(share: float) -> None:
 
 def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whose: str) -> None:
     """Refuse an SLO of a class that nothing has. Args: whose: the classes are, such as `the workload does`."""
-    from bench.study import applying
+    from bench.study.slo import applying
 
     if strange := [slo for slo in slos if slo not in applying(slos, classes)]:
         known = f"the classes are {', '.join(classes)}" if classes else "there are no classes"
@@ -108,7 +108,7 @@ def headers_of(options: Iterable[str]) -> dict[str, str]:
     Raises:
         BenchError: one is no header, holds a value of its own, or names a variable that is not set.
     """
-    from bench.study.headers import checked_headers, filled_headers
+    from bench.headers import checked_headers, filled_headers
 
     headers = {}
     for option in options:
@@ -126,7 +126,8 @@ def headers_of(options: Iterable[str]) -> dict[str, str]:
 
 def refuse_missing_gpus(endpoints: Iterable[str], *, option: str) -> None:
     """Refuse an `nvml:` endpoint that cannot be read here, before anything is measured for it."""
-    from bench.telemetry import is_nvml, nvml_problem
+    from bench.measure.nvml import nvml_problem
+    from bench.servers.gpu_metrics import is_nvml
 
     for endpoint in filter(is_nvml, endpoints):
         if problem := nvml_problem(endpoint):

@@ -15,17 +15,17 @@ _RUNS = Path("results/runs")
 
 def models(incomplete: str) -> list[str]:
     """Models of the catalogue."""
-    return _starting(incomplete, _keys("published/models.yaml"))
+    return _starting(incomplete, _keys("models/catalogue.yaml"))
 
 
 def accelerators(incomplete: str) -> list[str]:
     """GPUs of the catalogue."""
-    return _starting(incomplete, _keys("published/hardware.yaml"))
+    return _starting(incomplete, _keys("models/accelerators.yaml"))
 
 
 def metrics(incomplete: str) -> list[str]:
     """Columns of the summary table that are compared."""
-    from bench.records.columns import METRICS
+    from bench.runs.columns import METRICS
 
     return _starting(incomplete, METRICS)
 

@@ -9,8 +9,8 @@ from bench.cli.output import print_table
 from bench.errors import shown_share
 
 if TYPE_CHECKING:
+    from bench.predict.calibration import Doubt, Interval
     from bench.predict.day import Day, Hour
-    from bench.records.calibration import Doubt, Interval
 
 HOUR_S = 3600.0
 MOST = 16  # instances that are replayed together

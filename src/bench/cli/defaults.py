@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from bench.endpoints import ENDPOINTS
+from bench.workloads.endpoints import ENDPOINTS
 
 GPU_MEMORY_UTILIZATION = 0.9
 TENSOR_PARALLEL = 1

@@ -13,12 +13,13 @@ from bench.errors import BenchError, shown_share
 if TYPE_CHECKING:
     from bench.cli.commands.fleet import Fleet
     from bench.predict.calibrate import Calibrated
+    from bench.predict.calibration import Doubt, Interval
     from bench.predict.carried import Carried
     from bench.predict.day import Day, Draw, Hour
     from bench.predict.state import Limits
     from bench.predict.traffic import Traffic
-    from bench.records.calibration import Doubt, Interval
-    from bench.study import Slo, Workload
+    from bench.study.slo import Slo
+    from bench.workloads.workload import Workload
 
 _TOGETHER, _GAIN = 4, 2  # instances that stand for a larger fleet at its peak; times that one carries more there, at most
 _REQUESTS = 400_000  # of a replay of all the traffic, where few instances can stand for all
@@ -28,10 +29,10 @@ _MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensembl
 
 def of_traffic(fleet: Fleet, workload: Workload, slos: list[Slo], traffic: Traffic) -> None:
     """Print what one instance carries, how many the peak takes, and what a day gets."""
+    from bench.predict.calibration import Interval
     from bench.predict.carried import carried, rates_carried, replayed
     from bench.predict.ensemble import typical
     from bench.predict.predict import doubts
-    from bench.records.calibration import Interval
 
     model, limits = fleet.calibrated()
     rates = rates_carried(tracked(fleet.ensemble(model, limits), "One instance"), workload, slos)
@@ -162,11 +163,11 @@ def _days(
 
 def of_trace(fleet: Fleet, workload: Workload, slos: list[Slo]) -> None:
     """Print how many instances a recorded trace takes, by replaying all of it."""
-    from bench.load.schedule import schedule
     from bench.predict.ensemble import typical
     from bench.predict.fleet import Instances, replay_fleet
     from bench.predict.predict import doubts, ensemble_interval
     from bench.predict.served import fewest_instances, served
+    from bench.workloads.schedule import schedule
 
     model, limits = fleet.calibrated()
     given = {
@@ -231,7 +232,7 @@ def _print(
     together: Interval,
     workload: Workload,
 ) -> None:
-    from bench.records.calibration import METRICS
+    from bench.predict.calibration import METRICS
     from bench.words.predicted import REPORTED
 
     unit = "conversations/s" if workload.turns else "requests/s"

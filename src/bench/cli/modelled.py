@@ -11,14 +11,14 @@ import typer
 from bench.axes import AXES
 from bench.cli.options import LOAD, Json, WorkloadFile, at_least_one, option
 from bench.errors import BenchError, is_are
-from bench.records.classes import served_alike
+from bench.runs.classes import served_alike
 
 if TYPE_CHECKING:
     import polars as pl
 
     from bench.predict.calibrate import MeasuredRun
     from bench.predict.state import Limits
-    from bench.study import Workload
+    from bench.workloads.workload import Workload
 
 WHAT_IF = "What if"
 
@@ -44,7 +44,7 @@ class Modelled:
     def named(self) -> tuple[pl.DataFrame, Path, str]:
         """The summary, the folder that it is of, and the deployment that is named, or the only one."""
         from bench.cli.sources import read_named
-        from bench.study import Paths
+        from bench.runs.paths import Paths
 
         text = self.results
         table, deployment = read_named(text)
@@ -103,7 +103,7 @@ class Modelled:
         Raises:
             BenchError: neither is given, or the load is of another axis.
         """
-        from bench.study import load_workload, read_workload
+        from bench.study.read import load_workload, read_workload
 
         content: dict[str, Any]
         if self.workload is not None:

@@ -14,10 +14,10 @@ from typing import Any
 
 from bench.cli.output import progress
 from bench.errors import BenchError, count_text
-from bench.search import Aim, Answer, Budget, Found, Measured, search
+from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
-from bench.search.search import Next
+from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
 
 

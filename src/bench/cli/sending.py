@@ -13,12 +13,12 @@ import typer
 from bench.cli import defaults
 from bench.cli.checks import headers_of
 from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, number, option, positive
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
+from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from bench.load.target import Target
-    from bench.study import Workload
+    from bench.workloads.workload import Workload
 
 _REQUESTS = "Requests"
 _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
@@ -102,8 +102,8 @@ class Sending:
         Raises:
             BenchError: the file cannot be read, a `--set` is not KEY=VALUE, or nothing says what prompts are.
         """
-        from bench.published import ARCHETYPES
-        from bench.study import read_workload
+        from bench.study.read import read_workload
+        from bench.workloads.archetypes import ARCHETYPES
 
         if self.workload and not self.workload.is_file():
             raise BenchError(f"--workload {self.workload}: no such file.")
@@ -137,7 +137,7 @@ class Sending:
         Raises:
             BenchError: every fault that was found.
         """
-        from bench.study import load_workload
+        from bench.study.read import load_workload
 
         found = load_workload(content, source=str(self.workload or f"bench {type(self).__name__.lower()}"))
         for name, part in found.parts.items():
@@ -153,7 +153,7 @@ class Sending:
             BenchError: an `--omit` is not known, or the server accepts no form of request.
         """
         from bench.load.introduction import introduce
-        from bench.records.form import OPTIONAL
+        from bench.runs.form import OPTIONAL
 
         if unknown := [name for name in self.omit or [] if name not in OPTIONAL]:
             raise BenchError(f"--omit {unknown[0]}: not something that can be left out. There are: {', '.join(OPTIONAL)}.")

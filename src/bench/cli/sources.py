@@ -14,14 +14,16 @@ from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.axes import AXES
 from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.errors import BenchError
-from bench.records.classes import class_names
-from bench.records.columns import COLUMNS
-from bench.records.deployment import read_facts
-from bench.records.launch import read_launch
-from bench.records.run_summary import read_run_summary
-from bench.records.summary import read_summary
+from bench.runs.classes import class_names
+from bench.runs.columns import COLUMNS
+from bench.runs.deployment import read_facts
+from bench.runs.launch import read_launch
+from bench.runs.paths import Paths
+from bench.runs.run_summary import read_run_summary
+from bench.runs.summary import read_summary
 from bench.shipped import BENCH
-from bench.study import Decision, Paths, Slo, applying
+from bench.study.decision import Decision
+from bench.study.slo import Slo, applying
 
 
 def read_source(text: str) -> pl.DataFrame:

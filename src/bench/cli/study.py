@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError, count_text, is_are
-from bench.study import Paths, Plan, load_file
+from bench.runs.paths import Paths
 from bench.study.last import last_study
+from bench.study.plan import Plan
+from bench.study.read import load_file
 
 if TYPE_CHECKING:
-    from bench.store.pack import Packed
+    from bench.archive.pack import Packed
 
 _DEFAULT = Path("config/config.yaml")
 

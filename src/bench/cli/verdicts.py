@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from bench.errors import BenchError
-from bench.study import Paths, RunSpec
+from bench.runs.paths import Paths
+from bench.study.specs import RunSpec
 
 
 class Verdict(TypedDict):

@@ -13,8 +13,8 @@ import psutil
 
 from bench.errors import BenchError
 from bench.measure.progress import session_line
-from bench.records.progress import SessionProgress, read_progress
-from bench.study import Paths
+from bench.measure.progress_file import SessionProgress, read_progress
+from bench.runs.paths import Paths
 from bench.terminal import fitted
 
 _EVERY_S = 1.0  # between two looks; convention

@@ -15,7 +15,7 @@ from bench.drifted.server import compared_server
 from bench.errors import BenchError
 from bench.guard import Curve
 from bench.parse.server import labels_of
-from bench.telemetry import find_catalogue
+from bench.servers.metrics import find_catalogue
 
 __all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "Drift", "Window", "find_drift"]
 

@@ -13,7 +13,7 @@ from bench.analysis.levels import LEAST_NOISE
 from bench.drifted.batches import BLOCKS, in_blocks, ratio, sums
 from bench.drifted.served import SAMPLES, served
 from bench.guard import Curve
-from bench.telemetry import find_catalogue
+from bench.servers.metrics import find_catalogue
 
 if TYPE_CHECKING:
     import numpy.typing as npt

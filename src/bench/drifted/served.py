@@ -6,9 +6,9 @@ from itertools import combinations
 
 import polars as pl
 
-from bench.engines import MANAGED
 from bench.parse.server import labels_of, marked
-from bench.telemetry import Catalogue
+from bench.servers.engines import MANAGED
+from bench.servers.metrics import Catalogue
 
 #: Columns of samples: `at_s` is seconds since whatever moment.
 SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}

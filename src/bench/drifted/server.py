@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from bench.drifted.judge import DIFFERS, SAME, UNKNOWN, Compared
-from bench.engines import Kind
 from bench.errors import first_names
-from bench.records.deployment import DeploymentFacts
-from bench.telemetry import of_other_versions
+from bench.runs.deployment import DeploymentFacts
+from bench.servers.engines import Kind
+from bench.servers.metrics import of_other_versions
 
 _PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
 # Settings that a server measures when it starts, so that two starts differ a little.

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import __version__
 from bench.errors import BenchError
-from bench.study.specs import digest
+from bench.runs.files import digest
 
 _DESCRIPTION = (
     "Measured by Saturate. Times begin when the bytes of a request are sent, and end with its last token. TPOT is "

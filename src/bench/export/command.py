@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from bench.engines.kind import arguments
 from bench.export.comments import comment, head
 from bench.export.exported import Exported
+from bench.servers.kind import arguments
 
 
 def script(exported: Exported) -> str:

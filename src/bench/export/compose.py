@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from bench.engines.kind import arguments
 from bench.export.comments import head
 from bench.export.exported import Exported
+from bench.servers.kind import arguments
 
 _CACHE = "/root/.cache/huggingface"  # where the hub's library keeps models in an image that runs as root
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bench.analyse import read_analysis
-from bench.engines import Managed, managed
 from bench.errors import BenchError, count_text
-from bench.records.checkpoint import Checkpoint, read_checkpoint
-from bench.records.deployment import DeploymentFacts, read_facts
-from bench.records.engine import read_engine
-from bench.records.environment import REDACTED, redacted, redacted_command, shown_settings
-from bench.records.launch import Launch, flags_of, read_launch
-from bench.records.summary import read_summary
-from bench.records.tuning import read_tuning
-from bench.study import Paths
+from bench.models.checkpoint_record import Checkpoint, read_checkpoint
+from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.engine import read_engine
+from bench.runs.environment import REDACTED, redacted, redacted_command, shown_settings
+from bench.runs.launch import Launch, flags_of, read_launch
+from bench.runs.paths import Paths
+from bench.runs.summary import read_summary
+from bench.runs.tuning import read_tuning
+from bench.servers.engines import Managed, managed
 from bench.words.capacity import sustains
 from bench.words.tuning import found_line
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from bench.engines.kind import arguments
 from bench.errors import BenchError
 from bench.export.comments import head
 from bench.export.exported import Exported
+from bench.servers.kind import arguments
 
 _GIB = 2**30  # bytes of a GiB; convention
 _PROCESSES_GIB = 8  # GiB of a GPU server's processes beside its weights; convention

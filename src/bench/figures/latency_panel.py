@@ -11,7 +11,7 @@ from bench.analysis.level_values import level_values
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, level_axis, points
 from bench.figures.ticks import log_ticks, ticked
-from bench.study import Slo
+from bench.study.slo import Slo
 
 _LEVEL = ("curve", "workload", "level")
 _LOG = 20  # times the lowest value, from which on a panel is logarithmic

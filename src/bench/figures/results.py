@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
-from bench.published import Accelerator
-from bench.records.calibration import Calibration, read_calibration
-from bench.records.classes import class_names
-from bench.records.searches import SearchRecord, found_in
-from bench.records.tuning import TuningRecord, read_tuning
-from bench.study import Decision, applying
+from bench.models.accelerators import Accelerator
+from bench.predict.calibration import Calibration, read_calibration
+from bench.runs.classes import class_names
+from bench.runs.searches import SearchRecord, found_in
+from bench.runs.tuning import TuningRecord, read_tuning
+from bench.study.decision import Decision
+from bench.study.slo import applying
 from bench.work import unit_of
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class Results:
 
         from bench.analyse import read_analysis  # noqa: PLC0415 - as above
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
-        from bench.records.grades import why_ungraded  # noqa: PLC0415 - as above
-        from bench.records.summary import read_summary  # noqa: PLC0415 - as above
+        from bench.runs.grades import why_ungraded  # noqa: PLC0415 - as above
+        from bench.runs.summary import read_summary  # noqa: PLC0415 - as above
 
         runs = of_windows(read_summary(summary))[0]
         models = None if calibration is None else read_calibration(calibration)

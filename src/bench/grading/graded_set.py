@@ -9,12 +9,12 @@ from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.grading.calls import CallTask
-from bench.prompts import PromptFile
-from bench.prompts.functions import right_calls_beside
-from bench.prompts.own import prompt_digest
-from bench.records.checksums import checksums
-from bench.study import Workload
+from bench.runs.checksums import checksums
 from bench.table_file import Row, read_rows
+from bench.workloads.prompts import PromptFile
+from bench.workloads.prompts.functions import right_calls_beside
+from bench.workloads.prompts.own import prompt_digest
+from bench.workloads.workload import Workload
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "test")
 

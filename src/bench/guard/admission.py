@@ -9,7 +9,7 @@ import yaml
 from bench.analysis import Limits
 from bench.export.comments import comment
 from bench.guard.measured import Measured
-from bench.routers import haproxys
+from bench.servers.routers import haproxys
 
 _ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
 _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."

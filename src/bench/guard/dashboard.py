@@ -10,7 +10,7 @@ from bench.axes import CONCURRENCY, RATE
 from bench.guard.measured import Measured
 from bench.guard.rules import records
 from bench.guard.series import LOADS, WAITS, quantile_name, slow_name, whole
-from bench.records.latencies import LATENCIES
+from bench.runs.latencies import LATENCIES
 
 _SCHEMA = 39  # version of Grafana's classic dashboard model, which 11 and later read; source: grafana.com, "JSON model"
 _COLUMNS = 24  # width of Grafana's grid; source: the same page

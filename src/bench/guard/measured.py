@@ -13,14 +13,15 @@ import polars as pl
 from bench.analyse import read_analysis
 from bench.analysis import Limits, OperatingPoint, limits
 from bench.axes import CONCURRENCY, RATE
-from bench.engines import Kind
 from bench.errors import BenchError, count_text
 from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
-from bench.records.deployment import DeploymentFacts, read_facts
-from bench.records.summary import read_summary
-from bench.study import Paths, Slo, parse_slo
-from bench.telemetry import SHARES, Catalogue, find_catalogue
+from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.paths import Paths
+from bench.runs.summary import read_summary
+from bench.servers.engines import Kind
+from bench.servers.metrics import SHARES, Catalogue, find_catalogue
+from bench.study.slo import Slo, parse_slo
 from bench.words.capacity import BURSTS, c_max
 from bench.words.loads import load_text
 

@@ -12,13 +12,13 @@ import yaml
 
 from bench.analysis import BANDS
 from bench.axes import CONCURRENCY, RATE
-from bench.engines import Kind
 from bench.errors import count_text, shown_share
 from bench.export.comments import comment
 from bench.guard.measured import Histogram, Measured
 from bench.guard.series import LOADS, WAITS, alert, as_measured, quantile_name, slow_name, whole
 from bench.guard.workers import workers
-from bench.study import Slo
+from bench.servers.engines import Kind
+from bench.study.slo import Slo
 
 _WINDOW = "5m"  # over which a load is averaged
 _STILL = "1m"  # over which requests in flight show that it still lasts

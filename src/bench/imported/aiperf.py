@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, number, request, seconds
-from bench.records.files import UNREADABLE, typed
-from bench.records.request import RequestRecord
+from bench.runs.files import UNREADABLE, typed
+from bench.runs.request import RequestRecord
 
 _METRICS = "aiperf/metrics/types"
 _DEFINITIONS = (

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
-from bench.records.files import typed
-from bench.records.request import RequestRecord
+from bench.runs.files import typed
+from bench.runs.request import RequestRecord
 
 _STATS, _METRICS = "guidellm/schemas/base/request_stats.py", "guidellm/benchmark/schemas/metrics.py"
 _HTTP = "guidellm/backends/openai/http.py"

@@ -15,8 +15,8 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, request, seconds
-from bench.records.files import UNREADABLE, typed
-from bench.records.request import RequestRecord
+from bench.runs.files import UNREADABLE, typed
+from bench.runs.request import RequestRecord
 from bench.yaml_file import read_yaml
 
 _REPORT, _CLIENT = "inference_perf/reportgen/base.py", "inference_perf/client/modelserver/openai_client.py"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import shown
-from bench.records.request import Outcome, RequestRecord
-from bench.records.request_table import odd_key
+from bench.runs.request import Outcome, RequestRecord
+from bench.runs.request_table import odd_key
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
@@ -44,7 +44,7 @@ class PeerRun:
 
     Attributes:
         version: of the tool; None where the file does not say. model: its name. started: ISO moment; None if not known.
-        endpoint: a name in `bench.endpoints`. arrival, axis, level: the load, in words of a workload.
+        endpoint: a name in `bench.workloads.endpoints`. arrival, axis, level: the load, in words of a workload.
         requests: one record a request, of warm-up none; empty where the file has only aggregates.
         reported: what the tool itself computed, by our column and in our unit, by the tool's own definitions.
         lacks: why the records have no stamps of single chunks; empty where they have.

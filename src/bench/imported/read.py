@@ -12,7 +12,7 @@ from typing import Any
 from bench.errors import BenchError
 from bench.imported.formats import FORMATS
 from bench.imported.kind import Format, PeerRun
-from bench.records.files import UNREADABLE
+from bench.runs.files import UNREADABLE
 
 # What reading values of other types than a tool writes may raise.
 _ODD = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)

@@ -11,17 +11,16 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.imported.kind import Format, PeerRun
-from bench.parse import latency_columns
+from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.stream import supported
-from bench.records.checksums import checksum
-from bench.records.files import write_object
-from bench.records.request import KEPT
-from bench.records.request_table import REQUEST_SCHEMA
-from bench.records.run import Client, Host, Prefix, RunRecord
-from bench.records.run_summary import RunSummary, write_run_summary
-from bench.study.specs import digest
+from bench.runs.checksums import checksum
+from bench.runs.files import digest, write_object
+from bench.runs.request import KEPT
+from bench.runs.request_table import REQUEST_SCHEMA
+from bench.runs.run import Client, Host, Prefix, RunRecord
+from bench.runs.run_summary import RunSummary, write_run_summary
 
 # largest relative difference of mean lengths of one load, as tools count them; convention: tools miss the length that is asked for
 _ALIKE = 0.1

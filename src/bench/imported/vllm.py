@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, number, request, seconds
-from bench.records.files import typed
-from bench.records.request import RequestRecord
+from bench.runs.files import typed
+from bench.runs.request import RequestRecord
 
 _SERVE, _SENDS = "vllm/benchmarks/serve.py", "vllm/benchmarks/lib/endpoint_request_func.py"
 _ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}

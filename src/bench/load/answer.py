@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.endpoints import ENDPOINTS, Drafts, Endpoint, Generated, Usage
 from bench.load.events import BARE, DONE, Event, events, json_object
 from bench.load.exchange import Exchange
 from bench.load.response import Response
-from bench.records.environment import without_secrets
+from bench.runs.environment import without_secrets
+from bench.workloads.endpoints import ENDPOINTS, Drafts, Endpoint, Generated, Usage
 
 # gap of chunks that left the server, or a proxy, in one piece (s); convention: no server makes 5,000 tokens a second of one answer
 _TOGETHER_S = 0.0002

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.load.exchange import Exchange
-from bench.records.request import RequestRecord
+from bench.runs.request import RequestRecord
 
 
 @dataclass(frozen=True)

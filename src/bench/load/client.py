@@ -19,16 +19,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.axes import AXES
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.assignment import Assignment, Report
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
-from bench.records.request import RequestRecord
-from bench.records.run import Stopped
-from bench.study import Workload
+from bench.runs.request import RequestRecord
+from bench.runs.run import Stopped
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.workload import Workload
 
 # -P: a file in the working directory that is called like a module must not stand in for it.
 PROCESS = (sys.executable, "-P", "-m", "bench.load")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bench.load.history import Continued
-    from bench.prompts import Origin
+    from bench.workloads.prompts import Origin
 
 _BYTES = 2**20  # bytes that any answer may have, so that none fills the memory; convention
 _BYTES_A_TOKEN = 4096  # bytes more for each token that was asked for; convention: a token's chunk has some 300
@@ -28,7 +28,7 @@ class Exchange:
             may let several go.
         let_go: of these, the one that ended last; None until it has.
         think_s: time between that end and this one's moment.
-        streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.endpoints`.
+        streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.workloads.endpoints`.
         keeps: whether its record holds the answer's text. origin: which prompt of its source it has, where that is to be recorded.
         request_class: its class, which its record holds; None where the workload has none.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.

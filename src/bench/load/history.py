@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from bench.endpoints import ENDPOINTS
 from bench.load.answer import contents_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
+from bench.workloads.endpoints import ENDPOINTS
 
 
 @dataclass(slots=True)

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Timer
 
-from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
+from bench.headers import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
 from bench.http import HTTP2, get_models, listed_models, models_text, speaks_http2, wanted
 from bench.load.answer import contents_of
 from bench.load.records import record_of
 from bench.load.response import Response
 from bench.load.sdk import Reading, sdk_reading
 from bench.load.target import Target
-from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
-from bench.records.form import INEXACT, OPTIONAL, Omissible, RequestForm
-from bench.records.request import RequestRecord
-from bench.statuses import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
+from bench.runs.form import INEXACT, OPTIONAL, Omissible, RequestForm
+from bench.runs.request import RequestRecord
+from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
+from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
 # Patterns that show what a refusal names. A list of ids is refused in the words of the type that was expected.
 _NAMED: dict[Omissible, str] = {
@@ -127,7 +127,7 @@ def introduce(
     else one after another; those that turn out to be accepted after all are kept. Two more requests show how many tokens text has.
 
     Args:
-        endpoint: a name in `bench.endpoints`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
+        endpoint: a name in `bench.workloads.endpoints`. omit: parameters not to send at all, names in `bench.runs.form.OPTIONAL`.
         scripted: whether chats will be sent whose turns have exact lengths; another request shows what the server adds to a turn.
         timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
         answered: takes the TTFT of each answer, without streaming its E2E (s).

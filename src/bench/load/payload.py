@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
 from bench.load.history import Continued
-from bench.load.schedule import PlannedRequest
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
 from bench.load.tokenize import tokenized
-from bench.prompts import Making, Origin
-from bench.study import Workload
+from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
+from bench.workloads.prompts import Making, Origin
+from bench.workloads.schedule import PlannedRequest
+from bench.workloads.workload import Workload
 
 
 class Payloads:

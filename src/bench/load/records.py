@@ -6,13 +6,13 @@ import hashlib
 import json
 from typing import Any
 
-from bench.endpoints import ENDPOINTS
 from bench.errors import count_text
 from bench.load.answer import Answer, answer_of, contents_of, quoted
 from bench.load.events import FIELD
 from bench.load.exchange import Exchange
 from bench.load.response import Response
-from bench.records.request import Outcome, RequestRecord
+from bench.runs.request import Outcome, RequestRecord
+from bench.workloads.endpoints import ENDPOINTS
 
 
 def record_of(exchange: Exchange, start: float) -> RequestRecord:

@@ -9,9 +9,9 @@ from email.utils import parsedate_to_datetime
 
 import httptools
 
+from bench.headers import RETRY_AFTER
 from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
-from bench.statuses import RETRY_AFTER
 
 _LONGEST_WAIT_S = 10.0**9  # longest wait that an answer may ask for (s); convention
 # shortest wait (s): whoever answers `Retry-After: 0` each time is not asked as fast as the network allows; convention

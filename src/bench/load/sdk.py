@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.endpoints import Endpoint, Prompt, Read
 from bench.errors import BenchError
 from bench.load.answer import ends_in_error
 from bench.load.events import DONE
 from bench.load.exchange import Exchange, oversized
 from bench.load.target import Target
-from bench.records.form import RequestForm
+from bench.runs.form import RequestForm
+from bench.workloads.endpoints import Endpoint, Prompt, Read
 
 if TYPE_CHECKING:
     import httpx2

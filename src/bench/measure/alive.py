@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.engine import Server, ServerDied
 from bench.errors import BenchError
+from bench.servers.server import Server, ServerDied
 
 _LOOKS = 10  # looks whether a server that may be dying is gone; convention
 _BETWEEN_S = 0.5  # pause between them (s); convention

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bench.engine import hardware
 from bench.errors import BenchError
-from bench.records.environment import counted
-from bench.records.launch import Launch
-from bench.records.run import RunRecord, read_record
-from bench.store import Store
-from bench.study import DeploymentSpec, Paths, Plan
+from bench.runs.environment import counted
+from bench.runs.launch import Launch
+from bench.runs.paths import Paths
+from bench.runs.run import RunRecord, read_record
+from bench.runs.store import Store
+from bench.servers.facts import hardware
+from bench.servers.spec import DeploymentSpec
+from bench.study.plan import Plan
 
 
 def hardware_of(spec: DeploymentSpec) -> str | None:
@@ -41,7 +43,7 @@ def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, e
     """Refuse to mix runs of servers that inherited different variables: `NCCL_P2P_DISABLE=1` alone can halve a server's speed.
 
     Args:
-        environment: what `bench.engine.inherited` gives now.
+        environment: what `bench.servers.inherited` gives now.
 
     Raises:
         BenchError: it names each variable that differs, and how to go on.

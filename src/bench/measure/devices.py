@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
-from bench.engine import Server, gpu_names
-from bench.study import DeploymentSpec
-from bench.telemetry import is_nvml, nvml_endpoint, nvml_problem
+from bench.measure.nvml import nvml_endpoint, nvml_problem
+from bench.servers.gpu_metrics import is_nvml
+from bench.servers.gpus import gpu_names
+from bench.servers.server import Server
+from bench.servers.spec import DeploymentSpec
 
 
 def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable[str], say: Callable[[str], None]) -> list[str]:

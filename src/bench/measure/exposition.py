@@ -9,15 +9,14 @@ from typing import Any, Literal
 
 import requests
 
-from bench.engine import server_info
 from bench.errors import BenchError, shown
-from bench.http import get, leads_away, metrics_root, problem, same_server, wanted
+from bench.headers import ABSENT, UNAUTHORIZED, own_headers, same_server
+from bench.http import get, leads_away, metrics_root, problem, wanted
 from bench.measure.metrics import metric_names, metric_values
-from bench.records.environment import without_secrets, without_user, without_values
-from bench.statuses import ABSENT, UNAUTHORIZED
-from bench.study.headers import own_headers
-from bench.telemetry import Catalogue, find_catalogue
-from bench.telemetry.reference import ExpositionError, reference_samples
+from bench.parse.reference_samples import ExpositionError, reference_samples
+from bench.runs.environment import without_secrets, without_user, without_values
+from bench.servers.facts import server_info
+from bench.servers.metrics import Catalogue, find_catalogue
 
 State = Literal[
     "read",  # a known engine's, with all that it should have
@@ -99,7 +98,7 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
     """
     if found.state == "read":
         return True
-    table = " A metric that has another name there needs a line in src/bench/engines/metrics.toml."
+    table = " A metric that has another name there needs a line in src/bench/servers/metrics.toml."
     hint = table if found.state == "incomplete" else ""
     if named is not None:
         raise BenchError(f"{named}: {found.why}.{hint}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.engines.kind import common, total
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.metrics import engine_kind, kv_facts
-from bench.records.deployment import KvFacts
-from bench.records.run import DECODE, PREFILL, Worker
+from bench.runs.deployment import KvFacts
+from bench.runs.run import DECODE, PREFILL, Worker
+from bench.servers.kind import common, total
 
 
 def find_workers(

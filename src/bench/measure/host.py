@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from bench.measure.serving import family, may_serve_through, servers_at
-from bench.records.run import Host
+from bench.runs.run import Host
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already

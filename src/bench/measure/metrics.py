@@ -10,10 +10,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from bench.engines import Kind
-from bench.engines.kind import Labelled
-from bench.records.deployment import KvFacts
-from bench.telemetry import apart, find_catalogue
+from bench.runs.deployment import KvFacts
+from bench.servers.engines import Kind
+from bench.servers.kind import Labelled
+from bench.servers.metrics import find_catalogue
+from bench.servers.series import apart
 
 _NAME_END = re.compile(r"[{ \t]")
 _SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)
@@ -27,7 +28,7 @@ def metric_names(text: str) -> set[str]:
 
 
 def metric_values(text: str, names: Collection[str], kind: Kind | None = None) -> list[float] | None:
-    """Values of the samples with these names that count each request once (`bench.telemetry.apart`); None where they cannot be read.
+    """Values of the samples with these names that count each request once (`apart`); None where they cannot be read.
 
     Args:
         kind: of the engine; None: found by the exposition.

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bench.engine import gpu_names
 from bench.errors import BenchError
-from bench.study import DeploymentSpec
-from bench.telemetry import NvmlError, gpu_uuids
+from bench.measure.nvml import NvmlError, gpu_uuids
+from bench.servers.gpus import gpu_names
+from bench.servers.spec import DeploymentSpec
 
 _FOLDER = Path(tempfile.gettempdir()) / "saturate-gpus"
 _VARIABLE = "CUDA_VISIBLE_DEVICES"

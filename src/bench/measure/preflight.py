@@ -9,23 +9,33 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.engine import core_groups, gpu_names, refuse_unfit, refuse_unlike, refuse_unready, router_program
-from bench.engine.environment import requirements
-from bench.engines import managed
 from bench.errors import BenchError, count_text, first_names, shown_size
+from bench.headers import filled_headers
 from bench.http import api_root
 from bench.measure.comparable import hardware_of, refuse_other_hardware
 from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.external import refuse_unlike
 from bench.measure.fleet import find_workers
-from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model, stated_weights
+from bench.measure.nvml import gpus_missing, nvml_endpoint, nvml_problem
+from bench.models.config_json import config_of, geometry_at, geometry_of_model, stated_weights
+from bench.models.geometry import Geometry
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
-from bench.records.engine import read_engine
-from bench.routers import HAPROXY
-from bench.store import Store, unmeasured_sessions
-from bench.study import DeploymentSpec, Paths, Plan, Workload
-from bench.study.headers import filled_headers
-from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
+from bench.models.model import Model
+from bench.runs.engine import read_engine
+from bench.runs.paths import Paths
+from bench.runs.store import Store
+from bench.servers.engines import managed
+from bench.servers.environment import refuse_unready, requirements
+from bench.servers.fleet import router_program
+from bench.servers.gpus import gpu_names
+from bench.servers.launch import refuse_unfit
+from bench.servers.routers import HAPROXY
+from bench.servers.server import core_groups
+from bench.servers.spec import DeploymentSpec
+from bench.study.plan import Plan
+from bench.study.state import unmeasured_sessions
+from bench.workloads.workload import Workload
 
 _MOST_PLACES = 5  # most places that a message names; convention
 

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 from bench.axes import AXES
 from bench.errors import count_text, shown_share, throughput_text
-from bench.load.schedule import at_least_s, schedule
-from bench.records.files import write_record
-from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
-from bench.records.request import RequestRecord
-from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.measure.progress_file import FinishedRun, RunUnderWay, SessionProgress
+from bench.runs.files import write_record
+from bench.runs.request import RequestRecord
+from bench.servers.spec import DeploymentSpec
+from bench.study.plan import Plan
 from bench.study.searches import search_record
+from bench.study.specs import RunSpec
 from bench.terminal import live
+from bench.workloads.schedule import at_least_s, schedule
 
 # time from one run's end to the next one's start (s): drain, records, the load process's start, the reference load; convention
 _BETWEEN_S = 1.2

@@ -16,23 +16,23 @@ import requests
 
 import bench
 from bench.commit import commit_of
-from bench.endpoints import ENDPOINTS
+from bench.headers import own_headers
 from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
-from bench.load.schedule import expected_cached_tokens
 from bench.load.target import Target
 from bench.measure.host import HostWatch, wall_ahead_s
 from bench.measure.metrics import metric_values
-from bench.measure.served import Room, served_tokens
-from bench.records.checksums import checksums
-from bench.records.files import write_record
-from bench.records.request import RequestRecord, write_requests
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
-from bench.study import Workload
-from bench.study.headers import own_headers
-from bench.telemetry import exposition_names
-from bench.telemetry.scraper import scraping
+from bench.measure.scraper import scraping
+from bench.runs.checksums import checksums
+from bench.runs.files import write_record
+from bench.runs.request import RequestRecord, write_requests
+from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
+from bench.servers.metrics import exposition_names
 from bench.work import Work
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.prefix_cache import Room, served_tokens
+from bench.workloads.schedule import expected_cached_tokens
+from bench.workloads.workload import Workload
 
 _DRAIN_LIMIT_S = 60.0  # longest wait for a server to become idle (s); convention
 # shortest load whose CPU share counts (s): in less, what a process spends on its start is a large share; convention

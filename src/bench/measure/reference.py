@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean
 
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
-from bench.load.schedule import schedule
 from bench.load.target import Target
-from bench.records.request import RequestRecord
-from bench.records.run import ReferenceLoad
+from bench.runs.request import RequestRecord
+from bench.runs.run import ReferenceLoad
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.schedule import schedule
 
 _IN_FLIGHT = 4  # requests of a reference load at once; convention
 _TIMES = 2  # times that it is sent: the faster one counts, as what interrupts a machine for a moment is no drift; convention

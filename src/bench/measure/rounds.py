@@ -8,8 +8,6 @@ from itertools import cycle, groupby
 from time import monotonic
 from typing import Any
 
-from bench.drift import drift_reasons, place_of_run
-from bench.engine import Server
 from bench.errors import BenchError, count_text, shown_share
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
@@ -17,11 +15,15 @@ from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.reference import Patience, reference_load
 from bench.measure.warmup import load_of
-from bench.records.launch import Launch
-from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
-from bench.store import Store
-from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.parse.drift import drift_reasons, place_of_run
+from bench.runs.launch import Launch
+from bench.runs.run import ReferenceLoad, RunHeader, SessionHeader, read_record
+from bench.runs.store import Store
+from bench.servers.server import Server
+from bench.servers.spec import DeploymentSpec
+from bench.study.plan import Plan
 from bench.study.rounds import Place
+from bench.study.specs import RunSpec
 
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
 # shortly after one another are alike (benchmarks.wander)

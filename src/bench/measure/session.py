@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.commit import commit_of
-from bench.engine import Server, ServerDied, gather_facts, inherited, server_info, server_of
-from bench.engines import managed
 from bench.errors import BenchError, count_text, is_are
+from bench.headers import filled_headers, own_headers
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
@@ -32,17 +31,24 @@ from bench.measure.fleet import find_workers, held_together, version_of_all
 from bench.measure.metrics import engine_kind, kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
-from bench.measure.served import room_of
 from bench.measure.warmup import AT_ONCE, warm_up
-from bench.records.checksums import record_digest, whole
-from bench.records.deployment import DeploymentFacts, Start, read_facts
-from bench.records.files import write_record
-from bench.records.launch import Launch, read_launch
-from bench.records.run import DECODE, RECORD, SessionHeader, of_role
-from bench.store import Store, kept_facts
-from bench.study import DeploymentSpec, Paths, Plan, RunSpec
-from bench.study.headers import filled_headers, own_headers
-from bench.study.plan import PROTOCOL
+from bench.runs.checksums import record_digest, whole
+from bench.runs.deployment import DeploymentFacts, Start, read_facts
+from bench.runs.files import write_record
+from bench.runs.launch import Launch, read_launch
+from bench.runs.paths import Paths
+from bench.runs.run import DECODE, RECORD, SessionHeader, of_role
+from bench.runs.store import Store
+from bench.servers.engines import managed
+from bench.servers.facts import gather_facts, server_info
+from bench.servers.fleet import server_of
+from bench.servers.inherited import inherited
+from bench.servers.server import Server, ServerDied
+from bench.servers.spec import DeploymentSpec
+from bench.study.plan import PROTOCOL, Plan
+from bench.study.specs import RunSpec
+from bench.study.state import kept_facts
+from bench.workloads.prefix_cache import room_of
 
 _STARTS = 2  # starts of a server that dies; convention
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from statistics import median
 
 from bench.errors import BenchError
+from bench.headers import RATE_LIMITED, UNAUTHORIZED
 from bench.load.client import Load, run_load
-from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
-from bench.records.deployment import Warmup
-from bench.records.launch import Launch
-from bench.records.request import RequestRecord
-from bench.statuses import RATE_LIMITED, UNAUTHORIZED
-from bench.study import RunSpec
+from bench.runs.deployment import Warmup
+from bench.runs.launch import Launch
+from bench.runs.request import RequestRecord
 from bench.study.config import Measurement
+from bench.study.specs import RunSpec
+from bench.workloads.schedule import PlannedRequest, schedule
 
 _IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
 AT_ONCE = 4  # requests with which a warm-up ends; convention

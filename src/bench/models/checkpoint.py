@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
+from bench.models.catalogue import decoder_part
+from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_at, config_of, geometry_at, geometry_of, geometry_of_model, stated_weights
 from bench.models.decoder import Config
 from bench.models.fingerprint import fingerprint
@@ -18,9 +20,7 @@ from bench.models.model import Model
 from bench.models.safetensors import weights_at
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
 from bench.package import fetch_package
-from bench.published import decoder_part
-from bench.records.checkpoint import Checkpoint
-from bench.records.files import write_record
+from bench.runs.files import write_record
 
 # What a decoder is called that is published inside a larger model.
 _TEXT_ONLY = {"gemma3_text": "Gemma3ForCausalLM"}

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from bench.errors import BenchError
 from bench.fields import Count, Strict
+from bench.models.catalogue import catalogue, catalogue_key, context_of
 from bench.package import PINNED, SHA256
-from bench.published import catalogue, catalogue_key, context_of
 
 
 class Architecture(Strict):
@@ -47,7 +47,7 @@ class Model(Strict):
 
     catalogue: Annotated[str, AfterValidator(catalogue_key)] | None = Field(
         default=None,
-        description="Key of the model catalogue, `src/bench/published/models.yaml` (`bench plan` lists it), which fills `config`. "
+        description="Key of the model catalogue, `src/bench/models/catalogue.yaml` (`bench plan` lists it), which fills `config`. "
         "Alone, it makes a synthetic checkpoint; beside `hub` or `path`, the checkpoint is checked against it.",
     )
     config: dict[str, Any] | None = Field(

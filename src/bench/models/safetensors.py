@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.records.checkpoint import Weights
+from bench.models.checkpoint_record import Weights
 
 # bits of floats, which are loaded in the type that a server is given; derived
 _BITS = {"F64": 64, "F32": 32, "BF16": 16, "F16": 16}

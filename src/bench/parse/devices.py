@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.telemetry import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
+from bench.servers.gpu_metrics import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 
 DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
 _SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from prometheus_client.samples import Sample
 
-from bench.telemetry.reference import ExpositionError, reference_samples
+from bench.parse.reference_samples import ExpositionError, reference_samples
 
 # Name and labels of a sample.
 Series = tuple[str, str]

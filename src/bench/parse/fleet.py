@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from bench.engines import MANAGED
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import gauges, marked, requests_served, server_figures
-from bench.records.run import DECODE, PREFILL, Worker, of_role
-from bench.telemetry import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
+from bench.runs.run import DECODE, PREFILL, Worker, of_role
+from bench.servers.engines import MANAGED
+from bench.servers.metrics import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
 
 FLEET = "fleet"  # stands for an endpoint: the series of all workers together
 # Of workers with roles: whose samples are the fleet's; all others are those of the decode workers.
@@ -176,7 +176,7 @@ def _sizes(workers: Sequence[Worker]) -> dict[str, float] | None:
 def worker_rows(
     samples: pl.DataFrame, times: Mapping[str, float | None], workers: Sequence[Worker], window: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """A row for each worker, as `bench.records.columns.WORKER_FIELDS` has it; null where a worker does not show it.
+    """A row for each worker, as `bench.runs.columns.WORKER_FIELDS` has it; null where a worker does not show it.
 
     Args:
         samples: of all endpoints. times: the longest time without a scrape of each endpoint (s). window: of the load (s); means are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from bench.records.latencies import LATENCIES
+from bench.runs.latencies import LATENCIES
 
 _LEAST_COVERED = 0.25  # shortest last bin ÷ the others, as a sliver would turn a few tokens into a spike; convention
 

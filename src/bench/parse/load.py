@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from bench.axes import AXES
-from bench.endpoints import ENDPOINTS
 from bench.parse.begun import is_natural, whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import FEWEST_SCRAPES, gauges
-from bench.records.classes import parts_of
-from bench.records.run import RunRecord
+from bench.runs.classes import parts_of
+from bench.runs.run import RunRecord
+from bench.workloads.endpoints import ENDPOINTS
 
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:

@@ -8,11 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from bench.drift import place_of_run
-from bench.endpoints import ENDPOINTS, Endpoint
 from bench.parse.begun import is_natural, request_share, whole_requests
 from bench.parse.counted import counted_bounds, counted_tokens
 from bench.parse.devices import device_figures, device_samples
+from bench.parse.drift import place_of_run
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
@@ -22,14 +21,15 @@ from bench.parse.server import FEWEST_SCRAPES, server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
 from bench.parse.steady import SteadyWindow, in_steady_state, rates_between, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
-from bench.records.classes import class_column
-from bench.records.environment import environment_text
-from bench.records.form import RequestForm
-from bench.records.latencies import LATENCIES
-from bench.records.request import KEPT
-from bench.records.request_table import request_table
-from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
-from bench.records.run_summary import RunSummary, write_run_summary
+from bench.runs.classes import class_column
+from bench.runs.environment import environment_text
+from bench.runs.form import RequestForm
+from bench.runs.latencies import LATENCIES
+from bench.runs.request import KEPT
+from bench.runs.request_table import request_table
+from bench.runs.run import REQUESTS, TELEMETRY, RunRecord, read_run
+from bench.runs.run_summary import RunSummary, write_run_summary
+from bench.workloads.endpoints import ENDPOINTS, Endpoint
 
 PEAK_WINDOW_S = 1.0  # window of the highest throughput (s); convention
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}  # percentiles as shares; derived

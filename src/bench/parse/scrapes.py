@@ -14,7 +14,7 @@ import polars as pl
 
 from bench.errors import BenchError, shown
 from bench.parse.exposition import ExpositionReader, Series
-from bench.telemetry.reference import ExpositionError
+from bench.parse.reference_samples import ExpositionError
 
 TELEMETRY_SCHEMA = {
     "scrape": pl.Int32,

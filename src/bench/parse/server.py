@@ -9,8 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from bench.engines import Kind
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
+from bench.servers.engines import Kind
+from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, exposition_names, find_catalogue
+from bench.servers.series import apart
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
@@ -81,7 +82,7 @@ def lag_s(telemetry: pl.DataFrame) -> float:
 
 
 def marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
-    """The samples, with a column `apart`: whether a series is one of those that add up (`bench.telemetry.apart`)."""
+    """The samples, with a column `apart`: whether a series is one of those that add up (`bench.servers.series.apart`)."""
     series = samples.select("name", "labels").unique(maintain_order=True)
     if kind is None or not (kind.repeats or kind.totals):
         return samples.with_columns(apart=pl.lit(True))

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
-from bench.endpoints import ENDPOINTS
 from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.work import Work
+from bench.workloads.endpoints import ENDPOINTS
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, planned_again
+from bench.workloads.schedule import PlannedRequest
 
 _BLOCK = 16  # requests (conversations) in a row that stay together, so that what comes together does; convention
 

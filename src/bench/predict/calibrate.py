@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.engines import managed
 from bench.errors import BenchError
-from bench.load.schedule import PlannedRequest
+from bench.predict.calibration import Interval
 from bench.predict.state import Limits
 from bench.predict.step_time import Fitted, StepTime, fit_steps
 from bench.predict.steps import intervals
 from bench.predict.way import Against, against
-from bench.records.calibration import Interval
-from bench.records.deployment import DeploymentFacts
-from bench.records.launch import Launch
-from bench.study.settings import STEP_TOKENS, flag_column, setting_name
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.launch import Launch
+from bench.servers.engines import managed
+from bench.servers.settings import STEP_TOKENS, flag_column, setting_name
+from bench.workloads.schedule import PlannedRequest
 
 # tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
 _TOKENS = 2048

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 import polars as pl
 from scipy.optimize import brentq
 
-from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated
+from bench.predict.calibration import METRICS, Interval
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.predict.predict import Predicted, ensemble_interval, predict
 from bench.predict.replay import latency, replay
 from bench.predict.state import Limits
-from bench.records.calibration import METRICS, Interval
-from bench.study import Slo, Workload
+from bench.study.slo import Slo
+from bench.workloads.schedule import schedule
+from bench.workloads.workload import Workload
 
 FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
 _BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.load.schedule import PlannedRequest
+from bench.predict.calibration import Interval
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.predict.served import HOUR_S, served
 from bench.predict.traffic import Traffic
-from bench.records.calibration import Interval
-from bench.study import Slo
+from bench.study.slo import Slo
+from bench.workloads.schedule import PlannedRequest
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
 from bench.predict.noise import Noise
 from bench.predict.replay import Replay, replay
@@ -16,6 +15,7 @@ from bench.predict.server import ReplayedServer
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.way import LEAST_PATH_S
+from bench.workloads.schedule import PlannedRequest
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.replay import Coming, answered_table
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Request
+from bench.workloads.schedule import PlannedRequest
 
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
 #: Which instance a request goes to, in a few words.

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibrate import Calibrated, MeasuredRun, as_shown, calibrate, planned_again
+from bench.predict.calibration import METRICS, Interval, Judgement
 from bench.predict.gaps import Gaps
 from bench.predict.predict import REPLAYS, Z, measures, predict, widened
 from bench.predict.state import Limits
-from bench.records.calibration import METRICS, Interval, Judgement
 
 MEMBERS = 8  # replays of a load with which a model is judged; convention
 # standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;

@@ -19,7 +19,7 @@ from bench.predict.predict import doubts
 from bench.predict.replay import Replay
 from bench.predict.state import Limits
 from bench.statistics import Z
-from bench.study import Slo
+from bench.study.slo import Slo
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

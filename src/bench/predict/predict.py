@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
+from bench.predict.calibration import METRICS, Doubt, Interval
 from bench.predict.ensemble import members as ensemble
 from bench.predict.fleet import FleetReplay
 from bench.predict.gaps import Gaps
 from bench.predict.replay import Replay, latency
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
-from bench.records.calibration import METRICS, Doubt, Interval
 from bench.statistics import normal
+from bench.workloads.schedule import PlannedRequest
 
 # confidence of a prediction's interval; derived: a further replay lies between the least and the greatest of `REPLAYS` 19 times in
 # 21, so that 95 % would take twice as many

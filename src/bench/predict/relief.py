@@ -18,9 +18,9 @@ from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import Member, members
 from bench.predict.limit import Replays
-from bench.records.relief import Gain, Relief
+from bench.predict.relief_record import Gain, Relief
 from bench.statistics import student_t
-from bench.study import Slo
+from bench.study.slo import Slo
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

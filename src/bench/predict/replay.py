@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Noise
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits, Request
 from bench.predict.step_time import StepTime
+from bench.workloads.schedule import PlannedRequest
 
 REPLAY_SCHEMA = {
     "index": pl.Int64,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.errors import BenchError
-from bench.load.schedule import PlannedRequest
 from bench.predict.carried import within
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.statistics import least
-from bench.study import Slo
+from bench.study.slo import Slo
+from bench.workloads.schedule import PlannedRequest
 
 HOUR_S = 3600.0  # seconds of an hour; derived
 _MOST_INSTANCES = 1024  # most instances that are tried; convention

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench.load.schedule import PlannedRequest
-from bench.pool import pool_of
 from bench.predict.begun import Begun, seconds_of
 from bench.predict.gaps import StepLog
 from bench.predict.noise import Drawn, Noise
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import cost_of
 from bench.predict.step_time import StepTime
+from bench.workloads.pool import pool_of
+from bench.workloads.schedule import PlannedRequest
 
 
 @dataclass

@@ -13,10 +13,10 @@ from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 from bench.predict.calibrate import Given, MeasuredRun, limits_of
 from bench.predict.state import Limits
-from bench.records.classes import served_alike
-from bench.records.deployment import read_facts
-from bench.records.launch import read_launch
-from bench.study import Paths
+from bench.runs.classes import served_alike
+from bench.runs.deployment import read_facts
+from bench.runs.launch import read_launch
+from bench.runs.paths import Paths
 
 _FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"

@@ -6,8 +6,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from bench.load.schedule import PlannedRequest
 from bench.predict.spent import Spent
+from bench.workloads.schedule import PlannedRequest
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import BenchError
-from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
+from bench.predict.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
 from bench.predict.predict import misfits, predict
 from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
-from bench.records.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.study import Workload
-from bench.study.plan import digest
+from bench.runs.files import digest
+from bench.workloads.schedule import schedule
+from bench.workloads.workload import Workload
 
 _LEVELS = 12  # levels of a predicted curve; convention
 _HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.errors import BenchError
-from bench.load.schedule import PlannedRequest, schedule
-from bench.study import Workload
+from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.workload import Workload
 
 DAY_S = 86_400.0  # seconds of a day; derived
 _POINTS = 288  # points of a day's sine; derived: one each five minutes

@@ -13,16 +13,9 @@ from bench.analyse.findings import asked_of
 from bench.analysis import streamed_both_ways
 from bench.analysis.decisive import crossed
 from bench.axes import AXES
-from bench.figures import Results
+from bench.figures.results import Results
 from bench.report.levels import level_rows, shown_latencies
-from bench.study.questions import (
-    SWEEPS,
-    Rows,
-    beside_baseline,
-    crossed_factors,
-    several_settings,
-    with_and_without_streaming,
-)
+from bench.study.questions import SWEEPS, Rows, beside_baseline, crossed_factors, several_settings, with_and_without_streaming
 from bench.words import (
     advice,
     against,

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.level_values import level_values
-from bench.records.classes import class_column, class_names
-from bench.records.latencies import LATENCIES
-from bench.study import Slo
+from bench.runs.classes import class_column, class_names
+from bench.runs.latencies import LATENCIES
+from bench.study.slo import Slo
 
 _USUAL = "p95"  # percentile of a latency that nothing limits
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.figures import Results
+from bench.figures.results import Results
 from bench.words.curves import Curve
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.level_values import level_values
-from bench.study import Slo
+from bench.study.slo import Slo
 
 _WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("e2e", "p50"))
 

@@ -21,16 +21,12 @@ from bench.analysis import Comparison, Prices, graded, left_out
 from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import count_text, shown_share
-from bench.figures import Results
 from bench.figures.curves import with_curve
+from bench.figures.results import Results
 from bench.figures.selection import KINDS
-from bench.models import Geometry
-from bench.parse import tail_text
-from bench.records.calibration import ModelRecord, PredictedLoad
-from bench.records.classes import class_names
-from bench.records.columns import METRICS
-from bench.records.deployment import read_facts
-from bench.records.searches import SearchRecord
+from bench.models.geometry import Geometry
+from bench.parse.percentiles import tail_text
+from bench.predict.calibration import ModelRecord, PredictedLoad
 from bench.report import provenance
 from bench.report.answers import answers
 from bench.report.classes import class_rows
@@ -38,8 +34,12 @@ from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.report.levels import level_rows, shown_latencies
 from bench.report.workers import fleets
-from bench.study import applying
+from bench.runs.classes import class_names
+from bench.runs.columns import METRICS
+from bench.runs.deployment import read_facts
+from bench.runs.searches import SearchRecord
 from bench.study.config import Thresholds
+from bench.study.slo import applying
 from bench.words import accuracy, advice, comparison, predicted, predictions, regions, setting_gain, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS

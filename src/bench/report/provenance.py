@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from bench.records.deployment import DeploymentFacts
-from bench.records.environment import redacted_command, shown_settings
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.environment import redacted_command, shown_settings
 from bench.words.verdicts import retries
 
 # Of a workload: what its runs share, or the range that they span.

@@ -3,8 +3,3 @@
 `observation` has what one run shows, `belief` where the limit may lie, `placing` the next run, `search` the loop, `running` the runs
 against a server that is there. docs/explanation/search.md has the method and how often it is right.
 """
-
-from bench.search.placing import Aim, Answer, Step
-from bench.search.search import Budget, Found, Look, Measured, search
-
-__all__ = ["Aim", "Answer", "Budget", "Found", "Look", "Measured", "Step", "search"]

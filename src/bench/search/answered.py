@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from bench.analysis.observation import FAILED, GROWTH
-from bench.records.searches import SearchedRun, SearchRecord
+from bench.runs.searches import SearchedRun, SearchRecord
 from bench.search.placing import Aim
 from bench.search.search import Found, Measured
-from bench.study import RunSpec
 from bench.study.searches import SearchSpec
+from bench.study.specs import RunSpec
 
 
 def answer_record(

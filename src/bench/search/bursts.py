@@ -9,10 +9,10 @@ from itertools import count as numbers
 from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad
 from bench.load.target import Target
-from bench.records.latencies import LATENCIES
-from bench.records.request import RequestRecord
+from bench.runs.latencies import LATENCIES
+from bench.runs.request import RequestRecord
 from bench.search.probe import Reply, Send
-from bench.study import Workload
+from bench.workloads.workload import Workload
 
 _OPEN_KEYS = ("burstiness", "duration_s", "step", "ramp", "stop_overloaded", "turns", "num_requests", "archetype")
 _OPEN_CLASS_KEYS = ("arrival", "burstiness")

@@ -10,11 +10,11 @@ import polars as pl
 
 from bench.analysis import verdict
 from bench.analysis.slo import goodput, judged_requests
-from bench.drift import place_of_run
-from bench.parse import parse_run
-from bench.records.run import RunRecord
-from bench.study import Slo
+from bench.parse.drift import place_of_run
+from bench.parse.run import parse_run
+from bench.runs.run import RunRecord
 from bench.study.config import Thresholds
+from bench.study.slo import Slo
 from bench.words.verdicts import reason_text
 
 

@@ -14,9 +14,11 @@ from bench.errors import BenchError, count_text
 from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import load_of
-from bench.records.files import write_record
-from bench.records.run import RECORD, RunRecord, read_record
-from bench.records.searches import DeploymentSearches, SearchRecord
+from bench.runs.files import digest, write_record
+from bench.runs.paths import Paths
+from bench.runs.run import RECORD, RunRecord, read_record
+from bench.runs.searches import DeploymentSearches, SearchRecord
+from bench.runs.store import Store
 from bench.search.answered import answer_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
@@ -24,11 +26,11 @@ from bench.search.placing import ROUND, Aim, Placing, place
 from bench.search.probe import Probed, keep_alone, kept_alone, probe
 from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, next_text, probed_text, spent_text
-from bench.store import Store
-from bench.study import DeploymentSpec, Paths, Plan, RunSpec
+from bench.servers.spec import DeploymentSpec
+from bench.study.plan import Plan
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
-from bench.study.specs import digest
+from bench.study.specs import RunSpec
 from bench.words.searches import looked_for
 
 

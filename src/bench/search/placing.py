@@ -9,7 +9,7 @@ from typing import Literal
 
 from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
-from bench.study import Slo
+from bench.study.slo import Slo
 
 Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 

@@ -18,9 +18,9 @@ import numpy as np
 from bench.analysis.observation import MOST_EXCESS
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.errors import BenchError
-from bench.records.files import read_typed, write_record
+from bench.runs.files import read_typed, write_record
 from bench.search.placing import CLIMB, Aim, level_of
-from bench.study import Slo
+from bench.study.slo import Slo
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale

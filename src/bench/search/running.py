@@ -15,22 +15,24 @@ import requests
 
 from bench.commit import commit_of
 from bench.errors import BenchError
+from bench.headers import GATEWAY
 from bench.http import get_models, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.measure.reference import Patience, reference_load
-from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
+from bench.runs.files import digest
+from bench.runs.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
 from bench.search.placing import ROUND, Aim
 from bench.search.probe import Alone, Probed, keep_alone, kept_alone, probe
 from bench.search.search import Measured
-from bench.statuses import GATEWAY
-from bench.study import Slo, load_workload
 from bench.study.config import Measurement, Thresholds
 from bench.study.plan import file_digests
-from bench.study.specs import PROTOCOL, digest, load_label
+from bench.study.read import load_workload
+from bench.study.slo import Slo
+from bench.study.specs import PROTOCOL, load_label
 
 _REFERENCE_REQUESTS = Measurement().reference_requests
 _TRIES = 6  # attempts to reach a server; convention

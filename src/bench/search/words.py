@@ -7,12 +7,11 @@ import math
 from bench.analysis.observation import CAP, FAILED, GROWTH
 from bench.errors import count_text, shown_share, two_digits
 from bench.measure.progress import duration_text
-from bench.records.latencies import LATENCIES
+from bench.runs.latencies import LATENCIES
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
-from bench.study import Slo
-from bench.study.slo import time_text
+from bench.study.slo import Slo, time_text
 from bench.words.searches import LoadUnit, ended_text, limit_text
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from bench.axes import AXES, Axis
-from bench.fields import MOST_REQUESTS, Count, Requests, Seconds, Strict, Tokens, checked_address, or_auto
-from bench.models import Model
-from bench.records.environment import is_secret
+from bench.fields import MOST_REQUESTS, Count, Name, Requests, Seconds, Strict, Tokens, checked_address, or_auto
+from bench.models.model import Model
+from bench.runs.environment import is_secret
+from bench.servers.deployment import Deployment, Engine
 from bench.study.decision import Decision
-from bench.study.deployment import Deployment, Engine, Name
 from bench.study.search import Search
 from bench.study.tuning import Tune
-from bench.study.workload import Workload
+from bench.workloads.workload import Workload
 
 _MOST_RUNS = 100_000  # most runs of a study; convention
 
@@ -284,7 +284,7 @@ class Config(Strict):
     tune: Tune | None = Field(default=None, description="Servers that compete: `bench tune` finds the best of them.")
     hardware: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
-        description="GPUs of your own: entries like those of `src/bench/published/hardware.yaml`, which they extend or "
+        description="GPUs of your own: entries like those of `src/bench/models/accelerators.yaml`, which they extend or "
         "override key by key.",
     )
     select: str | list[str] = Field(

@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.endpoints import ENDPOINTS
-from bench.engines import managed
-from bench.errors import BenchError, shown
-from bench.models import Model, Parallel, config_at, geometry_of, geometry_of_model, parallel_problem
-from bench.published import accelerator_named, accelerators
+from bench.errors import BenchError, as_written, names_text, shown
+from bench.models.accelerators import accelerator_named, accelerators
+from bench.models.config_json import config_at, geometry_of, geometry_of_model
+from bench.models.model import Model
+from bench.servers.deployment import Deployment, Engine
+from bench.servers.engines import managed
+from bench.servers.stages import Parallel, parallel_problem
 from bench.study.config import Config, Ladder
-from bench.study.deployment import Deployment, Engine
-from bench.study.named import as_written, names_text
 from bench.study.plan import longest_request, swept
 from bench.study.precision import with_requests
 from bench.study.search import Search
 from bench.study.slo import applying, parse_slo
 from bench.study.tuning_faults import tuning_faults
-from bench.study.workload import Workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.workload import Workload
 
 
 def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:

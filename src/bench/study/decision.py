@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from bench.errors import BenchError
 from bench.fields import Strict
-from bench.records.latencies import LATENCIES, PERCENTILES
+from bench.runs.latencies import LATENCIES, PERCENTILES
 from bench.study.slo import Slo, parse_slo
 
 _Positive = Annotated[float, Field(gt=0)]

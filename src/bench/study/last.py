@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.records.files import write_object
-from bench.study.paths import Paths
+from bench.runs.files import write_object
+from bench.runs.paths import Paths
 
 
 def remember_study(file: Path) -> None:

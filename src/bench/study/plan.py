@@ -13,23 +13,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
-from bench.models import UNNAMED
+from bench.models.accelerators import Accelerator, accelerator_named, accelerators
 from bench.models.fingerprint import fingerprint
-from bench.published import Accelerator, accelerator_named, accelerators
-from bench.records.checksums import checksum
+from bench.models.model import UNNAMED
+from bench.runs.checksums import checksum
+from bench.runs.files import digest
+from bench.runs.paths import Paths
+from bench.servers.spec import DeploymentSpec
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
-from bench.study.paths import Paths
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
 from bench.study.search import Search
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import applying, parse_slo
-from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
+from bench.study.specs import PROTOCOL, RunSpec
 from bench.study.tuning import candidates, competing
-from bench.study.workload import Workload
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
 

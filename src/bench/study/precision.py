@@ -10,8 +10,8 @@ from bench.axes import AXES, RATE
 from bench.errors import shown_share
 from bench.statistics import TAIL
 from bench.study.slo import Slo, applying
-from bench.study.trace import TraceRequest, calls_left_out, different_tokens
-from bench.study.workload import Workload
+from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens
+from bench.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from bench.study.plan import Plan

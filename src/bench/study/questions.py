@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.prompts import RANDOM, SOURCES
+from bench.servers.settings import SPECULATION, STEP_TOKENS, flag_column, varying_settings
 from bench.statistics import FEWEST_POINTS
-from bench.study.settings import SPECULATION, STEP_TOKENS, flag_column, varying_settings
-from bench.study.workload import ALIKE
+from bench.workloads.prompts import RANDOM, SOURCES
+from bench.workloads.workload import ALIKE
 
 Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]

@@ -12,18 +12,16 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from bench.errors import BenchError, shown
-from bench.fields import KINDS
-from bench.prompts import SOURCES, Source
+from bench.errors import BenchError, meant, shown
+from bench.fields import KINDS, NAME
 from bench.shipped import BENCH
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
-from bench.study.deployment import NAME
-from bench.study.lengths import LengthDistribution
-from bench.study.misspelt import meant
 from bench.study.sweep import expand
 from bench.study.tuning import with_ladder
-from bench.study.workload import Workload
+from bench.workloads.lengths import LengthDistribution
+from bench.workloads.prompts import SOURCES, Source
+from bench.workloads.workload import Workload
 from bench.yaml_file import line_of, read_yaml
 
 _MOST_FAULTS = 30  # most faults that a message names; convention

@@ -13,12 +13,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
-from bench.models import Architecture, Model
-from bench.prompts import SOURCES, Source
-from bench.prompts.file import PromptFile
-from bench.published import Accelerator
-from bench.study import classes, config, decision, deployment, search, tuning, turns, workload
-from bench.study.lengths import LengthDistribution
+from bench.models.accelerators import Accelerator
+from bench.models.model import Architecture, Model
+from bench.servers import deployment
+from bench.study import config, decision, search, tuning
+from bench.workloads import classes, turns, workload
+from bench.workloads.lengths import LengthDistribution
+from bench.workloads.prompts import SOURCES, Source
+from bench.workloads.prompts.file import PromptFile
 
 _INTRODUCTION = """\
 # Configuration
@@ -38,8 +40,8 @@ Three files are templates: copy one, and change the lines marked CHANGE:
 - `config/templates/two-settings.yaml`: whether one setting of a server is better than another
 
 Whole studies are in `config/studies`; docs/gallery.md has a table of them. The published models and GPUs that a configuration names by
-`catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/published/models.yaml` and
-`hardware.yaml`.
+`catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/models/catalogue.yaml` and
+`accelerators.yaml`.
 
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
 `.` and `-`, 60 at most, and begin with a letter or a digit.

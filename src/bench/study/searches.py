@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.records.files import UNREADABLE, read_object
-from bench.records.searches import SearchRecord, read_searches
-from bench.study.paths import Paths
+from bench.runs.files import UNREADABLE, digest, read_object
+from bench.runs.paths import Paths
+from bench.runs.searches import SearchRecord, read_searches
+from bench.servers.spec import DeploymentSpec
 from bench.study.search import Search
 from bench.study.slo import Slo
-from bench.study.specs import DeploymentSpec, RunSpec, digest, load_label
-from bench.study.workload import Workload
+from bench.study.specs import RunSpec, load_label
+from bench.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bench.errors import BenchError, shown
-from bench.records.environment import is_secret
-from bench.study.deployment import LONGEST_NAME, NAME, NESTED, SWEPT, Deployment
-from bench.study.misspelt import meant
+from bench.errors import BenchError, meant, shown
+from bench.fields import LONGEST_NAME, NAME
+from bench.runs.environment import is_secret
+from bench.servers.deployment import NESTED, SWEPT, Deployment
 
 _MOST = 1000  # most combinations of a sweep; convention
 _DIGITS = 6  # digits of the digest with which a name ends that would be too long; convention

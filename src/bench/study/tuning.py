@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from bench.fields import MOST_S, Strict
-from bench.study.deployment import Name
+from bench.fields import MOST_S, Name, Strict
 from bench.study.search import Search
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.axes import AXES
+from bench.errors import as_written, names_text
 from bench.study.config import Config
-from bench.study.named import as_written, names_text
 from bench.study.tuning import candidates, competing
 
 _PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError
-from bench.study.trace_times import TraceUnit, number_of
 from bench.table_file import Row
+from bench.workloads.trace_times import TraceUnit, number_of
 
 #: What a column can be, and the names by which it is known, written without capitals, marks and unit.
 ROLES: dict[str, frozenset[str]] = {

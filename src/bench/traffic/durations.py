@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.study.trace_times import SECONDS, TraceUnit, date_of, since_1970
 from bench.traffic.columns import unit_in_name
 from bench.traffic.moments import numbers_of, on_clock
+from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, since_1970
 
 Floats = npt.NDArray[np.float64]
 

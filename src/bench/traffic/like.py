@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
-from bench.study import Plan, Slo, Workload, load_config, load_workload, parse_slo
+from bench.study.plan import Plan
 from bench.study.precision import enough_requests
+from bench.study.read import load_config, load_workload
+from bench.study.slo import Slo, parse_slo
 from bench.traffic.describe import Described, Lengths
 from bench.traffic.log import Log, Whole
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.workload import Workload
 
 #: What is written, by what it holds.
 FILES = {

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.errors import BenchError, listed, shown
-from bench.study.trace import format_of, refuse_sums
-from bench.study.trace_otel import calls_of, is_otel
-from bench.study.trace_times import TraceUnit, date_of
 from bench.table_file import Row, read_rows
 from bench.traffic.columns import NEEDED, Parts, cell, columns_of, parts_of, status_columns, words_of
 from bench.traffic.durations import Clock, durations_of, without_zone
 from bench.traffic.moments import YEARS, moments_of, numbers_of, on_clock
+from bench.workloads.trace import format_of, refuse_sums
+from bench.workloads.trace_otel import calls_of, is_otel
+from bench.workloads.trace_times import TraceUnit, date_of
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]

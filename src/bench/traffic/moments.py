@@ -13,10 +13,10 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.study.trace import Format, unit_not_known
-from bench.study.trace_times import SECONDS, TraceUnit, date_of, refuse_days, since_1970
 from bench.table_file import Row
 from bench.traffic.columns import unit_in_name
+from bench.workloads.trace import Format, unit_not_known
+from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]
 _CLOCK_BACK = (

@@ -13,19 +13,20 @@ from pathlib import Path
 
 from bench.aggregate import summary_frame
 from bench.errors import BenchError
-from bench.parse import parse_run
+from bench.parse.run import parse_run
 from bench.predict.calibrate import MeasuredRun, calibrate, limits_of
 from bench.predict.limit import highest_loads
 from bench.predict.sources import measured_runs, why_none
 from bench.predict.state import Limits
-from bench.records.deployment import DeploymentFacts, read_facts
-from bench.records.launch import Launch, read_launch
-from bench.records.run import RECORD
-from bench.records.tuning import Predicted
-from bench.store import Store
-from bench.study import Paths, Plan
+from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.launch import Launch, read_launch
+from bench.runs.paths import Paths
+from bench.runs.run import RECORD
+from bench.runs.store import Store
+from bench.runs.tuning import Predicted
+from bench.servers.settings import STEP_TOKENS, flag_column
+from bench.study.plan import Plan
 from bench.study.searches import SearchSpec, found_runs
-from bench.study.settings import STEP_TOKENS, flag_column
 
 # Settings that change nothing of a server but its scheduler's limits.
 _REPLAYED = {"max_num_seqs", "kv_cache_memory", "block_size", "prefix_caching"}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from bench.records.tuning import MISSES, Confirmed, Phase, Predicted, Visit
+from bench.runs.tuning import MISSES, Confirmed, Phase, Predicted, Visit
 from bench.statistics import student_t
 from bench.tune.standing import START, Seen, Space, Standing
 

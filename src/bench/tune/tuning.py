@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.engine import ServerDied
 from bench.measure.own_gpus import own_gpus
 from bench.measure.session import measure
-from bench.records.files import write_record
-from bench.records.run import RECORD
-from bench.records.tuning import Contribution, Predicted, TuningRecord, Visit, Visits, read_visits
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.run import RECORD
+from bench.runs.store import Store
+from bench.runs.tuning import Contribution, Predicted, TuningRecord, Visit, Visits, read_visits
 from bench.search.laddered import LadderSearches, Terms
+from bench.servers.server import ServerDied
+from bench.servers.settings import varying_settings
 from bench.statistics import Z
-from bench.store import Store
-from bench.study import Config, Paths, Plan
+from bench.study.config import Config
+from bench.study.plan import Plan
 from bench.study.searches import found_runs
-from bench.study.settings import varying_settings
 from bench.study.tuning import candidates, competing
 from bench.tune.predicted import predicted
 from bench.tune.race import Ask, Outcome, race

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.analysis.belief import Belief, believe
 from bench.analysis.observation import Observation
-from bench.records.tuning import Visit
+from bench.runs.tuning import Visit
 from bench.search.placing import Aim, Answer, Placing, Step, interval, place
 from bench.statistics import CONFIDENCE
 from bench.tune.race import Ask, Rival

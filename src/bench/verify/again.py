@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from bench.records.checksums import files_of
-from bench.records.run import RECORD
+from bench.runs.checksums import files_of
+from bench.runs.paths import Paths
+from bench.runs.run import RECORD
 from bench.shipped import ROOT, SNAKEFILE
-from bench.study import Paths, Plan
+from bench.study.plan import Plan
 
 _CONFIG = ".verified.yaml"
 _LAST_CHARACTERS = 600

@@ -14,7 +14,7 @@ import polars as pl
 from polars.testing import assert_series_equal
 
 from bench.errors import shown
-from bench.records.files import UNREADABLE, read_object
+from bench.runs.files import UNREADABLE, read_object
 
 _CLOSE = 1e-9  # by which results of other processors may differ, relative to themselves
 _FRACTION = re.compile(r"(-?\d+\.\d+(?:[eE][+-]?\d+)?)")

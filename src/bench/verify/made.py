@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import count_text, is_are
-from bench.records.checksums import checksum
-from bench.records.files import UNREADABLE, read_object
-from bench.study import Paths
-from bench.study.paths import ANALYSES
+from bench.runs.checksums import checksum
+from bench.runs.files import UNREADABLE, read_object
+from bench.runs.paths import ANALYSES, Paths
 from bench.verify.again import at, summary_of, why_not_parsed
 from bench.verify.check import Check, Tables, same_numbers, same_text
 

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bench.archive.pack import STUDY
+from bench.archive.unpack import extract, runs_of_visits, study_of
 from bench.errors import BenchError, count_text
-from bench.records.pack import PackIndex
-from bench.store.pack import STUDY
-from bench.store.unpack import extract, runs_of_visits, study_of
+from bench.runs.pack import PackIndex
 from bench.verify.again import copy_measurements, key_of, locks_of, run_workflow, summary_of
 from bench.verify.check import Check
 from bench.verify.made import check_parsed

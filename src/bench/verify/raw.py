@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bench.errors import BenchError, count_text
-from bench.records.checksums import checksum
-from bench.records.deployment import DeploymentFacts, read_facts
-from bench.records.environment import counted
-from bench.records.launch import Launch, read_launch
-from bench.records.run import RECORD, RunRecord, read_record
-from bench.study import DeploymentSpec
-from bench.study.plan import digest
+from bench.runs.checksums import checksum
+from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.environment import counted
+from bench.runs.files import digest
+from bench.runs.launch import Launch, read_launch
+from bench.runs.run import RECORD, RunRecord, read_record
+from bench.servers.spec import DeploymentSpec
 from bench.verify.check import Check
 
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.archive.pack import packed_study
 from bench.commit import commit_of, labelled
 from bench.errors import BenchError, count_text, is_are
-from bench.records.files import UNREADABLE, read_object
-from bench.records.run import RunRecord
-from bench.store.pack import packed_study
-from bench.study import Paths, Plan, RunSpec, load_file
+from bench.runs.files import UNREADABLE, read_object
+from bench.runs.paths import Paths
+from bench.runs.run import RunRecord
+from bench.study.plan import Plan
+from bench.study.read import load_file
+from bench.study.specs import RunSpec
 from bench.verify.again import at, copy_measurements, key_of, locks_of, run_workflow, summary_of
 from bench.verify.check import Check
 from bench.verify.made import check_figures, check_models, check_parsed, check_report, check_runs, check_tables, drawn_by

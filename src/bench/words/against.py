@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bench.analysis import Comparison, sight
 from bench.errors import count_text, listed
-from bench.records.columns import METRICS
+from bench.runs.columns import METRICS
 from bench.words.answer import AGAIN, Answer
 from bench.words.comparison import load_of, overlooked, percent_text, sentences
 

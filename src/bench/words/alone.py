@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.axes import AXES
 from bench.errors import count_text
-from bench.study import Slo
+from bench.study.slo import Slo
 from bench.words.answer import AGAIN, Answer, shortened
 from bench.words.loads import latency_text, load_text, time_text
 from bench.work import unit_of

@@ -8,7 +8,7 @@ from typing import Any
 from bench.analysis.judging import DOUBT, Miss, Unsettled
 from bench.axes import AXES
 from bench.errors import count_text, shown_share, was_were
-from bench.study import Slo
+from bench.study.slo import Slo
 from bench.words.loads import interval_text, load_text, time_text
 
 Point = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.analysis.judging import Unsettled
-from bench.records.relief import Gain
+from bench.predict.relief_record import Gain
 from bench.words.capacity import shown_over, unsettled_text
 from bench.words.loads import load_text
 from bench.words.templates import filled

@@ -8,7 +8,7 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import count_text, is_are, listed
-from bench.study import Slo
+from bench.study.slo import Slo
 from bench.words.loads import numbers_text
 
 _NAMED = 5  # most loads that a title names

@@ -13,8 +13,8 @@ from bench.analysis.locked import Differs
 from bench.analysis.power import FAR
 from bench.axes import AXES
 from bench.errors import count_text, first_names, shown_share, signed_percent, two_digits
-from bench.records.columns import METRICS
-from bench.study.settings import setting_name, settings_in, value_text
+from bench.runs.columns import METRICS
+from bench.servers.settings import setting_name, settings_in, value_text
 from bench.words.loads import load_text, loads_text
 
 _NAMED = 3  # most loads that a line names

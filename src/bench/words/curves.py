@@ -9,7 +9,7 @@ from typing import Any
 from bench.analyse import CurveFindings
 from bench.analysis import Bottleneck
 from bench.errors import listed
-from bench.records.searches import SearchRecord
+from bench.runs.searches import SearchRecord
 from bench.words import capacity, causes, searches, sizing
 from bench.words.loads import load_text
 

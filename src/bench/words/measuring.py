@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from bench.errors import count_text, first_names
 from bench.shipped import BENCH
-from bench.study import Plan, RunSpec
+from bench.study.plan import Plan
 from bench.study.precision import auto_lines, prompt_lines, thin_levels
 from bench.study.searches import SearchSpec
+from bench.study.specs import RunSpec
 
 _MOST_NAMED = 3
 _MOST_DEPLOYMENTS = 8  # most deployments that a line names, all of them; of more, the first few; convention

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.errors import count_text, shown_share, three_digits
-from bench.models import Geometry
-from bench.records.calibration import METRICS, Calibration, Doubt, Interval, Judgement, ModelRecord
+from bench.models.geometry import Geometry
+from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, Judgement, ModelRecord
 from bench.words.templates import filled
 
 #: Of `bench.predict.calibrate.parameters`.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
-from bench.records.searches import SearchRecord
+from bench.runs.searches import SearchRecord
 from bench.shipped import BENCH
 from bench.words.answer import Answer, shortened
 

@@ -9,7 +9,7 @@ from bench.analysis.effects import Ratio
 from bench.analysis.setting_gain import Load, SettingGain
 from bench.axes import AXES
 from bench.errors import count_text, listed, shown_share
-from bench.study.settings import setting_name, value_text
+from bench.servers.settings import setting_name, value_text
 from bench.words.answer import AGAIN, Answer, shortened
 from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text

@@ -9,7 +9,7 @@ from bench.analysis.front import long_wait
 from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH
-from bench.records.form import INEXACT
+from bench.runs.form import INEXACT
 
 # what the difference of the clients' and the engines' TTFT shows: not which of the two it is
 _QUEUED = (

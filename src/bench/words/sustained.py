@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.errors import count_text, listed
-from bench.study import Decision
+from bench.study.decision import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, shortened
 from bench.words.capacity import BURSTS, it_misses, rate, too_close
 from bench.words.curves import Curve, limits

@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Any
 
 from bench.errors import count_text, shown, shown_share, shown_size
-from bench.records.latencies import LATENCIES
+from bench.runs.latencies import LATENCIES
 from bench.words.loads import time_text
 
 _UNITS: dict[str, Callable[[Any], str]] = {

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.errors import count_text, listed, signed_percent
-from bench.records.tuning import MISSES, Confirmed, Contribution, TuningRecord, Visit
-from bench.study.settings import setting_name, value_text
+from bench.runs.tuning import MISSES, Confirmed, Contribution, TuningRecord, Visit
+from bench.servers.settings import setting_name, value_text
 from bench.words.answer import Answer, shortened
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.analysis.validity import Check, Part, Reason
-from bench.drift import Drift, RoundPart
 from bench.errors import count_text, shown, shown_share, was_were
+from bench.parse.drift import Drift, RoundPart
 from bench.words.templates import filled
 
 PARTS: dict[Part, str] = {

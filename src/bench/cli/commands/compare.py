@@ -131,7 +131,7 @@ class Compare:
         from bench.analysis import compare, with_replicas
         from bench.analysis.blocks import ASSUMED_SPREAD
         from bench.cli.sources import read_source
-        from bench.records.columns import METRICS
+        from bench.runs.columns import METRICS
 
         for name in self.metric or []:
             if name not in METRICS:

@@ -39,8 +39,9 @@ def discard(
     """
     from bench.cli.study import load_plan
     from bench.cli.verdicts import judged_runs, unjudged_text
+    from bench.runs.store import Store
     from bench.shipped import BENCH
-    from bench.store import Store, run_states
+    from bench.study.state import run_states
 
     patterns = patterns or []
     if not patterns and not invalid:

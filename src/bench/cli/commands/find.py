@@ -22,9 +22,11 @@ from bench.errors import BenchError
 if TYPE_CHECKING:
     from bench.load.target import Target
     from bench.measure.exposition import Found as Metrics
-    from bench.search import Aim, Found
+    from bench.search.placing import Aim
     from bench.search.running import RunningServer
-    from bench.study import Slo, Workload
+    from bench.search.search import Found
+    from bench.study.slo import Slo
+    from bench.workloads.workload import Workload
 
 _LOOKED_FOR = "What is looked for"
 _BUDGET = "Bounds and budget"
@@ -90,10 +92,10 @@ class Find(Sending):
     def run(self) -> None:
         """Search, and print the answer; the exit status says how it ended."""
         from bench.cli.searching import answered, as_json, searched
-        from bench.records.files import write_object
-        from bench.search import Budget
+        from bench.runs.files import write_object
         from bench.search.chart import draw
-        from bench.study import parse_slo
+        from bench.search.search import Budget
+        from bench.study.slo import parse_slo
 
         slos = tuple(parse_slo(text) for text in self.slo)
         self._refuse_contradictions(slos)
@@ -130,7 +132,7 @@ class Find(Sending):
     def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
         """The server, with the form of requests that the last search here found; None without one, or after another `--omit`."""
         from bench.measure.exposition import find_metrics
-        from bench.records.form import RequestForm
+        from bench.runs.form import RequestForm
 
         try:
             last = json.loads((self.output_dir / _RESULT).read_text())
@@ -183,7 +185,7 @@ class Find(Sending):
 
     def _workload(self) -> tuple[dict[str, Any], Workload]:
         """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request."""
-        from bench.study.workload import OPEN
+        from bench.workloads.workload import OPEN
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
         if unsteady := next((key for key in ("step", "ramp") if content.get(key)), None):
@@ -200,7 +202,7 @@ class Find(Sending):
         return content, workload
 
     def _aim(self, slos: tuple[Slo, ...], workload: Workload) -> Aim:
-        from bench.search import Aim
+        from bench.search.placing import Aim
 
         return Aim(
             slos=slos,

@@ -17,10 +17,10 @@ from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.predict.calibrate import Calibrated
+    from bench.predict.calibration import Doubt
     from bench.predict.ensemble import Member
     from bench.predict.state import Limits
     from bench.predict.traffic import Traffic
-    from bench.records.calibration import Doubt
 
 _TRAFFIC, _FLEET = "The traffic", "The fleet"
 _MEMBERS = 20  # of an ensemble
@@ -71,7 +71,7 @@ class Fleet(Modelled):
     def run(self) -> None:
         """Print what the traffic takes."""
         from bench.cli.equal_fleet import of_trace, of_traffic
-        from bench.study import parse_slo
+        from bench.study.slo import parse_slo
 
         slos = [parse_slo(text) for text in self.slo]
         if of_class := next((slo for slo in slos if slo.request_class), None):

@@ -64,10 +64,11 @@ class Grade:
         from bench.analysis import graded, left_out
         from bench.analysis.windows import of_windows
         from bench.cli.sources import read_source
-        from bench.grading import grade, read_set
-        from bench.records.columns import schema_of
-        from bench.records.grades import write_grades
-        from bench.study import Paths
+        from bench.grading.answers import grade
+        from bench.grading.graded_set import read_set
+        from bench.runs.columns import schema_of
+        from bench.runs.grades import write_grades
+        from bench.runs.paths import Paths
         from bench.words.accuracy import HEADS, MEANING, accuracy_cells, left_out_text
         from bench.words.loads import load_cell
 

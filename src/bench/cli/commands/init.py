@@ -11,7 +11,7 @@ import typer
 from bench.cli.entry import command
 from bench.cli.options import option
 
-#: What a study can begin with; `bench.study.TEMPLATES` has the same names.
+#: What a study can begin with; `bench.study.begin.TEMPLATES` has the same names.
 Template = Literal["quick", "sizing", "running-server", "two-settings"]
 
 
@@ -34,7 +34,7 @@ def init(
     some of these files, it adds those that are missing and changes none.
     """
     from bench.cli.study import installed
-    from bench.study import begin
+    from bench.study.begin import begin
 
     written, kept = begin(folder, template)
     for name in written:

@@ -23,10 +23,10 @@ def pack(
     """With their deployments' facts and logs, as the sessions left them. `make pack` measures first. Runs that are missing are named
     and left out: a study that was interrupted can be packed too.
     """
+    from bench.archive.pack import pack
     from bench.cli.study import load_plan, packed_text
-    from bench.store import Store
-    from bench.store.pack import pack
-    from bench.study import Paths
+    from bench.runs.paths import Paths
+    from bench.runs.store import Store
     from bench.yaml_file import read_yaml
 
     file, plan = load_plan(configfile, select, json=json)

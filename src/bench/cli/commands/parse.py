@@ -26,7 +26,8 @@ def parse(
     """
     from bench.aggregate import verdict_columns
     from bench.analysis import verdict
-    from bench.parse import parse_run, tail_text
+    from bench.parse.percentiles import tail_text
+    from bench.parse.run import parse_run
     from bench.words.streams import stream_notes
     from bench.words.trust import accept_option
     from bench.words.verdicts import failures, hits, reason_text, retries, stopped
@@ -88,8 +89,8 @@ def parse(
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from bench.parse import tail_text
-    from bench.records.classes import class_column, class_names
+    from bench.parse.percentiles import tail_text
+    from bench.runs.classes import class_column, class_names
 
     for name in class_names(summary["classes"]):
         requests, p50, p99, bound = (

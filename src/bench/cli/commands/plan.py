@@ -28,8 +28,10 @@ from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, shown_gib
 
 if TYPE_CHECKING:
-    from bench.models import Demand, Geometry, Setting
-    from bench.published import Accelerator, CatalogueEntry
+    from bench.models.accelerators import Accelerator
+    from bench.models.catalogue import CatalogueEntry
+    from bench.models.geometry import Geometry
+    from bench.servers.demand import Demand, Setting
 
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _WEIGHTS, _KV = get_args(defaults.WeightDtype), get_args(defaults.KvDtype)
@@ -96,8 +98,10 @@ class Plan:
 
     def run(self) -> None:
         """Print the plan of each model on each accelerator that is asked for."""
-        from bench.models import Demand, plan
-        from bench.published import accelerator_named, catalogue
+        from bench.models.accelerators import accelerator_named
+        from bench.models.catalogue import catalogue
+        from bench.servers.demand import Demand
+        from bench.servers.plan import plan
 
         refuse_wrong_share(self.gpu_memory_utilization)
         if self.parameters and not (self.model and Path(self.model).exists()):
@@ -129,7 +133,7 @@ class Plan:
             _print_fewest(plans, accelerators, demand)
 
     def _setting(self) -> Setting:
-        from bench.models import Setting
+        from bench.servers.demand import Setting
 
         return Setting(
             dtype=self.dtype,
@@ -140,7 +144,7 @@ class Plan:
         )
 
     def _one(self, geometry: Geometry, accelerator: Accelerator, demand: Demand, setting: Setting) -> None:
-        from bench.models import choices, plan
+        from bench.servers.plan import choices, plan
 
         weighed = plan(geometry, accelerator, demand, setting)
         rows = choices(geometry, accelerator, demand, setting)
@@ -165,10 +169,10 @@ class Plan:
 
 def _geometry(name: str, parameters: int | None) -> Geometry:
     """The geometry of a model of the catalogue, of a config.json, or of a checkpoint on the hub."""
-    from bench.models import geometry_at, geometry_of_entry
+    from bench.models.catalogue import catalogue, catalogue_key
+    from bench.models.checkpoint_record import Weights
+    from bench.models.config_json import geometry_at, geometry_of_entry
     from bench.models.hub import geometry_on_hub
-    from bench.published import catalogue, catalogue_key
-    from bench.records.checkpoint import Weights
 
     if name in catalogue():
         return geometry_of_entry(catalogue()[name])
@@ -247,7 +251,7 @@ def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str, most: int) -> li
 
 def _print_catalogue(entries: Mapping[str, CatalogueEntry], models: Mapping[str, Geometry]) -> None:
     """A row a model: parameters, KV bytes a token, and weights as the checkpoint has them, in 16 bit where it is not quantised."""
-    from bench.models import kv_bytes_per_token, weight_bytes
+    from bench.models.geometry import kv_bytes_per_token, weight_bytes
 
     rows = [
         ["model", "parameters", "active", "attention", "layers", "heads/KV", "context", "KV B/token", "weights GiB", "licence"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.predict.calibrate import Calibrated
     from bench.predict.predict import Predicted
     from bench.predict.state import Limits
-    from bench.study import Workload
+    from bench.workloads.workload import Workload
 
 _EXTRAPOLATED = (
     "\nExtrapolated to a device with {bandwidth:g} times the bandwidth and {flops:g} times the FLOP/s: nothing was measured there, "
@@ -146,8 +146,8 @@ def _settings(limits: Limits) -> dict[str, object]:
 
 
 def _predicted(model: Calibrated, workload: Workload, level: float, limits: Limits) -> Predicted:
-    from bench.load.schedule import PlannedRequest, schedule
     from bench.predict.predict import predict
+    from bench.workloads.schedule import PlannedRequest, schedule
 
     if workload.num_requests == "auto":
         count = _OPEN_REQUESTS if workload.axis == RATE else max(200, int(_CLOSED_REQUESTS * level))
@@ -184,8 +184,8 @@ def _print(
     asked: int,
 ) -> None:
     """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
+    from bench.predict.calibration import METRICS
     from bench.predict.study import described
-    from bench.records.calibration import METRICS
     from bench.words.predicted import PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
 
     record = described("", model)

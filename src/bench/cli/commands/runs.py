@@ -14,7 +14,7 @@ from bench.errors import BenchError, count_text
 
 if TYPE_CHECKING:
     from bench.cli.verdicts import Verdict
-    from bench.study import Plan
+    from bench.study.plan import Plan
     from bench.study.searches import SearchSpec
 
 
@@ -46,8 +46,9 @@ def runs(
     from bench.cli.study import load_plan
     from bench.cli.verdicts import in_words, judged_runs, unjudged_text, verdict_text
     from bench.measure.preflight import misfits
-    from bench.store import Store, run_states, unended_searches
+    from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
+    from bench.study.state import run_states, unended_searches
 
     _, plan = load_plan(configfile, select, json=json)
     judged = judged_runs()
@@ -101,8 +102,8 @@ def runs(
 def _tuning_text(plan: Plan) -> str:
     from pathlib import Path
 
-    from bench.records.tuning import read_tuning, read_visits
-    from bench.study import Paths
+    from bench.runs.paths import Paths
+    from bench.runs.tuning import read_tuning, read_visits
     from bench.words.tuning import state_line
 
     assert plan.tuned is not None
@@ -125,7 +126,7 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
     """
     from bench.cli.verdicts import durations
     from bench.measure.progress import Clock, duration_text
-    from bench.store import Store
+    from bench.runs.store import Store
     from bench.words.measuring import runs_and_searches, starts
 
     holds = Store().holds

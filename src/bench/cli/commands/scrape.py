@@ -38,9 +38,9 @@ def scrape(
     --duration, on Ctrl-C or on SIGTERM. A --header goes to the server of the first --url alone: its scheme, host and port.
     """
     from bench.cli.checks import headers_of, refuse_missing_gpus
-    from bench.http import same_server
-    from bench.telemetry import is_nvml
-    from bench.telemetry.scraper import scrape
+    from bench.headers import same_server
+    from bench.measure.scraper import scrape
+    from bench.servers.gpu_metrics import is_nvml
 
     refuse_missing_gpus(url, option="--url")
     given = headers_of(header or [])
@@ -78,8 +78,8 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
 
     from bench.errors import shown
     from bench.http import get, leads_away, problem
-    from bench.records.environment import without_user
-    from bench.telemetry.reference import ExpositionError, reference_samples
+    from bench.parse.reference_samples import ExpositionError, reference_samples
+    from bench.runs.environment import without_user
 
     try:
         answer = get(url, headers=headers)

@@ -111,8 +111,9 @@ class Size:
         """Print what the peak takes."""
         from bench.analysis import is_machine, sized
         from bench.cli.sources import capacity_of, with_goodput
-        from bench.published import accelerator_named
-        from bench.study import Decision, parse_slo
+        from bench.models.accelerators import accelerator_named
+        from bench.study.decision import Decision
+        from bench.study.slo import parse_slo
         from bench.words.capacity import with_texts
 
         slos = [parse_slo(text) for text in self.slo or []]
@@ -214,9 +215,9 @@ class Size:
     def _draw(self, chart: Path, runs: pl.DataFrame) -> None:
         import polars as pl
 
-        from bench.figures import Results
+        from bench.figures.results import Results
         from bench.figures.save import save_figure
-        from bench.study import Decision
+        from bench.study.decision import Decision
 
         decision = Decision(slo=self.slo or [], failed_share=self.failed_share, peak_rps=self.peak_rps, safety=self.safety)
         with TemporaryDirectory() as folder:  # a figure is several files; others beside the one that is wanted are not ours
@@ -227,7 +228,7 @@ class Size:
 
 def _classes(runs: pl.DataFrame, deployment: str | None) -> list[str]:
     """Of all deployments where None is given."""
-    from bench.records.classes import class_names
+    from bench.runs.classes import class_names
 
     selected = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
     return list(dict.fromkeys(name for text in selected["classes"].unique(maintain_order=True) for name in class_names(text)))

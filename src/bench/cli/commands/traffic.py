@@ -71,7 +71,7 @@ class Traffic:
     def run(self) -> None:
         """Print what the log says, and write what is asked for."""
         from bench.shipped import ROOT
-        from bench.study import TEMPLATES
+        from bench.study.begin import TEMPLATES
         from bench.traffic.describe import describe
         from bench.traffic.like import write_load
         from bench.traffic.log import read_log

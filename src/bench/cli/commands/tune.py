@@ -35,9 +35,9 @@ def tune(
     from dataclasses import asdict
 
     from bench.cli.study import load_plan, no_workflow
-    from bench.records.tuning import read_tuning
+    from bench.runs.paths import Paths
+    from bench.runs.tuning import read_tuning
     from bench.shipped import SNAKEFILE
-    from bench.study import Paths
     from bench.words.tuning import tuning_lines
 
     file, plan = load_plan(configfile, None, json=json)

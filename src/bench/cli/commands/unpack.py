@@ -24,9 +24,9 @@ def unpack(
     """Checks every file of a pack and puts its runs among the results here. The next workflow on the pack's study parses and draws
     them, and measures nothing.
     """
+    from bench.archive.unpack import unpack
     from bench.cli.study import no_workflow, packed_text
-    from bench.store import Store
-    from bench.store.unpack import unpack
+    from bench.runs.store import Store
 
     unpacked = []
     with no_workflow():

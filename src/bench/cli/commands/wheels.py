@@ -43,8 +43,8 @@ def wheels(
     locks' hashes, for Linux. `make pack WHEELS=DIR` installs them there.
     """
     from bench.cli.study import load_plan
-    from bench.engine.environment import indexed_locks
-    from bench.engine.wheels import fetch_wheels
+    from bench.servers.environment import indexed_locks
+    from bench.servers.wheels import fetch_wheels
 
     if not _OWN_LOCK.is_file():
         raise BenchError(

@@ -17,13 +17,13 @@ from bench.cli.entry import command
 from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
 from bench.work import Work
+from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from bench.measure.recording import Recording
-    from bench.study import Workload as Sent
+    from bench.workloads.workload import Workload as Sent
 
 _METRICS = "Metrics of the server"
 _SCRAPE_INTERVAL_S = 0.2
@@ -100,11 +100,12 @@ class Workload(Sending):
         from bench.commit import commit_of
         from bench.errors import count_text
         from bench.load.client import Load
-        from bench.load.schedule import at_least_s, schedule
         from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
-        from bench.records.run import RunHeader
-        from bench.study.specs import PROTOCOL, digest
+        from bench.runs.files import digest
+        from bench.runs.run import RunHeader
+        from bench.study.specs import PROTOCOL
+        from bench.workloads.schedule import at_least_s, schedule
 
         target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)
         seed = self.seed or secrets.token_hex(8)
@@ -178,7 +179,7 @@ class Workload(Sending):
 
     def _workload(self) -> tuple[dict[str, Any], float]:
         """The workload that the options and `--workload` describe, as a configuration would say it, and its level."""
-        from bench.study.arrivals import GAPS
+        from bench.workloads.gaps import GAPS
 
         held, rate = self.concurrency, self.request_rate
         if held is not None and rate is not None:
@@ -215,7 +216,7 @@ class Workload(Sending):
         return content, level
 
     def _refuse_ignored(self, arrival: str) -> None:
-        from bench.study.arrivals import GAPS
+        from bench.workloads.gaps import GAPS
 
         if self.time_scale is not None and arrival != "trace":
             raise BenchError("--time-scale: for a trace only. Add --set trace=FILE, or leave it out.")
@@ -243,8 +244,9 @@ class Workload(Sending):
 
     def _definition(self, workload: Sent, level: float, seed: str) -> dict[str, Any]:
         """What decides the run, as its record keeps it."""
+        from bench.runs.files import digest
         from bench.study.plan import file_digests
-        from bench.study.specs import digest, load_label
+        from bench.study.specs import load_label
 
         plain = workload.model_dump(mode="json", exclude_defaults=True)
         return {

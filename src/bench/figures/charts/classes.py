@@ -9,10 +9,10 @@ from bench.figures.latency_panel import LatencyPanel, latency_panel
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show, with_curve, with_whole
-from bench.records.classes import class_column, class_names
-from bench.records.latencies import LATENCIES
-from bench.study import Slo
+from bench.runs.classes import class_column, class_names
+from bench.runs.latencies import LATENCIES
 from bench.study.questions import mixed
+from bench.study.slo import Slo
 from bench.words.charts import margin_title
 
 _USUAL = (("ttft", "p95"), ("e2e", "p95"))  # of a class without limits

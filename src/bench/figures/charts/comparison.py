@@ -10,7 +10,7 @@ from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, marked, nothing_to_show
-from bench.records.columns import METRICS
+from bench.runs.columns import METRICS
 from bench.study.questions import beside_baseline
 from bench.words.charts import pairs_note
 from bench.words.comparison import sure_sentences, unlike_failures

@@ -16,8 +16,8 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, in_order, nothing_to_show, with_curve
 from bench.figures.ticks import log_ticks, ticked
-from bench.study import Slo
 from bench.study.questions import wanted
+from bench.study.slo import Slo
 from bench.words.sizing import title
 
 _WIDTH = 380

@@ -24,9 +24,9 @@ from bench.figures.theme import (
     with_whole,
 )
 from bench.figures.ticks import log_ticks, ticked
-from bench.records.latencies import LATENCIES, PERCENTILES
-from bench.study import Slo
+from bench.runs.latencies import LATENCIES, PERCENTILES
 from bench.study.questions import levels
+from bench.study.slo import Slo
 from bench.words.charts import WINDOWS, load_label, numbers_note, rings_note, sustained_title
 
 _X = "throughput_tokens_per_s"

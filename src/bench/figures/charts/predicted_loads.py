@@ -12,7 +12,7 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
 from bench.figures.ticks import log_ticks, ticked
-from bench.records.calibration import MeasuredLoad, ModelRecord, PredictedLoad
+from bench.predict.calibration import MeasuredLoad, ModelRecord, PredictedLoad
 from bench.study.questions import predictable
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
 

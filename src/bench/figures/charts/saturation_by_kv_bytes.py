@@ -6,15 +6,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import (
-    HEIGHT,
-    curve_colour,
-    curve_shape,
-    curve_size,
-    curve_width,
-    nothing_to_show,
-    with_curve,
-)
+from bench.figures.theme import HEIGHT, curve_colour, curve_shape, curve_size, curve_width, nothing_to_show, with_curve
 from bench.study.questions import levels
 from bench.words.regions import turning_point
 from bench.words.saturates import prediction_title

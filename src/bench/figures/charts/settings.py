@@ -9,8 +9,8 @@ from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
+from bench.servers.settings import setting_name
 from bench.study.questions import several_settings
-from bench.study.settings import setting_name
 from bench.words.setting_gain import name
 
 

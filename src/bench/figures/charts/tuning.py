@@ -10,7 +10,7 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, WIDTH, marked, nothing_to_show
-from bench.records.tuning import TuningRecord
+from bench.runs.tuning import TuningRecord
 from bench.words.tuning import headline
 
 _STEP = 34  # height of a candidate's row

@@ -14,8 +14,8 @@ from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, nothing_to_show, with_curve
-from bench.study import Slo
 from bench.study.questions import deployments_alike
+from bench.study.slo import Slo
 from bench.words.charts import NO_GPUS, load_label, outside_note
 
 _WIDTH, _HEIGHT, _POINT = 430, 380, 5.0

@@ -39,7 +39,7 @@ def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """Each worker's share of the load, over its KV usage, a panel for each curve with several workers.
 
     Args:
-        results: `runs` with `workers` (rows of `bench.records.columns.WORKER_FIELDS`) and `counts_valid`.
+        results: `runs` with `workers` (rows of `bench.runs.columns.WORKER_FIELDS`) and `counts_valid`.
     """
     several = results.runs.filter(pl.col("workers").list.len() > 1)
     runs = with_curve(results, several)

@@ -1,0 +1,1 @@
+"""Packs: a study's runs as one file, and back."""

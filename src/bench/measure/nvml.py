@@ -1,0 +1,198 @@
+"""This machine's GPUs through NVML, worded as the DCGM exporter words them: what the scraper reads at an `nvml:` endpoint.
+
+`nvml:` is every GPU of the machine, `nvml:0,1` those two, by NVML's index (the order of the PCI bus); a UUID, or its beginning, and
+the UUID of a MIG instance do as well, as they do in CUDA_VISIBLE_DEVICES. No CUDA context is made. NVML is loaded at the first look,
+never on import.
+
+Source: NVML's API reference, and nvidia-ml-py, NVIDIA's own binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.servers.gpu_metrics import DEVICE_METRICS
+
+_SCHEME = "nvml:"
+_COUNTERS = ("gpu_energy_j",)
+
+
+class NvmlError(Exception):
+    """NVML cannot be used here, or has no such GPU; the message names it."""
+
+
+class _MissingError(NvmlError):
+    """NVML works, and finds no such GPU."""
+
+
+def nvml_endpoint(gpus: Sequence[str]) -> str:
+    """The endpoint of these GPUs: indices, or UUIDs of GPUs or MIG instances."""
+    return _SCHEME + ",".join(gpus)
+
+
+def nvml_problem(endpoint: str) -> str | None:
+    """Why the GPUs of `endpoint` cannot be read on this machine; None where they can."""
+    try:
+        GpuReader(endpoint).read()
+    except NvmlError as error:
+        return str(error)
+    return None
+
+
+def gpus_missing(endpoint: str) -> str | None:
+    """Which of the GPUs of `endpoint` this machine does not have; None where it has them all, or NVML cannot be used to find out."""
+    try:
+        GpuReader(endpoint).read()
+    except _MissingError as error:
+        return str(error)
+    except NvmlError:
+        return None
+    return None
+
+
+def gpu_uuids(gpus: Sequence[str] | None) -> list[tuple[str, str]]:
+    """These GPUs and their UUIDs; for None those of this machine, by index.
+
+    Raises:
+        NvmlError: NVML cannot be used here, or has no such GPU.
+    """
+    found = [] if gpus == [] else _find(_load(), gpus or ())
+    return list(zip(gpus or [str(gpu.index) for gpu in found], [gpu.uuid for gpu in found], strict=True))
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU or MIG instance: NVML's handle, its index (None of an instance), its UUID, and its labels as an exposition has them."""
+
+    handle: Any
+    index: int | None
+    uuid: str
+    labels: str
+
+
+class GpuReader:
+    """The GPUs of one `nvml:` endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._wanted = [part.strip() for part in endpoint.removeprefix(_SCHEME).split(",") if part.strip()]
+        self._nvml: Any = None
+        self._gpus: list[_Gpu] = []
+
+    def read(self) -> bytes:
+        """What the GPUs report now, as an exposition. What one does not report is left out, never 0.
+
+        Raises:
+            NvmlError: NVML cannot be loaded, there is no such GPU, or one of them reports nothing at all.
+        """
+        if not self._gpus:
+            self._nvml = self._nvml or _load()
+            self._gpus = _find(self._nvml, self._wanted)
+        looked = [(gpu, _look(self._nvml, gpu)) for gpu in self._gpus]
+        lines = []
+        for ours, ((name, _), *_) in DEVICE_METRICS.items():
+            lines.append(f"# TYPE {name} {'counter' if ours in _COUNTERS else 'gauge'}\n")
+            lines += [f"{name}{{{gpu.labels}}} {values[ours]!r}\n" for gpu, values in looked if ours in values]
+        return "".join(lines).encode()
+
+
+def _load() -> Any:
+    try:
+        import pynvml  # noqa: PLC0415 - only where GPUs are looked at
+    except ImportError as error:
+        raise NvmlError(f"NVML cannot be loaded ({error}); install nvidia-ml-py") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML cannot be loaded ({error}); it comes with NVIDIA's driver") from None
+    return pynvml
+
+
+def _find(nvml: Any, wanted: Sequence[str]) -> list[_Gpu]:
+    """All GPUs of the machine where none is named."""
+    try:
+        whole = list(_whole(nvml))
+    except nvml.NVMLError as error:
+        raise NvmlError(f"NVML counts no GPUs ({error})") from None
+    if not whole:
+        raise _MissingError("NVML finds no GPU on this machine")
+    if not wanted:
+        return whole
+    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in whole)
+    gpus = []
+    for name in wanted:
+        known = list(_instances(nvml, whole)) if name.startswith("MIG-") else whole
+        found = [gpu for gpu in known if str(gpu.index) == name or (not name.isdigit() and gpu.uuid.startswith(name))]
+        if len(found) != 1:
+            raise _MissingError(f"GPU {name}: {len(found) or 'none'} of that name; NVML finds {there}")
+        gpus += found
+    return gpus
+
+
+def _whole(nvml: Any) -> Iterator[_Gpu]:
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            labels = {"gpu": str(index), "UUID": nvml.nvmlDeviceGetUUID(handle), "modelName": nvml.nvmlDeviceGetName(handle)}
+        except nvml.NVMLError:  # one that is lost, or that this container may not see
+            continue
+        yield _Gpu(handle, index, labels["UUID"], ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()))
+
+
+def _instances(nvml: Any, whole: Sequence[_Gpu]) -> Iterator[_Gpu]:
+    """As with DCGM, an instance's labels are the whole GPU's, with the instance's number."""
+    for gpu in whole:
+        try:
+            most = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
+        except nvml.NVMLError:  # no GPU that can be divided
+            continue
+        for i in range(most):
+            try:
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, i)
+                uuid, number = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetGpuInstanceId(handle)
+            except nvml.NVMLError:  # a place that holds no instance
+                continue
+            yield _Gpu(handle, None, uuid, f'{gpu.labels},GPU_I_ID="{number}"')
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")
+
+
+def _look(nvml: Any, gpu: _Gpu) -> dict[str, float]:
+    """By our names, in the units of the exposition."""
+    reported: dict[str, float] = {}
+    refusal: Exception | None = None
+    for look in _LOOKS:
+        try:
+            reported |= look(nvml, gpu.handle)
+        except nvml.NVMLError as error:  # this GPU, driver or instance does not report it
+            refusal = error
+    if not reported:
+        raise NvmlError(f"{gpu.uuid} reports nothing: {refusal}")
+    return reported
+
+
+def _utilisation(nvml: Any, handle: Any) -> dict[str, float]:
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"gpu_utilisation": rates.gpu, "gpu_memory_utilisation": rates.memory}
+
+
+def _memory(nvml: Any, handle: Any) -> dict[str, float]:
+    """In MiB. The second version separates what the driver reserves, as DCGM and nvidia-smi do; drivers before 510 lack it."""
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return {"gpu_memory_bytes": memory.used / 2**20, "gpu_memory_free_bytes": memory.free / 2**20}
+
+
+_LOOKS: tuple[Callable[[Any, Any], dict[str, float]], ...] = (
+    lambda nvml, gpu: {"gpu_energy_j": nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)},  # mJ
+    lambda nvml, gpu: {"gpu_power_w": nvml.nvmlDeviceGetPowerUsage(gpu) / 1000},  # of mW
+    _utilisation,
+    _memory,
+    lambda nvml, gpu: {"gpu_sm_clock_hz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)},  # MHz
+    lambda nvml, gpu: {"gpu_temperature_c": nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)},
+)

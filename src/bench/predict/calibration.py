@@ -1,0 +1,147 @@
+"""`calibration.json`: the calibrated model of each deployment, how far its predictions are off, and what it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.runs.files import read_typed
+
+#: What is predicted, by name: what it is called, with its unit.
+METRICS = {
+    "throughput_tokens_per_s": "output tokens/s",
+    "throughput_requests_per_s": "requests/s",
+    "ttft_p50_s": "TTFT P50 (s)",
+    "ttft_p99_s": "TTFT P99 (s)",
+    "tpot_p50_s": "TPOT P50 (s)",
+    "tpot_p90_s": "TPOT P90 (s)",
+    "itl_p50_s": "ITL P50 (s)",
+    "itl_p99_s": "ITL P99 (s)",
+    "e2e_p50_s": "E2E P50 (s)",
+    "e2e_p99_s": "E2E P99 (s)",
+}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A predicted number: the median of the ensemble, and its central 90 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a prediction must not be relied on.
+
+    Attributes:
+        name: `residual`, steps stray from the fit (median relative error); `drift`, runs from one another (standard deviation of
+            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `refused`,
+            requests that can never fit.
+        value: what was found or is asked for. most: what is allowed, or was seen.
+    """
+
+    name: str
+    value: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good predictions of one number were.
+
+    Attributes:
+        fold: `level`, from the runs of other levels, or `workload`, from those of other workloads. metric: the number's name.
+        error: mean absolute relative error. floor: the same between two measurements of one condition; None without repeats.
+        coverage: share of the runs whose number the interval holds (0–1). runs: predicted, of so many that were left out; of the others
+            no prediction was made (`Doubt`).
+    """
+
+    fold: str
+    metric: str
+    error: float
+    floor: float | None
+    coverage: float
+    runs: int
+    of: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedLoad:
+    """What a level of load would bring.
+
+    Attributes:
+        numbers: by name; empty where there are doubts. kv_peak: highest share of the KV blocks in use (0–1); None of slots.
+        waiting: requests that wait, in the mean. preemptions: of a run, in the mean. doubts: why there is no prediction.
+        shares: of the time of `median` and of the `slowest` requests, by phase (0–1); empty where there are doubts.
+    """
+
+    workload: str
+    axis: str
+    level: float
+    numbers: Mapping[str, Interval]
+    kv_peak: float | None
+    waiting: float
+    preemptions: float
+    doubts: tuple[Doubt, ...]
+    shares: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLoad:
+    """The same numbers of a valid run, whole: from the first request sent to the last answer."""
+
+    run: str
+    workload: str
+    axis: str
+    level: float
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """One deployment.
+
+    Attributes:
+        digest: of all that decides the rest. why_not: why none could be fitted, in words. doubts: why the fit must not be relied on;
+            `bench.words.predicted.no_model` has both in words.
+        parameters: by name of `bench.predict.calibrate.parameters`, with their central 90 % over the bootstrap.
+        step_noise, run_noise: standard deviations of ln time. residual: median relative error of the fit. steps, runs: behind it.
+    """
+
+    deployment: str
+    digest: str
+    why_not: str | None = None
+    doubts: tuple[Doubt, ...] = ()
+    parameters: Mapping[str, Interval]
+    step_noise: float = 0.0
+    run_noise: float = 0.0
+    residual: float = 0.0
+    steps: int = 0
+    runs: int = 0
+    judged: tuple[Judgement, ...] = ()
+    predicted: tuple[PredictedLoad, ...] = ()
+    measured: tuple[MeasuredLoad, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The models of a study, in the order of its deployments, and others that earlier selections of it had."""
+
+    models: tuple[ModelRecord, ...]
+
+    def of(self, deployments: Iterable[str]) -> Calibration:
+        """Those of these deployments."""
+        names = set(deployments)
+        return Calibration(models=tuple(model for model in self.models if model.deployment in names))
+
+
+def read_calibration(path: Path) -> Calibration | None:
+    """The record in `path`; None where there is none that can be read: it is made again."""
+    try:
+        return read_typed(Calibration, path, "")
+    except BenchError:
+        return None

@@ -1,0 +1,35 @@
+"""`results/sessions/DEPLOYMENT/SESSION.json`: what a session measured, as a list of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.runs.files import read_typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionIndex:
+    """The files of a session, each with its SHA-256.
+
+    Attributes:
+        digest: of the deployment. facts: of `deployment.json`. searches: of `search.json`; None for a session that searches nothing.
+        runs: of the record of each run that is measured, by the run's name; those that searches chose among them.
+    """
+
+    deployment: str
+    session: int
+    digest: str
+    facts: str
+    searches: str | None
+    runs: Mapping[str, str]
+
+
+def read_session_index(path: Path) -> SessionIndex:
+    """The index in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
+    return read_typed(SessionIndex, path, "Remove it, and the next workflow writes it again.")

@@ -1,0 +1,71 @@
+"""The summary table: every column of the catalogue, typed, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.errors import BenchError, shown
+from bench.runs.columns import COLUMNS, family_of
+from bench.runs.files import no_text
+
+_INTEGERS = [name for name, column in COLUMNS.items() if column.kind == "integer"]
+# Names, which charts show.
+_SHOWN = ("deployment", "run", "workload", "family", "model", "engine", "hardware")
+# Without these a table is not one of runs.
+_NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
+
+
+def summary_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """The table of `rows`, each a run's values by column: what a row lacks is null.
+
+    Raises:
+        BenchError: a row has a key without a column, or a fraction where the catalogue has a whole number.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    if unknown := [name for name in names if name not in COLUMNS and family_of(name) is None]:
+        raise BenchError(
+            f"{', '.join(unknown)}: no column of the summary table. Add a row for each to src/bench/runs/columns.toml."
+        )
+    for row in rows:
+        for name in _INTEGERS:
+            if isinstance(value := row.get(name), float) and not value.is_integer():
+                raise BenchError(f"{name} is {value}, and a whole number by its row in src/bench/runs/columns.toml.")
+    return pl.DataFrame(rows, schema=_schema(names))
+
+
+def complete(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with every column of the catalogue in its order and of its type, null where the table has none; others come last."""
+    schema = _schema(table.columns)
+    missing = [pl.lit(None).alias(name) for name in schema if name not in table.columns]
+    return table.with_columns(missing).cast(schema).select(*schema, pl.exclude(*schema))
+
+
+def read_summary(path: Path) -> pl.DataFrame:
+    """The table in a file, completed.
+
+    Raises:
+        BenchError: it is not a table of runs.
+    """
+    remedy = "Make it again from its runs, with `make figures` or `bench figures`."
+    try:
+        table = pl.read_parquet(path)
+        missing = [name for name in _NEEDED if name not in table.columns]
+        whole = complete(table)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BenchError(f"{path}: is no summary table: {error}. `make figures` and `bench figures` write one.") from None
+    for name in _SHOWN:
+        if wrong := next((value for value in whole[name].unique() if no_text(value)), None):
+            raise BenchError(f"{path}: {name} is {shown(wrong)}, with a control character: another program wrote it. {remedy}")
+    if missing:
+        raise BenchError(f"{path}: lacks {', '.join(missing)}: another program wrote it. {remedy}")
+    return whole
+
+
+def _schema(names: Iterable[str]) -> pl.Schema:
+    """The types of every column, and of those families of which there are `names`."""
+    families = {name: column for name in names if name not in COLUMNS and (column := family_of(name))}
+    return pl.Schema({name: column.dtype for name, column in (COLUMNS | families).items()})

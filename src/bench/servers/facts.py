@@ -1,0 +1,123 @@
+"""What was really running: read from the server and the machine, kept beside the runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from bench.http import get
+from bench.runs.deployment import DeploymentFacts, Hardware, KvFacts, Start, Warmup
+from bench.runs.environment import counted, redacted, redacted_command, without_secrets
+from bench.runs.files import digest
+from bench.runs.launch import Launch
+from bench.servers.engines import ENGINES, managed
+from bench.servers.server import Server
+from bench.servers.spec import DeploymentSpec
+
+
+def gather_facts(
+    spec: DeploymentSpec,
+    launch: Launch,
+    server: Server,
+    *,
+    log: Path,
+    info: Mapping[str, Any],
+    kv: KvFacts,
+    kind: str | None,
+    inherited: Mapping[str, str] | None,
+    warmup: Warmup,
+    starts: Sequence[Start],
+) -> DeploymentFacts:
+    """The facts of a server that is ready.
+
+    Args:
+        log: its output. info: what it reports of itself. kv: of its KV cache. kind: which engine its
+            metrics are of. inherited: the user's variables that reached it. starts: this one, after those of
+            earlier sessions.
+    """
+    words = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if kv.prefix_caching is None:
+        kv = replace(kv, prefix_caching=launch.settings.prefix_caching)
+    return DeploymentFacts(
+        deployment=spec.name,
+        digest=spec.digest,
+        engine_version=info.get("version") or launch.engine_version,
+        kind=kind,
+        managed=server.managed,
+        command=tuple(redacted_command(server.argv)),
+        settings=launch.settings,
+        environment=redacted(server.environment),
+        router_version=server.router_version,
+        ready_s=round(server.ready_s, 3),
+        starts=tuple(starts),
+        weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,
+        step_tokens=managed(spec.engine.kind).step_tokens(words) if server.managed else None,
+        hardware=hardware(),
+        inherited=inherited,
+        environment_digest=digest(counted(inherited)),
+        warmup=warmup,
+        **vars(kv),
+    )
+
+
+def server_info(base_url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a server reports of itself, its `version` at least; empty where it reports nothing. Each engine has its own path."""
+
+    def ask(path: str) -> Any:
+        try:
+            return get(f"{base_url}/{path}", headers=headers).json()
+        except (requests.RequestException, ValueError):
+            return None
+
+    found = next((info for kind in ENGINES if (info := kind.info(ask)) is not None), {})
+    return {**found, "version": _printable(found["version"])} if isinstance(found.get("version"), str) else found
+
+
+def _printable(version: str) -> str:
+    return re.sub(r"[^ -~]", "?", without_secrets(version.encode(errors="replace")).decode())[:100]
+
+
+def hardware() -> Hardware:
+    """This machine."""
+    return Hardware(
+        cpu=_cpu_name(),
+        cores=os.cpu_count(),
+        cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=tuple(_gpus()),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        return match[1] if match else platform.machine()
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def _gpus() -> list[dict[str, str]]:
+    if shutil.which("nvidia-smi") is None:
+        return []
+    keys = ("name", "memory.total", "driver_version", "power.limit")
+    listed = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={','.join(keys)}", "--format=csv,noheader"],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    if listed.returncode:
+        return []
+    return [dict(zip(keys, line.split(", "), strict=False)) for line in listed.stdout.splitlines()]

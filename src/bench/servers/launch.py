@@ -1,0 +1,335 @@
+"""Resolve a deployment before anything runs: its command line, its memory, and whether it can fit at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from bench.errors import BenchError, shown_size
+from bench.http import api_root
+from bench.models.checkpoint_record import Checkpoint, read_checkpoint
+from bench.models.config_json import geometry_of, served_model
+from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_per_token
+from bench.models.gguf import gguf_of
+from bench.models.tokenizer import ids_below
+from bench.runs.engine import EngineRecord, read_engine
+from bench.runs.environment import redacted
+from bench.runs.files import write_record
+from bench.runs.launch import Launch, MemoryPlan, RouterLaunch
+from bench.servers.demand import served_dtype
+from bench.servers.deployment import Deployment
+from bench.servers.engines import managed
+from bench.servers.gpus import least_memory
+from bench.servers.kind import OnGpu, arguments
+from bench.servers.memory import predicted_saturation
+from bench.servers.remarks import weights_unknown
+from bench.servers.settings import STEP_TOKENS
+from bench.servers.spec import DeploymentSpec
+from bench.servers.stages import Parallel, Stage, parallel_problem, stages_of
+
+
+def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
+    """Resolve `spec` and write `launch.json`.
+
+    Args:
+        longest: tokens of the longest request that the study sends to it.
+        engine: the engine's record. checkpoint: the model's record; None for an external engine.
+
+    Raises:
+        BenchError: the deployment cannot fit (the message gives the sum and what to change), or an environment is of other locks: a
+            folder that came from elsewhere; what it was built from, the workflow does not know.
+    """
+    made = read_checkpoint(checkpoint) if checkpoint else None
+    geometry = geometry_of(made.config, made.weights) if made else None
+    record = read_engine(engine)
+    if record.locks is not None and record.locks != spec.locks:
+        raise BenchError(
+            f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "
+            "beside it is built anew."
+        )
+    if made and geometry:
+        refuse_unfit(spec, geometry, longest, _version(spec, record))
+    content = resolve_launch(spec, record, made)
+    launch.parent.mkdir(parents=True, exist_ok=True)
+    write_record(content, launch)
+
+
+def _version(spec: DeploymentSpec, record: EngineRecord) -> str | None:
+    """None where only the running server knows."""
+    return managed(spec.engine.kind).version({}, record.freeze or ())
+
+
+def _router(deployment: Deployment) -> RouterLaunch | None:
+    if deployment.router is None:
+        return None
+    return RouterLaunch(balance=deployment.balance, command=() if deployment.router == "haproxy" else tuple(deployment.router))
+
+
+def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version: str | None = None) -> None:
+    """Check that a server that is started here can hold its model and the study's longest request (tokens).
+
+    Args:
+        version: of the engine; None where it is not known.
+
+    Raises:
+        BenchError: the sum that does not fit, or what the deployment asks for and its engine cannot do.
+    """
+    where = f"deployments.{spec.name}"
+    if problem := parallel_problem(geometry, _parallel(spec)):
+        raise BenchError(f"{where}.{problem}")
+    if problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry):
+        raise BenchError(f"{where}.{problem}.")
+    if longest > geometry.context:
+        raise BenchError(
+            f"{where}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
+            f"{geometry.context} tokens by its checkpoint. Shorten the workload, or take it off that model's ladder."
+        )
+    _refuse_misfit(spec, memory_plan(spec, geometry, version), longest)
+
+
+def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
+    """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours.
+
+    Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
+    """
+    geometry = geometry_of(checkpoint.config, checkpoint.weights) if checkpoint else served_model(spec.model)[0]
+    version = None if checkpoint is None else _version(spec, engine)
+    plan = memory_plan(spec, geometry, version) if geometry else None
+    folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
+    launch = Launch(
+        deployment=spec.name,
+        model=spec.model_name,
+        engine=spec.deployment.engine,
+        tensor_parallel=spec.deployment.tensor_parallel,
+        pipeline_parallel=spec.deployment.pipeline_parallel,
+        data_parallel=spec.deployment.data_parallel,
+        gpus=spec.gpus,
+        digest=spec.digest,
+        served_name=spec.served_name,
+        base_url=spec.engine.base_url,
+        workers=tuple(map(api_root, spec.engine.workers)),
+        prefill_workers=spec.engine.prefill_workers,
+        kind=spec.engine.kind,
+        device=spec.engine.backend,
+        vocabulary=ids_below(geometry.vocabulary if geometry else None, folder),
+        argv=None,
+        configured=spec.settings,
+        plan=plan,
+    )
+    if not checkpoint:
+        return launch
+    if not engine.command:
+        raise BenchError(
+            f"engines.{spec.deployment.engine}: its record names no command. Remove the record, and it is made again."
+        )
+    kind = managed(spec.engine.kind)
+    # Of an environment the record has the interpreter alone: it is kept, and shared, while this package may move.
+    command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
+    made = kind.gguf and spec.model.synthetic
+    model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if made else checkpoint.path
+    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
+    started = replace(
+        launch,
+        environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
+        argv=(*command, *kind.model(model, command), *arguments(flags)),
+        settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
+        replicas=spec.deployment.replicas,
+        router=_router(spec.deployment),
+        plan=plan and _of_all(plan, spec),
+        engine_version=version,
+    )
+    return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
+
+
+def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
+    """The memory of all replicas together; the terms of one device stay."""
+    count, cpu = spec.deployment.replicas, spec.engine.backend == "cpu"
+    return replace(
+        plan,
+        engines=count * plan.engines,
+        kv_tokens=plan.kv_tokens and count * plan.kv_tokens,
+        needed_bytes=plan.needed_bytes and plan.needed_bytes * (count if cpu else 1),
+    )
+
+
+def _from_here(word: str) -> str:
+    """A path below the working directory becomes one from there: a project may be moved."""
+    path = Path(word)
+    return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else word
+
+
+def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
+    """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
+
+    A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
+    """
+    engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
+    places = sorted({here, str(model)})
+    if engine.runtime == "apptainer":
+        gpu = ["--nv"] if engine.backend == "cuda" else []
+        binds = [word for place in places for word in ("--bind", place)]
+        return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
+    name = f"saturate-{spec.name}-{{port}}"
+    gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
+    volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
+    # Names without values take the value that this environment has, and are left out where it has none.
+    variables = sorted({*launch.environment, *passed_to_containers(spec)})
+    passed = [word for variable in variables for word in ("--env", variable)]
+    options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
+    run = (engine.runtime, "run", *options, *gpu, *volumes, *passed)
+    inside = (*run, "--entrypoint", argv[0], str(engine.image), *argv[1:])
+    return replace(launch, argv=inside, afterwards=(engine.runtime, "rm", "--force", name))
+
+
+def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
+    """Exported variables that a container of docker or podman gets, beside the deployment's own."""
+    return ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", *managed(spec.engine.kind).passed)
+
+
+def _parallel(spec: DeploymentSpec) -> Parallel:
+    d = spec.deployment
+    return Parallel(d.tensor_parallel, d.pipeline_parallel, d.data_parallel)
+
+
+def _longest_sequence(spec: DeploymentSpec, geometry: Geometry | None, plan: MemoryPlan | None) -> int | None:
+    """The model's context, or as much of it as fits the KV cache (tokens)."""
+    if geometry is None:
+        return None
+    if plan is None or not plan.kv_tokens or _fit(spec, plan, plan.kv_tokens, geometry.context) >= 1:
+        return geometry.context
+    return int(managed(spec.engine.kind).usable(plan, plan.kv_tokens) // sum(count for _, count in plan.kv_groups))
+
+
+def _fit(spec: DeploymentSpec, plan: MemoryPlan, kv_tokens: int, tokens: int) -> float:
+    """How many sequences of `tokens` fit the planned KV cache of one engine at once."""
+    usable = managed(spec.engine.kind).usable(plan, kv_tokens)
+    return predicted_saturation(usable, tokens, plan.block_size, plan.kv_groups)
+
+
+def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = None) -> MemoryPlan:
+    """What each device holds, in bytes and tokens, from geometry alone.
+
+    Args:
+        version: of the engine, by which what it keeps for itself differs; None where it is not known.
+
+    Returns:
+        The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
+        where that is not known). `kv_tokens` is None where it cannot be known before the server reports it: a GPU without
+        `kv_cache_memory`, seen from a machine without one, or a server that is not ours. Bytes of such a server are None where neither
+        its deployment nor its checkpoint states a type.
+
+    Raises:
+        BenchError: a model whose weights are not known is to be started here.
+
+    Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.
+    """
+    d, kind = spec.deployment, managed(spec.engine.kind)
+    cpu, external = spec.engine.backend == "cpu", spec.engine.source == "external"
+    if not external and not geometry.weighed:
+        raise BenchError(
+            f"deployments.{spec.name}: {weights_unknown(geometry)} Give models.{d.model}.parameters, how many there are; or .path, a "
+            "folder with its *.safetensors; or measure a server that you start yourself, with `source: external`."
+        )
+    served = served_dtype(d.dtype, served_model(spec.model)[1]) if external else kind.dtype(spec)
+    dtype = served or "bfloat16"  # which only shapes blocks then
+    kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
+    bytes_known = not external or served is not None
+    stages = stages_of(
+        geometry,
+        _parallel(spec),
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        block_size=kind.block_size(spec, geometry),
+    )
+    memory = None if external else _device_memory(spec.engine.backend)
+    overhead = kind.cpu_overhead
+    if not cpu:
+        padding = kind.gpu_padding(geometry, d.tensor_parallel) * -(-geometry.layers // d.pipeline_parallel) // geometry.layers
+        flags = {name.replace("_", "-"): value for name, value in d.flags.items()}
+        given = next((str(flags[flag]) for flag in STEP_TOKENS.get(kind.name, ()) if flag in flags), "")
+        on_gpu = OnGpu(
+            memory=memory,
+            bytes_each=DTYPE_BYTES[dtype],
+            max_num_seqs=d.max_num_seqs,
+            step_tokens=int(given) if re.fullmatch("[0-9]+", given) else None,
+            tensor_parallel=d.tensor_parallel,
+            version=version,
+            graphs=not flags.get("enforce-eager"),
+        )
+        overhead = kind.gpu_overhead(geometry, on_gpu) + padding
+
+    def kv_bytes(stage: Stage) -> int | None:
+        if d.kv_cache_memory is not None or memory is None:
+            return d.kv_cache_memory
+        return int(memory * d.gpu_memory_utilization) - stage.weights - overhead
+
+    def tokens(stage: Stage) -> int | None:
+        given = kv_bytes(stage)
+        return None if given is None else stage.pool.tokens(given)
+
+    scarcest = min(stages, key=lambda stage: (tokens(stage) or 0, -stage.weights))
+    held, planned = kv_bytes(scarcest), tokens(scarcest)
+    needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
+    plan = MemoryPlan(
+        parameters=geometry.parameters,
+        device_memory_bytes=memory,
+        weight_bytes=scarcest.weights if bytes_known and geometry.weighed else None,
+        overhead_bytes=overhead,
+        kv_cache_bytes=held,
+        # Workers of a CPU engine share the machine's memory; each GPU has its own.
+        needed_bytes=None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
+        kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype) if bytes_known else None,
+        kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token if bytes_known else None,
+        block_size=scarcest.pool.block_size,
+        kv_groups=scarcest.pool.groups,
+        engines=d.data_parallel,
+        kv_tokens=None if planned is None else planned * d.data_parallel,
+    )
+    return plan if external else kind.cut(plan, spec, geometry.context)
+
+
+def _device_memory(backend: str) -> int | None:
+    """Memory of this machine, or of its smallest GPU or MIG instance (bytes); None where there is no GPU."""
+    if backend == "cpu":
+        return int(psutil.virtual_memory().total)
+    return least_memory(os.environ)
+
+
+def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None:
+    d, cpu = spec.deployment, spec.engine.backend == "cpu"
+    needed = _of_all(plan, spec).needed_bytes
+    where = f"deployments.{spec.name} ({d.model} on {d.engine})"
+    weights, overhead = shown_size(plan.weight_bytes or 0), shown_size(plan.overhead_bytes)
+    held = plan.kv_cache_bytes or 0
+    if managed(spec.engine.kind).slots and longest > plan.block_size:
+        raise BenchError(
+            f"{where}: one request needs {longest} tokens, and each of the {d.max_num_seqs} slots (max_num_seqs) that share "
+            f"kv_cache_memory has {plan.block_size}. Shorten the workload, raise kv_cache_memory, or lower max_num_seqs."
+        )
+    if plan.kv_tokens is not None and _fit(spec, plan, plan.kv_tokens, longest) < 1:
+        own = plan.kv_tokens // plan.engines
+        each = f" for each of {plan.engines} engines" if plan.engines > 1 else ""
+        source, fix = (
+            (f"kv_cache_memory, {shown_size(held)},", "or raise kv_cache_memory.")
+            if d.kv_cache_memory is not None
+            else (
+                f"weights {weights} and the engine's {overhead} leave {shown_size(max(0, held))} of KV cache a GPU, which",
+                "lower max_num_seqs, set kv_cache_dtype: fp8, or raise tensor_parallel or pipeline_parallel.",
+            )
+        )
+        raise BenchError(
+            f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
+            f"{longest} tokens. Shorten the workload, {fix}"
+        )
+    if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
+        many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
+        many += f" of {d.replicas} replicas" if cpu and d.replicas > 1 else ""
+        raise BenchError(
+            f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
+            f"{shown_size(needed)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "
+            "Lower kv_cache_memory, or choose a smaller dtype or model."
+        )

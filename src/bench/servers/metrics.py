@@ -1,0 +1,164 @@
+"""What a server calls our metrics: found from what it exposes and, where it is known, its version. The names: each engine's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from bench.servers.engines import ENGINES, Exposed, Kind, Spelling
+
+GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
+SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
+# Tokens, but for preemptions, which are of requests, and drafts, which are of steps that verified one.
+COUNTERS = (
+    *("preemptions", "server_prompt_tokens", "server_generation_tokens", "prefix_queries", "prefix_hits"),
+    *("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"),
+)
+MEANS = ("spec_accepted_length",)  # gauges of means over the server's latest steps; 0 before there was one
+# Seconds; read as the difference of sum and count between the run's first and last scrape.
+HISTOGRAMS = (
+    *("server_ttft", "server_itl", "server_queue_time"),
+    *("server_prefill_time", "server_decode_time", "server_e2e"),
+)
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+_Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What one server calls our metrics.
+
+    Attributes:
+        engine: which one it is, with its version where that is known; None where it exposes nothing of any that we know.
+        kind: likewise, as `bench.servers.engines` has it. lag_s: how old the values may be (s).
+        names: by our metric the name under which it is exposed; of a histogram, without `_sum` and `_count`.
+        facts: likewise of what it reports of itself, its KV cache above all.
+        zero: metrics that are not exposed yet because there was nothing to count.
+        missing: of each metric that should be exposed and is not, a few words that name it.
+        tpot: what its histogram of the TPOT of each request would be called, exposed or not; None where it has none at all.
+    """
+
+    engine: str | None
+    kind: Kind | None
+    names: Mapping[str, str]
+    facts: Mapping[str, str]
+    zero: frozenset[str]
+    missing: list[str]
+    lag_s: float = 0.0
+    tpot: str | None = None
+
+    def sample_names(self) -> dict[str, str]:
+        """The samples to read: of a gauge or a counter the one of its name, of a histogram `…_sum` and `…_count`."""
+        return {ours: name for metric, family in self.names.items() for ours, name in _samples(metric, family).items()}
+
+
+def find_catalogue(exposed: Collection[str], version: str | None = None) -> Catalogue:
+    """What the server calls our metrics whose exposition has samples of the names `exposed`.
+
+    The engine is the one of whose names, as it spells them or those who pass them on, the most are there; a prefix alone makes none. A
+    metric has the newest of its names that is there. One that has none is null where the engine does not expose it, in general or at
+    its version; else it is missing. Of an unknown version the newest names are expected. Means of a histogram whose sums are estimates
+    are null.
+
+    Args:
+        version: the engine's, as it reports it.
+    """
+    present = set(exposed)
+    engine, spelling = max(_SPELLED, key=lambda each: len(_SPELLED[each] & present))
+    if not _SPELLED[engine, spelling] & present:
+        known = ", ".join(engine.title for engine in ENGINES)
+        return Catalogue(None, None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
+
+    def spelled(name: str) -> str:
+        return _spelled(name, engine, spelling)
+
+    now = _parsed(version)
+    title = engine.title if now is None else f"{engine.title} {version}"
+    names = {}
+    for metric, rows in engine.metrics.items():
+        found = next((spelled(row.name) for row in rows if _sample(metric, spelled(row.name)) in present), None)
+        if found is not None:
+            names[metric] = found
+    zero: set[str] = set()
+    missing: list[str] = []
+    for metric in engine.metrics.keys() - names.keys():
+        due = [row for row in engine.metrics[metric] if _exposed_at(row, now)]
+        if spelling.lag_s:  # who passes metrics on drops gauges that rest, and has no counter before its first count
+            zero |= {metric} if metric in COUNTERS and any(row.absent != "unknown" for row in due) else set()
+        elif any(row.absent is None for row in due):
+            expected = list(dict.fromkeys(_sample(metric, spelled(row.name)) for row in due))
+            missing.append(f"{metric} ({' or '.join(expected)} in {title})")
+        elif now is not None and any(row.absent == "zero" for row in due):
+            zero.add(metric)
+    facts = {fact: spelled(name) for fact, name in engine.facts.items() if spelled(name) in present}
+    names = {metric: name for metric, name in names.items() if spelling.sums or metric not in HISTOGRAMS}
+    tpot = spelled(engine.tpot) if engine.tpot else None
+    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), spelling.lag_s, tpot)
+
+
+def exposition_names(metrics: Iterable[str]) -> list[str]:
+    """Every sample that shows one of `metrics`, of any engine and version, in any spelling."""
+    wanted = set(metrics)
+    return sorted(
+        {
+            name
+            for engine, spelling in _SPELLED
+            for metric, rows in engine.metrics.items()
+            if metric in wanted
+            for row in rows
+            for name in _samples(metric, _spelled(row.name, engine, spelling)).values()
+        }
+    )
+
+
+def of_other_versions(engine: Kind, version: str | None) -> set[str]:
+    """Names of an engine's metrics that it does not expose at a version; none where the version is not known."""
+    now = _parsed(version)
+    rows = [row for rows in engine.metrics.values() for row in rows]
+    return {row.name for row in rows} - {row.name for row in rows if _exposed_at(row, now)} if now else set()
+
+
+def _spelled(name: str, engine: Kind, spelling: Spelling) -> str:
+    return spelling.prefix + name.removeprefix(engine.prefix)
+
+
+def _exposed_at(row: Exposed, now: _Version | None) -> bool:
+    """Whether the name is exposed at a version; where that is unknown, whether it still is at the newest."""
+    until = _parsed(row.until)
+    if now is None:
+        return until is None
+    return (_parsed(row.since) or ()) <= now and (until is None or now < until)
+
+
+def _parsed(version: str | None) -> _Version | None:
+    match = _VERSION.match(version or "")
+    return tuple(int(part or 0) for part in match.groups()) if match else None
+
+
+def _samples(metric: str, name: str) -> dict[str, str]:
+    if metric not in HISTOGRAMS:
+        return {metric: name}
+    return {f"{metric}_{part}": f"{name}_{part}" for part in ("sum", "count")}
+
+
+def _sample(metric: str, name: str) -> str:
+    """The sample that shows that a metric is there."""
+    return f"{name}_sum" if metric in HISTOGRAMS else name
+
+
+def _all_names(engine: Kind, spelling: Spelling) -> frozenset[str]:
+    samples = (_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows)
+    return frozenset(_spelled(name, engine, spelling) for name in (*samples, *engine.facts.values()))
+
+
+_SPELLED = {(engine, spelling): _all_names(engine, spelling) for engine in ENGINES for spelling in engine.spellings()}
+MOST_LAG_S = max(spelling.lag_s for _, spelling in _SPELLED)
+
+
+def lag_of(content: bytes) -> float:
+    """How old an exposition's values may be (s), without a look at more than the names that it could have."""
+    lags = {f"\n{spelling.prefix}".encode(): spelling.lag_s for _, spelling in _SPELLED if spelling.lag_s}
+    return max((lag for name, lag in lags.items() if name in b"\n" + content), default=0.0)

@@ -1,0 +1,108 @@
+"""Classes of requests that one workload mixes: what each sends, and which share of the requests it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from bench.fields import Strict
+from bench.workloads.archetypes import ARCHETYPES
+from bench.workloads.gaps import GAPS
+from bench.workloads.lengths import Length
+from bench.workloads.prompts import SOURCES, Prompts
+
+_OWN = ("share", "arrival", "burstiness", "model", "body")  # keys whose value does not simply replace the workload's
+_UNEQUAL = 1e-6  # difference from 1 that shares may have together: thirds are written with some digits; convention
+
+
+class RequestClass(Strict):
+    """One class of a workload's requests. What it does not say is the workload's."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        description="Share of the requests that are sent (0–1); those of all classes are 1 together. Of the requests in flight, a "
+        "class with slow answers has more."
+    )
+    model: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="The model's name in its requests, in place of the deployment's: a LoRA adapter, or a model that a router knows.",
+    )
+    archetype: Literal["rag", "code", "completion"] | None = Field(
+        default=None, description="A preset for lengths and shared prefix, in place of the workload's."
+    )
+    prompts: Prompts | None = Field(default=None, description="Where its prompts come from.")
+    prompt_tokens: Length | None = Field(default=None, description="Exact prompt length (tokens).")
+    output_tokens: Length | None = Field(default=None, description="Exact output length (tokens).")
+    body: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further keys of each request's body, beside the workload's and in place of those of the same name: "
+        "`{priority: 1}`, say.",
+    )
+    cache: Literal["unique", "shared", "repeated", "natural", "as_is"] | None = Field(
+        default=None, description="What a prefix cache can reuse, among the requests of this class alone."
+    )
+    shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="`cache: shared`: share of each prompt that all of this class have in common (0–1)."
+    )
+    arrival: Literal[tuple(GAPS)] | None = Field(  # type: ignore[valid-type]
+        default=None,
+        description="Open loop: arrivals of its own, at its share of the rate. Without it, its requests are among the workload's, in "
+        "an order drawn from the seed.",
+    )
+    burstiness: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="`gamma`: shape of the gaps' distribution."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, content: Any) -> Any:
+        name = content.get("archetype") if isinstance(content, dict) else None
+        if not isinstance(name, str):
+            return content
+        kept = content.get("cache", "shared") == "shared"
+        return {**{key: value for key, value in ARCHETYPES.get(name, {}).items() if kept or key != "shared_prefix"}, **content}
+
+    def over(self, workload: Mapping[str, Any]) -> dict[str, Any]:
+        """What a workload of this class alone is to be. Args: workload: its workload, as a configuration has it."""
+        given = self.model_dump(exclude_defaults=True, exclude={"archetype", *_OWN})
+        # What belongs to a key that is given otherwise goes with it, as with a workload's own archetype.
+        dropped: set[str] = set()
+        if self.prompts is not None:
+            dropped |= {"cache", "shared_prefix"} | (set() if SOURCES[self.prompts.source].sized else {"prompt_tokens"})
+        if self.cache not in (None, "shared"):
+            dropped |= {"shared_prefix"}
+        below = {key: value for key, value in workload.items() if key not in {"archetype", *dropped}}
+        arrives = {"arrival": self.arrival, "burstiness": self.burstiness} if self.arrival else {}
+        body = {**workload.get("body", {}), **self.body}
+        return {**below, **given, **arrives, **({"body": body} if body else {})}
+
+
+def dealt(count: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """How many of `count` requests are of each class: whole numbers in proportion to the shares (the method of largest remainders)."""
+    whole = sum(shares.values())
+    exact = {name: count * share / whole for name, share in shares.items()}
+    found = {name: math.floor(number) for name, number in exact.items()}
+    left = count - sum(found.values())
+    for name in sorted(exact, key=lambda name: (found[name] - exact[name], name))[:left]:
+        found[name] += 1
+    return found
+
+
+def mixture_faults(classes: Mapping[str, RequestClass], *, arrival: str, turns: bool, opened: bool) -> list[str]:
+    """Why classes cannot be mixed, whatever each of them is. Args: opened: whether the workload is an open loop."""
+    whole = sum(each.share for each in classes.values())
+    arriving = next((name for name, each in classes.items() if each.arrival), None)
+    shaped = next((name for name, each in classes.items() if each.burstiness is not None and not each.arrival), None)
+    rules = (
+        (arrival == "trace", "a trace says what each of its requests is; remove classes, or the trace"),
+        (turns, "classes do not go with turns: a level would count requests of one class and conversations of another. Remove one of "
+         "them (an archetype's turns with `turns: null`)"),
+        (len(classes) < 2, "a single class is the workload itself; give two or more"),
+        (abs(whole - 1) > _UNEQUAL, f"the shares of the classes are {whole:g} together; make them 1"),
+        (arriving is not None and not opened,
+         f"classes.{arriving}.arrival: arrival {arrival} has no rate of which a class could have a share; remove it"),
+        (shaped is not None, f"classes.{shaped}.burstiness belongs to an arrival of its own; give that too, or remove it"),
+    )  # fmt: skip
+    return [message for wrong, message in rules if wrong]

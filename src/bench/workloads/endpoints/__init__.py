@@ -1,0 +1,20 @@
+"""The endpoints that load is sent to, one file each: how a request is written, and how its answer is read.
+
+To add one, write its file and name it in `ENDPOINTS`.
+"""
+
+from __future__ import annotations
+
+from bench.workloads.endpoints.chat import Chat
+from bench.workloads.endpoints.completions import Completions
+from bench.workloads.endpoints.embeddings import Embeddings
+from bench.workloads.endpoints.kind import Drafts, Endpoint, Generated, Prompt, Read, Usage
+from bench.workloads.endpoints.messages import Messages
+from bench.workloads.endpoints.rerank import Rerank
+from bench.workloads.endpoints.responses import Responses
+
+__all__ = ["ENDPOINTS", "Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage"]
+
+ENDPOINTS: dict[str, Endpoint] = {
+    each.name: each for each in (Completions(), Chat(), Responses(), Messages(), Embeddings(), Rerank())
+}

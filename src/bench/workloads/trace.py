@@ -1,0 +1,365 @@
+"""A trace of requests to replay: when each arrived or which it followed, its lengths, and what its prompt shares with others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from typing import Any, NamedTuple
+
+from bench.errors import BenchError, shown
+from bench.table_file import Row, read_rows
+from bench.workloads.trace_blocks import Chains, hash_ids
+from bench.workloads.trace_otel import are_logs, calls_of, is_otel, left_out, otel_rows
+from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
+from bench.workloads.trace_tree import Trees, in_trees
+from bench.workloads.trace_weka import is_weka, weka_rows
+
+# Columns that count the requests of a row, written without capitals and marks.
+_COUNTS = {
+    *(
+        "requests",
+        "nummodelrequests",
+        "numrequests",
+        "nrequests",
+        "requestcount",
+        "requestscount",
+        "totalrequests",
+        "modelrequests",
+    ),
+    *("apirequests", "numapirequests", "successfulrequests", "calls", "numcalls", "callcount", "apicalls", "count"),
+}
+_LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """One line of a trace.
+
+    Attributes:
+        arrival_s: since the first request (s); None where it follows another. prompt_tokens, output_tokens: its lengths.
+        blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
+            same, and nothing else. Empty where prompts share nothing.
+        after: places of the requests that it follows, among those that `read_trace` returns: it waits for all. after_s: from the last
+            one's end to its own start (s). root: place of the request with which its session begins.
+    """
+
+    arrival_s: float | None
+    prompt_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...] = ()
+    block_tokens: int = 0
+    after: tuple[int, ...] = ()
+    after_s: float = 0.0
+    root: int = 0
+
+
+class Format(NamedTuple):
+    """A published trace's columns.
+
+    Attributes:
+        publisher: who defines it. unit: of numeric arrivals, None where publishers differ. with_: further columns that it is known by.
+        whole: whether the unit holds for whole numbers alone. dates: whether arrivals are dates. block: tokens of a block that one of
+            its `hash_ids` names; None where it has none, or the column `block_tokens` says it.
+    """
+
+    publisher: str
+    arrival: str
+    prompt: str
+    output: str
+    unit: TraceUnit | None
+    with_: tuple[str, ...] = ()
+    whole: bool = False
+    dates: bool = False
+    block: int | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is ours, whose requests may follow others."""
+        return self.arrival == "arrival_s"
+
+    def __str__(self) -> str:
+        unit = "date and time" if self.dates else self.unit or "in the unit that `trace_unit` gives"
+        others = f" beside {' and '.join(self.with_)}" if self.with_ else ""
+        return (
+            f"{self.arrival} ({unit}), {self.prompt}, {self.output}{others}{f' ({self.publisher})' if self.publisher else ''}"
+        )
+
+
+_COMMON = ("timestamp", "input_length", "output_length")
+# Each by its publisher's own definition; of several that fit, the first. The columns of _COMMON have three meanings: Mooncake's and
+# AIPerf's are in milliseconds, Bailian's and GuideLLM's (docs/guides/datasets.md) in seconds, those of vLLM's timed-trace (pull request
+# 39795) in either.
+_FORMATS = (
+    Format("", "arrival_s", "prompt_tokens", "output_tokens", "s"),
+    # alibaba-edu/qwen-bailian-usagetraces-anon, README: seconds since the trace's start, blocks of 16 tokens.
+    Format("Bailian", *_COMMON, "s", ("chat_id", "turn"), block=16),
+    # kvcache-ai/Mooncake, FAST25-release/traces: milliseconds, whole; blocks of 512 tokens.
+    Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True, block=512),
+    Format("", *_COMMON, None),
+    # Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and later.
+    Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None, dates=True),
+    # HPMLL/BurstGPT, README: seconds since the first day's midnight.
+    Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens", "s"),
+    # microsoft/vidur, data/processed_traces, and Mutinifni/splitwise-sim, generate_trace.py: simulators whose time is in seconds.
+    Format("Vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "s"),
+    Format("Splitwise", "arrival_timestamp", "prompt_size", "token_size", "s"),
+    # ai-dynamo/aiperf, docs/benchmark-modes/baseten-trace-replay.md.
+    Format("Baseten", "timestamp_start_unix_ms", "input_tokens", "output_tokens", "ms"),
+)
+#: Whose traces are read as they are published.
+PUBLISHERS = tuple(form.publisher for form in _FORMATS if form.publisher)
+
+
+@cache
+def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = None) -> tuple[TraceRequest, ...]:
+    """The requests in a CSV, JSONL or Parquet file, in order of arrival; those that follow another stand behind the session's first.
+
+    Args:
+        unit: of the arrivals, in place of the format's own. block: tokens of a block that an id in `hash_ids` names, in place of the
+            format's own; 0: prompts share nothing.
+
+    Raises:
+        BenchError: the file is missing or broken, lacks a column, a row is not a request, or the arrivals' unit is not known.
+    """
+    rows, form = _read(path, unit)
+    trees = in_trees(path, rows, form.arrival) if form.own else None
+    roots = [row for row, after in zip(rows, trees.after, strict=True) if not after] if trees else rows
+    arrivals = _arrivals(path, roots, form, unit)
+    zero = min(arrivals)
+    moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
+    requests = [
+        TraceRequest(moments.get(row.place), _tokens(path, row, form.prompt, form), _tokens(path, row, form.output, form))
+        for row in rows
+    ]
+    requests = _with_blocks(path, rows, requests, form, block, alone=trees is None)
+    if trees is None:
+        ordered = sorted(requests, key=lambda request: request.arrival_s or 0.0)
+        return tuple(replace(request, root=place) for place, request in enumerate(ordered))
+    return _in_order(requests, trees)
+
+
+def different_tokens(requests: Iterable[TraceRequest]) -> int:
+    """Prompt tokens that a prefix cache without end computes, and then holds: those of each block once."""
+    longest: dict[int, int] = {}
+    for request in requests:
+        for place, block in enumerate(request.blocks):
+            tokens = min(request.block_tokens, request.prompt_tokens - place * request.block_tokens)
+            longest[block] = max(longest.get(block, 0), tokens)
+    return sum(longest.values())
+
+
+def calls_left_out(path: str) -> str | None:
+    """Which calls of a file of spans are no requests, as a sentence; None where all are, and of other traces."""
+    rows = read_rows(path, what="trace")
+    return left_out(calls_of(path, rows), rows) if is_otel(rows) else None
+
+
+@cache
+def shared_block(path: str) -> int | None:
+    """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself."""
+    rows, form = _read(path)
+    return form.block if any(row.values.get("hash_ids") for row in rows) else None
+
+
+def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Format]:
+    rows = read_rows(path, what="trace")
+    if not rows:
+        raise BenchError(f"{path}: holds no requests.")
+    if are_logs(rows):
+        raise BenchError(f"{path}: its lines are log records of OpenTelemetry, and a trace is made of spans. Export the spans.")
+    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows) else None
+    if convert and unit:
+        raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
+    rows = convert(path, rows) if convert else rows
+    if not rows:
+        raise BenchError(f"{path}: holds no requests.")
+    refuse_sums(path, rows)
+    columns = rows[0].values.keys()
+    form = format_of(columns)
+    if form is None:
+        raise BenchError(
+            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or Weka's sessions, or OpenTelemetry's spans. "
+            f"Found: {', '.join(map(str, columns))}."
+        )
+    return rows, form
+
+
+def refuse_sums(path: str, rows: Sequence[Row]) -> None:
+    """Refuse rows that count several requests each, such as a provider's usage by the minute."""
+    most: dict[str, Decimal] = {}
+    for row in rows:
+        inner = row.values.get("results")
+        for values in (row.values, *(inner if isinstance(inner, list) else ())):
+            for name in filter(_counts_requests, values if isinstance(values, Mapping) else ()):
+                most[name] = max(number_of(values[name]) or Decimal(0), most.get(name, Decimal(0)))
+    for name, count in most.items():
+        if count > 1:
+            raise BenchError(
+                f"{path}: {name} is {count:f} in a row: such rows are sums over several requests, which say neither when each came nor "
+                f"how long it was. Export a row for each request; where {name} is something else, remove that column."
+            )
+
+
+@cache
+def _counts_requests(name: Any) -> bool:
+    return re.sub("[^a-z]", "", str(name).lower()) in _COUNTS
+
+
+def _with_blocks(
+    path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: Format, block: int | None, *, alone: bool
+) -> list[TraceRequest]:
+    """Args: alone: whether no request follows another; then a trace without ids needs no blocks."""
+    ids = [[] if block == 0 else hash_ids(row.values.get("hash_ids"), f"{path}: {row.place}, hash_ids") for row in rows]
+    if alone and not any(ids):
+        return list(requests)
+    chains, found = Chains(), []
+    for row, request, names in zip(rows, requests, ids, strict=True):
+        size = request.prompt_tokens
+        if names:
+            if not (block or form.block) and row.values.get("block_tokens") in (None, ""):
+                raise BenchError(
+                    f"{path}: {row.place} has hash_ids, and nothing says how many tokens a block has. Give a column block_tokens, or "
+                    "trace_block in the workload; with 0 prompts share nothing."
+                )
+            size = block or form.block or _tokens(path, row, "block_tokens", form)
+        try:
+            numbers = chains.of(names, request.prompt_tokens, size)
+        except ValueError as error:
+            raise BenchError(
+                f"{path}: {row.place}, hash_ids: {error}. Give the length of a block as trace_block in the workload; "
+                "with 0 prompts share nothing."
+            ) from None
+        found.append(replace(request, blocks=numbers, block_tokens=size))
+    return found
+
+
+def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequest, ...]:
+    """Sessions in the order of their arrival, each as its first request and all that follows from it, behind those that it follows.
+
+    Requests that follow the same one, or are followed by the same one, are of one session.
+    """
+
+    def moment(i: int) -> float:
+        return requests[i].arrival_s or 0.0
+
+    place: dict[int, int] = {}
+    found: list[TraceRequest] = []
+    for first in sorted((i for i, after in enumerate(trees.after) if not after), key=moment):
+        if first in place:
+            continue
+        root = len(place)
+        ready = sorted((i for i in _session(first, trees) if not trees.after[i]), key=moment, reverse=True)
+        waits: dict[int, int] = {}
+        while ready:
+            i = ready.pop()
+            place[i] = len(place)
+            after = tuple(place[before] for before in trees.after[i])
+            found.append(replace(requests[i], after=after, after_s=trees.after_s[i], root=root))
+            for follower in reversed(trees.followers[i]):
+                waits[follower] = waits.get(follower, len(trees.after[follower])) - 1
+                if not waits[follower]:
+                    ready.append(follower)
+    return tuple(found)
+
+
+def _session(first: int, trees: Trees) -> set[int]:
+    """Places of all requests that are linked with `first`: one follows the other, directly or through others."""
+    reached = [first]
+    seen = {first}
+    for i in reached:
+        beside = {*trees.after[i], *trees.followers[i]} - seen
+        seen |= beside
+        reached += beside
+    return seen
+
+
+def format_of(columns: Collection[str]) -> Format | None:
+    """The published format that has such columns; requests of ours may follow a parent, and have no moment."""
+    has = {*columns}
+    return next((x for x in _FORMATS if {*x[1:4], *x.with_} <= has or (x.own and {*x[2:4], "parent"} <= has)), None)
+
+
+def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | None) -> list[Decimal]:
+    """Seconds from any zero, of each row."""
+    column = form.arrival
+    values = [row.values.get(column) for row in rows]
+    if number_of(values[0]) is None and values[0] not in (None, ""):
+        moments = _all(path, rows, column, [date_s(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
+        if unit is not None:
+            raise BenchError(f"{path}: {column} holds dates, which have no other unit. Remove trace_unit.")
+        refuse_days(path, column, list(map(date_of, values)))
+        return moments
+    numbers = _all(path, rows, column, [number_of(value) for value in values], "a number")
+    seconds = SECONDS[unit or _known_unit(path, form, numbers)]
+    return [number * seconds for number in numbers]
+
+
+def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUnit:
+    low = min(numbers)
+    dated = since_1970(low)
+    if form.dates:
+        reason = f"{form.publisher} publishes dates, and these are numbers"
+    elif form.unit is None:
+        reason = f"who publishes {form.arrival}, {form.prompt} and {form.output} gives it in seconds or in milliseconds"
+    elif form.whole and not all(map(_whole, numbers)):
+        reason = f"{form.publisher}'s are whole numbers of milliseconds, and these have fractions"
+    elif dated and form.unit not in dated:
+        reason = f"in {form.unit} the first would be long before or after our time; in {dated[0]} it is a date of our time"
+    else:
+        return form.unit
+    units = list(dict.fromkeys([form.unit or "ms", *dated, "s", "ms"]))[:3]
+    how = "Say it in the workload"
+    raise unit_not_known(path, form.arrival, reason, how, {f"trace_unit: {unit}": unit for unit in units}, numbers)
+
+
+def unit_not_known(
+    path: str, column: str, reason: str, how: str, units: Mapping[str, TraceUnit], numbers: Sequence[Decimal]
+) -> BenchError:
+    """The error of arrivals whose unit does not follow, with what each unit would make of them.
+
+    Args:
+        how: to say it. units: those that are likely, each by the words that choose it. numbers: two or more of the arrivals.
+    """
+    readings = "; ".join(f"`{words}` sends them at {_first(numbers, SECONDS[unit])}" for words, unit in units.items())
+    return BenchError(f"{path}: the unit of {column} is not known: {reason}. {how}: {readings}.")
+
+
+def _first(numbers: Sequence[Decimal], seconds: Decimal) -> str:
+    """The first arrivals and the last, in s since the first."""
+    zero, *others = sorted(numbers)
+    texts = [f"{float((number - zero) * seconds):.6g}" for number in (zero, *others[:2], *others[2:][-1:])]
+    return f"{', '.join(texts[:3])}{' …' if len(numbers) > 4 else ''}{''.join(f', {text}' for text in texts[3:])} s"
+
+
+def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal | None], wanted: str) -> list[Decimal]:
+    for row, value in zip(rows, values, strict=True):
+        if value is None:
+            raise _wrong(path, row, column, f"is not {wanted}")
+    return [value for value in values if value is not None]
+
+
+def _tokens(path: str, row: Row, column: str, form: Format) -> int:
+    count = number_of(row.values.get(column))
+    if count is None or not _whole(count) or abs(count) > _LONGEST:
+        raise _wrong(path, row, column, "is not a whole number of tokens")
+    if count < 1:
+        failed = (
+            "; the requests that failed have 0, and BurstGPT_without_fails_*.csv leaves them out"
+            if form.publisher == "BurstGPT"
+            else ""
+        )
+        raise _wrong(path, row, column, f"is less than 1 token{failed}. Remove the row")
+    return int(count)
+
+
+def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
+    value = row.values.get(column)
+    what = f"{shown(str(value), 60)} {problem}" if value not in (None, "") else "is empty"
+    return BenchError(f"{path}: {row.place}, {column}: {what}.")
+
+
+def _whole(number: Decimal) -> bool:
+    return number == number.to_integral_value()

@@ -1,0 +1,474 @@
+"""What a run sends: arrivals, lengths, what prompts share, and conversations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from bench.axes import CONCURRENCY, RATE
+from bench.errors import BenchError
+from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, or_auto
+from bench.runs.environment import secret_in
+from bench.workloads.archetypes import ARCHETYPES
+from bench.workloads.classes import RequestClass, mixture_faults
+from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.gaps import GAPS
+from bench.workloads.lengths import Length, LengthDistribution
+from bench.workloads.prompts import RANDOM, SOURCES, Prompts, Source
+from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace, shared_block
+from bench.workloads.trace_times import TraceUnit
+from bench.workloads.turns import Turns
+
+OPEN = tuple(GAPS)
+# Columns of the summary in which two workloads agree that differ by streaming alone.
+ALIKE = (
+    "deployment",
+    "arrival",
+    "axis",
+    "level",
+    "prompt_fixed",
+    "output_fixed",
+    "endpoint",
+    "cache",
+    "turns",
+    "body",
+    "classes",
+    "honour_retry_after",
+)
+# Keys of a body that other keys of a workload say.
+_OURS = {
+    *("model", "stream", "stream_options", "ignore_eos", "n", "best_of", "echo", "truncate_prompt_tokens"),
+    *("max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"),
+}
+_SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
+# Keys that belong to some arrivals alone.
+_ONLY: Mapping[str, tuple[str, ...]] = {
+    "num_requests": ("closed", *OPEN),
+    "burstiness": _SHAPED,
+    **dict.fromkeys(("duration_s", "step", "ramp"), OPEN),
+    **dict.fromkeys(("trace", "trace_unit", "trace_block"), ("trace",)),
+}
+if TYPE_CHECKING:
+    Arrival = str
+    EndpointName = str
+    _Count = int | Literal["auto"]
+else:
+    _Count = or_auto(Requests)
+    Arrival = Literal[("burst", "closed", *OPEN, "trace")]
+    EndpointName = Literal[tuple(ENDPOINTS)]
+_AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **dict.fromkeys(OPEN, RATE)}
+
+
+def _generates(content: Mapping[str, Any]) -> bool:
+    endpoint = ENDPOINTS.get(str(content.get("endpoint")))
+    return endpoint is None or endpoint.work.generates
+
+
+def _unsent(body: Mapping[str, Any]) -> str | None:
+    """Why a body is no JSON; None where it is."""
+    try:
+        json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _named(prompts: Source) -> str:
+    return "random prompts" if prompts.source == RANDOM.name else f"prompts of a {prompts.source}"
+
+
+class Step(Strict):
+    """A sudden change of an open loop's rate; afterwards the server may recover."""
+
+    factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
+    start_s: Annotated[float, Field(ge=0, le=MOST_S)] = Field(description="Start of the step (s since the run's start).")
+    duration_s: Seconds = Field(description="Length of the step (s).")
+
+
+class Ramp(Strict):
+    """A rate that changes linearly over an open loop's `duration_s`."""
+
+    start_factor: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="Rate at the start, as a multiple of the level."
+    )
+    end_factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="Rate at the end, as a multiple of the level.")
+
+
+class Workload(Strict):
+    """What a run sends. How much of it is in flight, or how often it is sent, is the ladder's level."""
+
+    archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
+        default=None,
+        description="A preset for the keys below; keys that are given override it. Numbers and sources: "
+        "`src/bench/workloads/archetypes.py`.",
+    )
+    arrival: Arrival = Field(
+        description="When requests are sent. `burst`: as many as the level, all at once. `closed`: the level is held in flight until "
+        "`num_requests` are done; with `turns` it is users, each in a conversation. Open loops send at the level's rate and never wait "
+        "for an answer: "
+        + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
+        + ". `trace`: as recorded in the file. With `turns`, a rate counts conversations.",
+    )
+    prompts: Prompts = Field(
+        default=RANDOM,
+        description="Where prompts come from. "
+        + "; ".join(f"`{name}`: {each.meaning}" for name, each in SOURCES.items())
+        + ".",
+    )
+    prompt_tokens: Length | None = Field(
+        default=None,
+        description="Exact prompt length (tokens), as a number or a distribution; a `trace` and a file of `prompts` have their own.",
+    )
+    output_tokens: Length | None = Field(
+        default=None,
+        description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own. "
+        "`{distribution: natural, max: 400}`: answers end by themselves, after 400 tokens at the latest; their lengths are measured.",
+    )
+    num_requests: _Count | None = Field(
+        default=None,
+        description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
+        "with `turns`, conversations. A search sends as many as it needs instead. `auto`, the default: over all repeats of a level "
+        "90 for a P90, 180 for a P95 and 920 for a P99, the strictest in `decision.slo` (2.5 times the fewest that can show at 95 % "
+        "confidence that it is met, more for bursty arrivals; 250 without an SLO), and in each run of a closed loop at least five "
+        "times its level. `bench runs` shows the number.",
+    )
+    duration_s: Seconds | None = Field(
+        default=None, description="Open loop: how long requests are sent (s), in place of `num_requests`."
+    )
+    burstiness: Annotated[float, Field(ge=0.001)] | None = Field(
+        default=None,
+        description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, less is burstier.",
+    )
+    step: Step | None = Field(default=None, description="Open loop: a higher or lower rate for some time.")
+    ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes linearly.")
+    trace: str | None = Field(
+        default=None,
+        description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
+        "`prompt_tokens`, `output_tokens`; or those of a published trace: "
+        + ", ".join(PUBLISHERS)
+        + "; or sessions of Weka, or spans of OpenTelemetry.",
+    )
+    trace_unit: TraceUnit | None = Field(
+        default=None,
+        description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
+        "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
+    )
+    trace_block: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="`trace`: tokens of a block of its `hash_ids`, in place of its publisher's (Mooncake 512, Bailian 16). Prompts "
+        "share the blocks with which their ids begin alike, and nothing else. 0: they share nothing.",
+    )
+    body: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further keys of each request's body, in place of what would be sent: `{temperature: 0.7, top_p: 0.9}`. The "
+        "temperature is 0 unless this says otherwise. Recorded: no place for secrets.",
+    )
+    endpoint: EndpointName = Field(
+        default="completions",
+        description="Where requests go. " + "; ".join(f"`{name}`: {each.meaning}" for name, each in ENDPOINTS.items()) + ".",
+    )
+    stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
+    cache: Literal["unique", "shared", "repeated", "natural", "as_is"] = Field(
+        default="unique",
+        description="What a prefix cache can reuse within a run. `unique`: nothing. `shared`: a common beginning "
+        "(`shared_prefix`). `repeated`: one prompt for all. What these two reuse is sent once before the run. `natural`: what a "
+        "file of `prompts` has in common, which is sent as it is but for eight letters of the run. `as_is`: the same without them, so "
+        "that answers of two servers compare (`keep_answers`); a server that has answered a prompt in an earlier run, or at another "
+        "level, may serve it from its cache.",
+    )
+    shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
+    )
+    turns: Turns | None = Field(default=None, description="Conversations of several requests each.")
+    classes: dict[Name, RequestClass] = Field(
+        default_factory=dict,
+        description="Classes of requests that are mixed, by name. `decision.slo` may limit each (`chat.ttft_p99=1s`).",
+    )
+    honour_retry_after: bool = Field(
+        default=False,
+        description="Whether a request that is refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT "
+        "counts from the first time. Otherwise it has failed.",
+    )
+    stop_overloaded: bool = Field(
+        default=False,
+        description="Open loop of single requests whose rate does not change: end a run early once it is plainly overloaded, so that "
+        "requests pile up under any SLO. What was sent is answered; the rest is not sent. Runs of searches always end so.",
+    )
+
+    keep_answers: bool = Field(
+        default=False,
+        description="Whether the text of each answer, without reasoning, is kept with its request's record, and which prompt of a file "
+        "it answers, so that two deployments' answers can be compared and graded. Part of what identifies a run, although the same is "
+        "sent: runs without answers cannot serve, and are measured again. Texts are recorded as they come, and packs hold them.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many_as_needed(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or content.get("arrival") not in ("closed", *OPEN):
+            return content
+        named = content.get("num_requests") is not None or content.get("duration_s") is not None
+        return content if named else {**content, "num_requests": "auto"}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_vectors(cls, content: Any) -> Any:
+        return {"stream": False, **content} if isinstance(content, dict) and not _generates(content) else content
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, content: Any) -> Any:
+        name = content.get("archetype") if isinstance(content, dict) else None
+        if isinstance(name, str) and name in ARCHETYPES:
+            # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
+            dropped: set[str] = set()
+            prompts = content.get("prompts", RANDOM.name)
+            source = prompts.get("source") if isinstance(prompts, dict) else prompts
+            if source != RANDOM.name:
+                sized = source in SOURCES and SOURCES[source].sized
+                dropped |= {"turns", "cache", "shared_prefix", *([] if sized else ["prompt_tokens"])}
+            if not _generates(content):
+                dropped |= {"output_tokens", "turns"}
+            if content.get("arrival") == "trace":
+                dropped |= {"prompt_tokens", "output_tokens", "turns"}
+            if content.get("cache", "shared") != "shared":
+                dropped |= {"shared_prefix"}
+            return {**{key: value for key, value in ARCHETYPES[name].items() if key not in dropped}, **content}
+        return content
+
+    @model_validator(mode="after")
+    def _sound(self) -> Workload:
+        faults = self._faults_of_classes() if self.classes else self._faults()
+        if fault := next(faults, None):
+            raise ValueError(fault)
+        return self
+
+    def _faults_of_classes(self) -> Iterator[str]:
+        yield from mixture_faults(self.classes, arrival=self.arrival, turns=self.turns is not None, opened=self.arrival in OPEN)
+        natural, faults = {}, {}
+        for name in self.classes:
+            try:
+                natural[name] = self.of(name).natural
+            except ValidationError as error:
+                faults[name] = error.errors()[0]["msg"].removeprefix("Value error, ")
+        if len(faults) == len(self.classes) and len(set(faults.values())) == 1:  # it is the workload's
+            yield from set(faults.values())
+        yield from (f"classes.{name}: {fault}" for name, fault in faults.items())
+        ends, others = ([name for name, each in natural.items() if each is kind] for kind in (True, False))
+        if ends and others:
+            yield (
+                f"answers of classes.{ends[0]} end by themselves, and those of classes.{others[0]} have the lengths asked for; let all "
+                "of them do the same"
+            )
+
+    def _faults(self) -> Iterator[str]:
+        opened = self.arrival in OPEN
+        work = ENDPOINTS[self.endpoint].work
+        own, generates = not self.prompts.sized, work.generates
+        lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
+        talks, server_said = ENDPOINTS[self.endpoint].chats, self.own_history
+        taken = sorted(self.body.keys() & {*_OURS, *ENDPOINTS[self.endpoint].keys, *ENDPOINTS[self.endpoint].limits})
+        secret, unsent = secret_in(self.body), _unsent(self.body)
+        for key, arrivals in _ONLY.items():
+            if getattr(self, key) is not None and self.arrival not in arrivals:
+                yield f"{key} belongs to arrival {', '.join(arrivals)}, and arrival is {self.arrival}; remove it"
+        rules = (
+            (opened and self.num_requests is not None and self.duration_s is not None,
+             "both num_requests and duration_s are given; keep one"),
+            (self.arrival in _SHAPED and self.burstiness is None, f"arrival {self.arrival} needs burstiness, the shape of its gaps"),
+            (self.arrival == "trace" and self.trace is None, "arrival trace needs trace, its file"),
+            (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
+             "a trace has its own lengths; remove prompt_tokens and output_tokens"),
+            (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
+            (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
+            (own and self.turns is not None and self.turns.new_tokens is not None,
+             "chats of a file have their own turns; remove turns.new_tokens"),
+            (not own and self.turns is not None and self.turns.new_tokens is None,
+             "turns.new_tokens says how many tokens a turn adds; give it, or prompts of a file with chats"),
+            (self.turns is not None and not generates, f"endpoint {self.endpoint} answers no turns; remove turns"),
+            (own and self.turns is not None and not talks, f"endpoint {self.endpoint} takes no chats of a file; use endpoint chat"),
+            (server_said and not talks,
+             f"history: own does not go with endpoint {self.endpoint}, whose prompts are token ids and whose answers are text; use "
+             "endpoint chat"),
+            (self.turns is not None and self.turns.keep_reasoning and not server_said,
+             "keep_reasoning belongs to history: own"),
+            (self.turns is not None and self.turns.keep_reasoning and not ENDPOINTS[self.endpoint].keeps_reasoning,
+             f"endpoint {self.endpoint} takes no reasoning back; remove keep_reasoning"),
+            (not generates and self.output_tokens is not None,
+             f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
+            (not generates and self.arrival == "trace",
+             f"endpoint {self.endpoint} answers with {work.answer}, and a trace says how long answers are; remove one of them"),
+            (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
+            (not generates and not own and self.prompt_tokens is None,
+             "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
+            (not generates and self.keep_answers,
+             f"endpoint {self.endpoint} answers with {work.answer}, which are no texts; remove keep_answers"),
+            (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
+            (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
+            (self.natural and self.turns is not None and not own and not server_said,
+             "scripted answers of random prompts have the lengths asked for, and natural answers none; use turns.history: own"),
+            (secret is not None, f"body.{secret} looks like a secret, and bodies are recorded; send it in a header"),
+            (unsent is not None, f"body cannot be sent: {unsent}"),
+            (bool(taken), f"body holds {' and '.join(taken)}, which other keys of the workload say; remove it there"),
+            (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
+             "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
+             "output_tokens"),
+            (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
+            (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
+            (self.cache not in self.prompts.caches,
+             f"cache {self.cache} does not go with {_named(self.prompts)}, which can be "
+             f"{' or '.join(self.prompts.caches)}" + ("; natural reuses what they have in common" if own else "")),
+            ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
+            (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
+            (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
+            (self.cache in ("shared", "repeated") and ENDPOINTS[self.endpoint].ranks,
+             f"cache {self.cache} does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
+            (self.stop_overloaded and not self.stoppable,
+             f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
+        )  # fmt: skip
+        yield from (message for wrong, message in rules if wrong)
+
+    def of(self, request_class: str | None) -> Workload:
+        """What one of its classes sends, at its share of the load; without a class itself."""
+        if request_class is None:
+            return self
+        content = self.model_dump(exclude_defaults=True, exclude={"classes"})
+        return Workload.model_validate(self.classes[request_class].over(content))
+
+    @property
+    def parts(self) -> dict[str | None, Workload]:
+        """What each of its classes sends, by name; where it has none, itself."""
+        return {name: self.of(name) for name in self.classes or (None,)}
+
+    def with_lengths(self, prompt: int | None, output: int | None) -> Workload:
+        """This workload with fixed lengths (tokens); None leaves its own."""
+        lengths = {"prompt_tokens": prompt, "output_tokens": output}
+        content = self.model_dump(exclude_defaults=True, exclude={"archetype"})
+        return Workload.model_validate({**content, **{key: value for key, value in lengths.items() if value is not None}})
+
+    @property
+    def natural(self) -> bool:
+        """Whether answers end by themselves: those of all classes, or of none."""
+        part = self.of(next(iter(self.classes), None))
+        return part.output_tokens is not None and part.output_tokens.natural
+
+    @property
+    def lengths_known(self) -> bool:
+        """Whether requests have lengths, and they are known before they are sent."""
+        generates = ENDPOINTS[self.endpoint].work.generates
+        sized = all(part.prompts.sized for part in self.parts.values())
+        return sized and not self.natural and not self.own_history and generates
+
+    @property
+    def turn_count(self) -> int:
+        """Requests of a conversation; 1 where each stands alone."""
+        return self.turns.count if self.turns else 1
+
+    def sent(self, level: float) -> float:
+        """Requests that a run at `level` sends, of an open loop for some time those that are expected; 0 where a trace has them.
+
+        Of conversations these count, not their turns. `num_requests` is a number.
+        """
+        if self.arrival == "trace":
+            return 0.0
+        if self.arrival == "burst":
+            return level
+        if self.duration_s is None:
+            assert isinstance(self.num_requests, int)  # the plan has put a number in place of `auto`
+            return float(self.num_requests)
+        if step := self.step:
+            during = max(0.0, min(step.duration_s, self.duration_s - step.start_s))
+            return level * (self.duration_s + (step.factor - 1) * during)
+        factor = (self.ramp.start_factor + self.ramp.end_factor) / 2 if self.ramp else 1.0
+        return level * self.duration_s * factor
+
+    def excess(self, level: float) -> str | None:
+        """Why a run at `level` is more than one client sends; None where it is not."""
+        requests = self.sent(level) * self.turn_count
+        factors = [1.0, self.step.factor if self.step else 1.0]
+        if self.ramp:
+            factors = [self.ramp.start_factor, self.ramp.end_factor]
+        rate = level * max(factors) if self.axis == RATE else 0.0
+        seconds = 0.0 if self.axis != RATE else self.duration_s or requests / self.turn_count / level
+        for value, most, unit, remedy in (
+            (rate, MOST_RATE, "requests/s", "the level, or factors of step and ramp"),
+            (requests, MOST_REQUESTS, "requests", "the level, num_requests, duration_s or turns.count"),
+            (seconds, MOST_S, "s", "num_requests, or raise the level"),
+        ):
+            if value > most:
+                return f"{value:.4g} {unit} in a run, and a run of one client has {most:,.0f} at most. Lower {remedy}."
+        return None
+
+    @property
+    def think_s(self) -> float:
+        """Mean pause between two turns (s)."""
+        return self.turns.think_mean_s if self.turns else 0.0
+
+    @property
+    def scripted_chats(self) -> bool:
+        """Whether it sends chats of several turns whose prompts have the lengths asked for."""
+        return self.turns is not None and self.lengths_known and ENDPOINTS[self.endpoint].chats
+
+    @property
+    def own_history(self) -> bool:
+        """Whether the server's own answers stand in the history of conversations."""
+        return self.turns is not None and (self.turns.history or ("scripted" if self.prompts.sized else "own")) == "own"
+
+    def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
+        """A plain load of such requests: from the same source, to the same endpoint, without `body`, which may end answers.
+
+        Args:
+            prompt, output: lengths (tokens). prompt: None where the source has its own. output: 0 where answers are no tokens.
+        """
+        return Workload(
+            arrival=arrival,
+            num_requests=requests,
+            prompts=self.prompts,
+            prompt_tokens=None if prompt is None else LengthDistribution(distribution="fixed", tokens=prompt),
+            output_tokens=LengthDistribution(distribution="fixed", tokens=output) if output else None,
+            endpoint=self.endpoint,
+            stream=self.stream,
+        )
+
+    @property
+    def traced(self) -> tuple[TraceRequest, ...]:
+        """The requests of its trace; none without one.
+
+        Raises:
+            BenchError: the trace cannot be read, or says by itself what prompts share, and `cache` says it too.
+        """
+        requests = read_trace(self.trace, self.trace_unit, self.trace_block) if self.trace else ()
+        also = f"cache {self.cache}" if self.cache != "unique" else f"prompts {self.prompts.source}"
+        if also != f"prompts {RANDOM.name}" and any(request.blocks for request in requests):
+            raise BenchError(
+                f"{self.trace}: its hash_ids or parents say what prompts share, and so does {also}. Remove that, or give "
+                "`trace_block: 0` where none has a parent."
+            )
+        return requests
+
+    def with_block(self) -> Workload:
+        """This workload with its trace's block length, where the trace's publisher defines it: it decides what is sent."""
+        block = shared_block(self.trace) if self.trace and self.trace_block is None else None
+        return self.model_copy(update={"trace_block": block}) if block else self
+
+    @property
+    def axis(self) -> str:
+        """The ladder's key that carries this workload's load, one of `bench.axes`."""
+        axis = _AXES[self.arrival]
+        return "users" if self.turns and axis == CONCURRENCY else axis
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether a run of it may end early: requests that pile up are an overload only where as many keep coming."""
+        return self.arrival in OPEN and not (self.turns or self.step or self.ramp)
+
+    @property
+    def files(self) -> list[str]:
+        """Files that decide what is sent."""
+        if self.classes:
+            return list(dict.fromkeys(file for part in self.parts.values() for file in part.files))
+        lengths = (self.prompt_tokens, self.output_tokens, self.turns.new_tokens if self.turns else None)
+        return [file for file in (self.trace, *(x.file for x in lengths if x), *self.prompts.files) if file]
