@@ -18,7 +18,7 @@ Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
 if TYPE_CHECKING:
     Endpoint = str
 else:
-    Endpoint = Literal[tuple(ENDPOINTS)]
+    Endpoint = Literal[tuple(ENDPOINTS.every())]
 TraceUnit = Literal["s", "ms", "us", "ns"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

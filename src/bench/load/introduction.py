@@ -279,7 +279,7 @@ def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tr
 
 def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
     target = known.target
-    others = [each for each in ENDPOINTS.values() if each is not known.endpoint]
+    others = [each for each in ENDPOINTS.every().values() if each is not known.endpoint]
     if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
         form = RequestForm(omitted=tuple(name for name in OPTIONAL if name != "max_tokens"))
         for another in (each.name for each in others if replace(known, endpoint=each).ask(form)[1].outcome == "ok"):

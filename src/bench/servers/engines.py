@@ -1,12 +1,14 @@
 """The engines: what each one calls its metrics (`metrics.toml`) and, of those that are started here, what it needs and how it admits
 requests.
 
-To add one that is only measured, write a row in `measured.py`; of another one its file. Name it in `ENGINES`. Plans for GPUs that
+To add one that is only measured, write a row in `measured.py`; of another one its file. Name it in `ENGINES`; another
+package names its class in its entry points (`bench.plugins`). Plans for GPUs that
 nobody has started (`bench plan`) are vLLM's.
 """
 
 from __future__ import annotations
 
+from bench.plugins import plugged
 from bench.servers.kind import Exposed, Kind, Managed, Spelling
 from bench.servers.llamacpp import LlamaCpp
 from bench.servers.measured import APHRODITE, LMDEPLOY, SGLANG, TENSORRT_LLM, TGI
@@ -14,7 +16,8 @@ from bench.servers.vllm import VLLM
 
 __all__ = ["ENGINES", "MANAGED", "Exposed", "Kind", "Managed", "Spelling", "managed"]
 
-ENGINES: tuple[Kind, ...] = (VLLM(), SGLANG, TGI, LlamaCpp(), TENSORRT_LLM, LMDEPLOY, APHRODITE)
+_OWN = (VLLM(), SGLANG, TGI, LlamaCpp(), TENSORRT_LLM, LMDEPLOY, APHRODITE)
+ENGINES: tuple[Kind, ...] = (*_OWN, *(kind() for kind in plugged("engine").values()))
 MANAGED: dict[str, Managed] = {kind.name: kind for kind in ENGINES if isinstance(kind, Managed)}  # those that are started here
 
 

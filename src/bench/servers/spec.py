@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from bench.models.model import Model
+from bench.plugins import origin
 from bench.runs.environment import redacted
 from bench.runs.files import digest
 from bench.servers.deployment import Deployment, Engine
@@ -91,6 +92,7 @@ class DeploymentSpec:
             "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
             "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NO_IDENTITY),
             "locks": dict(self.locks),
+            **({"package": package} if (package := origin("engine", self.engine.kind)) else {}),
             **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
         }
 

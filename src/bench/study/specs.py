@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
+from bench.plugins import origin
 from bench.runs.files import digest
 from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
@@ -58,6 +59,13 @@ class RunSpec:
         return {"files": dict(self.files)} if self.files else {}
 
     @property
+    def _packages(self) -> dict[str, Any]:
+        """The packages of others that write or send the requests: another version may send something else."""
+        sent = [("endpoint", self.workload.endpoint), ("prompts", self.workload.prompts.source)]
+        found = [package for kind, name in sent if (package := origin(kind, name))]
+        return {"packages": found} if found else {}
+
+    @property
     def key(self) -> str:
         """`deployment/run`, what `select` matches and messages print."""
         return f"{self.deployment.name}/{self.name}"
@@ -84,6 +92,7 @@ class RunSpec:
             **({"family": self.family} if self.family != self.workload_name else {}),
             **self._load,
             **self._files,
+            **self._packages,
             "axis": self.workload.axis,
             "level": self.level,
             "repeat": self.repeat,

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 else:
     _Count = or_auto(Requests)
     Arrival = Literal[("burst", "closed", *OPEN, "trace")]
-    EndpointName = Literal[tuple(ENDPOINTS)]
+    EndpointName = Literal[tuple(ENDPOINTS.every())]
 _AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **dict.fromkeys(OPEN, RATE)}
 
 
@@ -228,7 +228,7 @@ class Workload(Strict):
             prompts = content.get("prompts", RANDOM.name)
             source = prompts.get("source") if isinstance(prompts, dict) else prompts
             if source != RANDOM.name:
-                sized = source in SOURCES and SOURCES[source].sized
+                sized = isinstance(source, str) and source in SOURCES and SOURCES[source].sized
                 dropped |= {"turns", "cache", "shared_prefix", *([] if sized else ["prompt_tokens"])}
             if not _generates(content):
                 dropped |= {"output_tokens", "turns"}

@@ -1,10 +1,11 @@
 """The endpoints that load is sent to, one file each: how a request is written, and how its answer is read.
 
-To add one, write its file and name it in `ENDPOINTS`.
+To add one, write its file and name it in `ENDPOINTS`; another package names its class in its entry points (`bench.plugins`).
 """
 
 from __future__ import annotations
 
+from bench.plugins import Registry
 from bench.workloads.endpoints.chat import Chat
 from bench.workloads.endpoints.completions import Completions
 from bench.workloads.endpoints.embeddings import Embeddings
@@ -15,6 +16,5 @@ from bench.workloads.endpoints.responses import Responses
 
 __all__ = ["ENDPOINTS", "Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage"]
 
-ENDPOINTS: dict[str, Endpoint] = {
-    each.name: each for each in (Completions(), Chat(), Responses(), Messages(), Embeddings(), Rerank())
-}
+_OWN: tuple[type[Endpoint], ...] = (Completions, Chat, Responses, Messages, Embeddings, Rerank)
+ENDPOINTS: Registry[Endpoint] = Registry("endpoint", {each.name: each() for each in _OWN}, lambda each: each())

@@ -1,6 +1,6 @@
 """Where prompts come from, one file a source.
 
-To add one, write its file and name it in `SOURCES`.
+To add one, write its file and name it in `SOURCES`; another package names its class in its entry points (`bench.plugins`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from bench.plugins import Registry
 from bench.workloads.prompts.file import PromptFile
 from bench.workloads.prompts.kind import Making, Origin, Source, Wanted
 from bench.workloads.prompts.random_ids import RandomIds
@@ -17,7 +18,8 @@ from bench.workloads.prompts.text import CutText
 
 __all__ = ["RANDOM", "SOURCES", "Making", "Origin", "PromptFile", "Prompts", "Source", "Wanted"]
 
-SOURCES: dict[str, type[Source]] = {each.name: each for each in (RandomIds, PromptFile, CutText)}
+_OWN: tuple[type[Source], ...] = (RandomIds, PromptFile, CutText)
+SOURCES: Registry[type[Source]] = Registry("prompts", {each.name: each for each in _OWN}).every()
 RANDOM = RandomIds(source="random")
 
 

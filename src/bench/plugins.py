@@ -1,0 +1,72 @@
+"""What other packages add: an endpoint, a source of prompts or an engine, each named in the entry-point group `saturate.plugins`.
+
+[project.entry-points."saturate.plugins"]
+"endpoint.speech" = "my_package:Speech"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "saturate.plugins"
+T = TypeVar("T")
+
+
+@cache
+def _entries(kind: str) -> Mapping[str, EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it looks at every package, which costs 20 ms
+
+    parts = ((entry.name.partition("."), entry) for entry in entry_points(group=GROUP))
+    return {name: entry for (own, _, name), entry in parts if own == kind}
+
+
+def plugged(kind: str) -> dict[str, Any]:
+    """The classes that other packages add, by name.
+
+    Args:
+        kind: `endpoint`, `prompts` or `engine`.
+
+    Raises:
+        BenchError: one cannot be imported; it names the package.
+    """
+    found = {}
+    for name, entry in _entries(kind).items():
+        try:
+            found[name] = entry.load()
+        except Exception as error:
+            raise BenchError(
+                f"{origin(kind, name)}: its {kind} {name!r} cannot be imported: {error}. Update or remove it."
+            ) from error
+    return found
+
+
+def origin(kind: str, name: str) -> str | None:
+    """The package that adds `name`, as `package==version`; None of what is this library's own."""
+    entry = _entries(kind).get(name)
+    return f"{entry.dist.name}=={entry.dist.version}" if entry and entry.dist else None
+
+
+class Registry(dict[str, T]):
+    """Things by name. Those of other packages are looked for once a name is none of ours, or all are asked for."""
+
+    def __init__(self, kind: str, own: Mapping[str, T], made: Callable[[Any], T] = lambda each: each) -> None:
+        """Args: made: what is entered of a class."""
+        super().__init__(own)
+        self._kind, self._made = kind, made
+
+    def __missing__(self, name: str) -> T:
+        return {**self.every()}[name]
+
+    def every(self) -> Registry[T]:
+        """These with all that other packages add. Raises BenchError as `plugged`."""
+        for name, added in plugged(self._kind).items():
+            if name not in self:
+                self[name] = self._made(added)
+        return self
