@@ -21,7 +21,7 @@ from benchmarks.said.truth import Curve, Slo, Study, slo_of
 
 __all__ = ["KINDS", "Checked", "Finding", "check"]
 
-KINDS = ("missed", "met", "interval", "one value", "no more", "agree", "best", "flat", "full", "named", "unit", "beyond", "cause",
+KINDS = ("missed", "met", "interval", "one value", "no more", "best", "flat", "full", "named", "unit", "beyond", "cause",
          "model", "count", "ticks")  # fmt: skip
 N = r"[\d,]*\.?\d+"
 _METRIC = r"(?:TTFT|TPOT|E2E) P\d\d(?: of [\w.-]+)?"
@@ -35,12 +35,6 @@ _SAME = 1.05  # two rates, of which one is said to be hardly more than the other
 _FLAT = 1.15  # mean throughput beyond a load from which it is said to be flat, which has 90 % of it or more
 _ROOM, _USED = 0.8, 0.99  # of the KV cache in use: below which it has room, and from which it has none
 _NEAR = 0.03  # of an axis: how near to a load a tick counts as its own
-# Table, the signal's name, and its place with the ends of its range.
-_SIGNALS = (
-    ("regions", "throughput", ("saturation_at", "saturation_low", "saturation_high")),
-    ("saturation", "KV cache", ("measured", "below", "measured")),
-    ("saturation", "queue", ("queue", "queue_below", "queue")),
-)
 
 
 @dataclass(frozen=True)
@@ -165,40 +159,6 @@ def _hardly_more(claim: Claim, curve: Curve) -> str | None:
     return f"{here:.3g} requests/s at {claim.load:g}, {rates[more[0]]:.3g} at {more[0]:g}" if more else None
 
 
-def _signals(words: str, claim: Claim, curve: Curve) -> list[tuple[str, float, float, float]]:
-    """Those that are named: each with its load, and the ends of its range."""
-    rows = [claim.study.tables[table].get((curve.deployment, curve.workload), {}) for table, *_ in _SIGNALS]
-    found = [(word, *(row.get(name) for name in names)) for row, (_, word, names) in zip(rows, _SIGNALS, strict=True)]
-    return [each for each in found if each[0] in words and None not in each]  # type: ignore[misc]
-
-
-def _before(claim: Claim, curve: Curve) -> str | None:
-    first, *others = (_signals(words, claim, curve) for words in claim.found[0].split(" before "))
-    late = [(one, other) for one in first for each in others[:1] for other in each if one[1] > other[1]]
-    return f"{late[0][0][0]} at {late[0][0][1]:.3g}, {late[0][1][0]} at {late[0][1][1]:.3g}" if late else None
-
-
-def _agree(claim: Claim, curve: Curve) -> str | None:
-    """Of two signals, each lies in the other's range."""
-    known = _signals(claim.found[0], claim, curve)
-    for i, (one, at, low, high) in enumerate(known):
-        for other, its, least, most in known[i + 1 :]:
-            if not (least < at <= most and low < its <= high):
-                return f"{one} at {at:.3g} ({low:g} to {high:g}), {other} at {its:.3g} ({least:g} to {most:g})"
-    return None
-
-
-def _not_apart(claim: Claim, curve: Curve) -> str | None:
-    """The range of each signal overlaps that of another."""
-    known = _signals(claim.found[0], claim, curve)
-    alone = [
-        one
-        for one, _, low, high in known
-        if not any(low < most and least < high for other, _, least, most in known if other != one)
-    ]
-    return f"{alone[0]} overlaps none of {', '.join(name for name, *_ in known)}" if len(known) > 1 and alone else None
-
-
 def _end(claim: Claim, curve: Curve) -> str | None:
     """The lowest or the highest load, of all, or of those that are valid, or can be judged."""
     which = min if claim.found["end"] == "lowest" else max
@@ -318,9 +278,6 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("interval", rf"{N} requests/s(?: at {N}{UNIT})? \({N} to (?P<high>{N})", _possible),
     ("no more", r"(?:with|without) [^;.:]*?, no more", _no_more),
     ("no more", rf"(?:up to|C_max is) (?P<most>{N})[^.;]*? sustains? (?:no|hardly) more", _hardly_more),
-    ("agree", r"(?:throughput|KV cache|queue)[\w ,]* agree", _agree),
-    ("agree", r"(?:throughput|KV cache|queue)[\w ,]* cannot be told apart", _not_apart),
-    ("agree", r"(?:throughput|KV cache|queue)[\w ,]* before [\w ,]+", _before),
     ("best", rf"(?P<at>{N})(?:{UNIT})?,? (?:is )?the (?P<end>lowest|highest)(?! rate| throughput)", _end),
     ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) (?P<at>{N})", _peak),
     ("flat", rf"(?:is flat from|stops growing at) (?P<at>{N})", _flat),
@@ -533,7 +490,7 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
     for key, curve in study.curves.items():
         tables = {name: table.get(key, {}) for name, table in study.tables.items()}
         known = [("capacity", name, name) for name in (*_CAPACITY, "operate_at", "low", "high")]
-        known += [("regions", name, name) for names in _POINTS.values() for name in names]
+        known += [("saturation", name, name) for names in _POINTS.values() for name in names]
         known += [
             ("saturation", "queue", "queue"),
             ("saturation", "measured", "kv_full"),
@@ -628,7 +585,7 @@ def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iter
     )
     if row.get("mark") == "C_max":
         yield Shown.of(curve, None, "c_max", where, row["level"])
-    if row.get("point") and where != "figure peak-throughput":  # which has those of another throughput too
+    if row.get("point"):
         yield Shown.of(curve, None, "equilibrium_at" if row["point"] == "A|B" else "saturation_at", where, row["level"])
     if "slo" in row or row.get("limit_s") in [slo[2] for slo in curve.slos.values()]:
         names = ("low", "high") if "slo" in row else _CAPACITY

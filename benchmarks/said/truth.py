@@ -129,7 +129,7 @@ class Study:
             if row["valid"]:
                 curve.levels.setdefault(load, Level(load, [])).runs.append(row)
         self.tables: dict[str, dict[tuple[str, str], Row]] = {}
-        for name in ("capacity", "saturation", "regions"):
+        for name in ("capacity", "saturation"):
             table = pl.read_parquet(folder / "analysis" / f"{name}.parquet").to_dicts()
             of_mean = [row for row in table if row.get("metric") in (None, "throughput_tokens_per_s")]
             self.tables[name] = {(row["deployment"], row["workload"]): row for row in of_mean}

@@ -10,10 +10,9 @@ from bench.analysis import repeats, saturation, verdict
 from bench.analysis.validity import Reason, invalid
 from bench.parse.drift import Drift, RoundPart
 from bench.study.config import Thresholds
-from bench.words.regions import signals
 from bench.words.verdicts import failures, reason_text
 from tests.support import records
-from tests.support.planted import reasons, summary_rows
+from tests.support.planted import reasons
 from tests.support.summaries import ladder
 
 
@@ -182,35 +181,6 @@ def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary):
         facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
         frame = summary_frame([{**summary, **TENTH, **more}], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())
         assert frame["saturated"].to_list() == [full], (more, slots)
-
-
-def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary):
-    """Each signal shows from its second load on, and is known not to at its first; of other loads it is not known."""
-    for throughput, cache, queue, words in (
-        ((7, 10, 8), (7, 10), (4, 8), "throughput, KV cache and queue cannot be told apart"),  # 10 is above the queue's 8
-        ((4, 8, 8), (4, 8), (4, 8), "throughput, KV cache and queue agree"),
-        ((4, 8, 8), (8, 10), (4, 8), "throughput and queue before KV cache"),  # at 8 the cache is known not to be full
-        ((4, 12, 8.45), (12, 16), (12, 16), "throughput before KV cache and queue"),
-        ((8, 48, 21.5), (48, 64), (None, None), "throughput before KV cache"),
-        ((4, 16, 8.45), (12, 16), (None, None), "throughput and KV cache cannot be told apart"),
-        ((4, 30, 20), (2, 10), (8, 20), "throughput, KV cache and queue cannot be told apart"),
-        ((4, 8, 8), (9, 10), (None, 2), "queue before throughput before KV cache"),
-        ((4, 8, None), (2, 8), (4, 8), "KV cache and queue agree"),  # no throughput was found
-        ((4, None, 8), (2, 8), (None, None), "throughput and KV cache agree"),
-        ((4, None, 8), (2, 4), (None, None), "KV cache before throughput"),
-        ((6, None, 8), (2, 4), (None, None), "KV cache before throughput"),
-        ((4, 8, None), (None, None), (2, 8), "queue alone"),
-    ):
-        marks = [{low: False, high: True} for low, high in (cache, queue)]
-        rows = [
-            {**summary, "level": float(level), "kv_usage_peak": None, "waiting_standing": None, "preemptions": None, "valid": True,
-             "counts_valid": True, "saturated": marks[0].get(level), "waits": marks[1].get(level)}
-            for level in sorted({*marks[0], *marks[1], 16} - {None})
-        ]  # fmt: skip
-        runs = summary_rows(rows).with_columns(waiting_standing=pl.col("waits").cast(pl.Float64))
-        turn = dict(zip(("saturation_low", "saturation_high", "saturation_at"), throughput, strict=True))
-        turns = pl.DataFrame({"deployment": "a", "workload": "short", "metric": "x", **turn})
-        assert signals(saturation(runs, turns).row(0, named=True)) == words, (throughput, cache)
 
 
 def test_a_value_at_its_limit_is_no_fault(summary):

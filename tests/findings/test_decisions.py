@@ -1,4 +1,4 @@
-"""From curves to decisions: economics by hand, the monitoring bands, and advice that is silent without data. Causes: test_causes.py."""
+"""From curves to decisions: economics by hand, and advice that is silent without data. Causes: test_causes.py."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
-from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
+from bench.analysis import Prices, advice, best_points, economics, operating_points, predictions, saturation
 from bench.analysis.advice import admission, evicted, front_end, headroom, kv_bytes, makers, pools
 from bench.analysis.evidence import Bottleneck
 from bench.models.accelerators import accelerators
@@ -60,14 +60,14 @@ def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
     assert economics(runs, token)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
     burst = runs.with_columns(workload=pl.lit("burst"), arrival=pl.lit("burst"), steady_tokens_per_s=pl.lit(None, pl.Float64))
     assert best_points(economics(pl.concat([runs, burst]), token))["workload"].to_list() == ["short"]
-    assert best_points(economics(burst, token))["best_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
+    assert best_points(economics(burst, token))["priced_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
 
 
 def test_the_best_point_and_the_break_even(summary):
     runs = frame(summary, {"a": {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": [100.0, 400.0, 900.0, 600.0]}})
     row = best_points(economics(runs, Prices(gpu_hour=1.0, million_tokens=1.0))).row(0, named=True)
     assert (row["best_at"], row["break_even_at"]) == (4, 2)
-    assert row["best_profit"] == pytest.approx(900 * 3600 / 1e6 - 1)
+    assert row["profit_per_h"] == pytest.approx(900 * 3600 / 1e6 - 1)
     assert row["break_even_tokens_per_s"] == pytest.approx(1e6 / 3600)  # 1 USD of tokens an hour
     assert best_points(economics(runs, Prices(million_tokens=1.0))).is_empty()
     # The best is that of the means of repeats. 100 tokens/s earn 0.36 USD an hour, the price of the GPU: level 1 earns its cost alone.
@@ -78,7 +78,7 @@ def test_the_best_point_and_the_break_even(summary):
     wrong = {"levels": (16,), "throughput_tokens_per_s": [9000.0], "wrong_output_tokens": [1]}
     runs = pl.concat([frame(summary, {"a": each}) for each in (*curves, wrong)], how="diagonal_relaxed")
     row = best_points(economics(runs, Prices(gpu_hour=0.36, million_tokens=1.0))).row(0, named=True)
-    told = {"best_at": 2, "best_profit": 0.36, "best_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
+    told = {"best_at": 2, "profit_per_h": 0.36, "priced_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
             "cost_per_million_tokens": 0.5}  # fmt: skip
     assert {name: row[name] for name in told} == pytest.approx(told)
     dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
@@ -89,36 +89,6 @@ def test_the_best_point_and_the_break_even(summary):
     assert Prices.of(Decision(**prices), h100) == Prices(2.5, 0.3, 4, 5, h100.power_w)
     assert Prices.of(Decision(), h100).gpu_hour == 10
     assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
-
-
-def test_the_monitoring_bands():
-    """Where each begins and ends."""
-    for band, run, values, states in (
-        ("gpu_memory", lambda x: {"gpu_memory_peak_bytes": x, "device_memory_bytes": 100}, [0, 79, 80, 90, 91, 94, 95, 100],
-         ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
-        ("kv_usage", lambda x: {"kv_usage_peak": x / 100}, [0, 74, 75, 90, 91, 98, 99, 100],
-         ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
-        ("preempted", lambda x: {"preemptions": x, "requests": 100}, [0, 5, 6, 19, 20, 100],
-         ["within", "within", "above", "above", "far above", "far above"]),
-        ("prefix", lambda x: {"prefix_hit_rate": x / 100, "prefix_hit_rate_expected": 1}, [0, 94, 95, 100, 200],
-         ["below", "below", "within", "within", "within"]),
-        ("queue", lambda x: {"waiting_standing": x, "in_flight_peak": 100}, [0, 2, 3, 19, 20, 100],
-         ["within", "within", "above", "above", "far above", "far above"]),
-    ):  # fmt: skip
-        assert [judge(run(value))[band].state for value in values] == states, band
-    assert judge({"kv_usage_peak": None, "preemptions": None, "requests": 10}) == {}
-    # A value is a share, and unknown where nothing is to be shared.
-    run = {"gpu_memory_peak_bytes": 30.0, "device_memory_bytes": 40, "kv_usage_peak": 0.25, "preemptions": 3, "requests": 12,
-           "prefix_hit_rate": 0.2, "prefix_hit_rate_expected": 0.8, "waiting_standing": 1.0, "in_flight_peak": 8}  # fmt: skip
-    values = {"gpu_memory": 0.75, "kv_usage": 0.25, "preempted": 0.25, "prefix": 0.25, "queue": 0.125}
-    assert {name: found.value for name, found in judge(run).items()} == values
-    for band, part, whole in (
-        ("gpu_memory", "gpu_memory_peak_bytes", "device_memory_bytes"), ("preempted", "preemptions", "requests"),
-        ("prefix", "prefix_hit_rate", "prefix_hit_rate_expected"), ("queue", "waiting_standing", "in_flight_peak"),
-    ):  # fmt: skip
-        assert judge({**run, part: 0})[band].value == 0, band
-        for lacking in ({part: None}, {whole: None}, {whole: 0}):
-            assert {*values} - {*judge({**run, **lacking})} == {band}, lacking
 
 
 def advised(runs, slos=SLOS):

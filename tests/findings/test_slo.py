@@ -94,25 +94,24 @@ def curve(summary, levels, **more):
 
 def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(summary):
     for p50, p99, rps, knee in (
-        ([0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 5, 5], (8, 4)),
-        ([0.1, 0.2, 0.4, 0.8, 1.6], [0.2, 0.4, 0.8, 1.6, 3.2], [1, 2, 3, 3, 3], (None, None)),  # a burst's ramp is no knee
-        ([0.1] * 5, [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 8, 16], (None, None)),  # it still grows
-        ([0.1] * 5, [0.1, 0.5, 0.2, 0.1, 0.1], [1, 2, 3, 3, 3], (None, None)),  # one slow level
-        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], (8, 4)),  # three times is apart
-        ([0.5] * 5, [0.5, 0.5, 0.5, 1.49, 1.49], [1, 2, 4, 4, 4], (None, None)),
-        ([0.5] * 5, [0.5, 0.5, 1.5, 1.5, 1.5], [1, 4, 8, 8, 8], (8, 4)),
-        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 4, 2, 8, 16], (None, None)),  # 8 brings 2 ** 0.5 a doubling over 2
-        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 4, 2, 7.9, 16], (8, 4)),  # and here less than half of its share
-        ([0.5] * 5, [0.5, 0.5, 1.5, 1.5, 1.5], [1, 2, 4, 4, 16], (8, 4)),
-        ([0.5] * 5, [1.5] * 5, [2, 2, 2, 2, 2], (2, 1)),  # the lowest level has none below it
-        ([0.5] * 5, [0.5, 0.5, 0.5, 0.5, 1.5], [2, 2, 2, 2, 2], (16, 8)),
-        ([0.5] * 5, [0.5, 0.5, 0.0, 1.5, 1.5], [1, 3, 4, 4, 4], (8, 2)),  # a level of which a number is lacking or 0 is none
-        ([0.5, 0.5, None, 0.5, 0.5], [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], (16, 8)),
+        ([0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 5, 5], 8),
+        ([0.1, 0.2, 0.4, 0.8, 1.6], [0.2, 0.4, 0.8, 1.6, 3.2], [1, 2, 3, 3, 3], None),  # a burst's ramp is no knee
+        ([0.1] * 5, [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 8, 16], None),  # it still grows
+        ([0.1] * 5, [0.1, 0.5, 0.2, 0.1, 0.1], [1, 2, 3, 3, 3], None),  # one slow level
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], 8),  # three times is apart
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.49, 1.49], [1, 2, 4, 4, 4], None),
+        ([0.5] * 5, [0.5, 0.5, 1.5, 1.5, 1.5], [1, 4, 8, 8, 8], 8),
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 4, 2, 8, 16], None),  # 8 brings 2 ** 0.5 a doubling over 2
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 4, 2, 7.9, 16], 8),  # and here less than half of its share
+        ([0.5] * 5, [0.5, 0.5, 1.5, 1.5, 1.5], [1, 2, 4, 4, 16], 8),
+        ([0.5] * 5, [1.5] * 5, [2, 2, 2, 2, 2], 2),  # the lowest level has none below it
+        ([0.5] * 5, [0.5, 0.5, 0.5, 0.5, 1.5], [2, 2, 2, 2, 2], 16),
+        ([0.5] * 5, [0.5, 0.5, 0.0, 1.5, 1.5], [1, 3, 4, 4, 4], 8),  # a level of which a number is lacking or 0 is none
+        ([0.5, 0.5, None, 0.5, 0.5], [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], 16),
     ):
         rates = [float(x) for x in rps]
         runs = curve(summary, (1, 2, 4, 8, 16), ttft_p50_s=p50, ttft_p99_s=p99, throughput_requests_per_s=rates)
-        row = knees(runs).row(0, named=True)
-        assert (row["knee"], row["knee_below"]) == knee, (p50, p99, rps)
+        assert list(knees(runs).values()) == ([knee] if knee else []), (p50, p99, rps)
     # Three runs a level; of the middle level one is off, and of the last three that are invalid do not bend.
     numbers = {1: [(1, 1)] * 3, 2: [(1, 2), (6, 2), (1, 2)], 4: [(4, 2), (4, 2), (1.5, 2)]}
     rows = [
@@ -120,17 +119,11 @@ def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(
          "throughput_requests_per_s": float(rps)} for level, runs in numbers.items() for i, (p99, rps) in enumerate(runs)
     ]  # fmt: skip
     rows += [{**row, "run": f"x{row['run']}", "ttft_p99_s": 1.0, "wrong_output_tokens": 1} for row in rows]
-    row = knees(summary_frame(rows, {}, {}, Thresholds())).row(0, named=True)
-    assert (row["knee"], row["knee_below"]) == (4, 2)
+    assert list(knees(summary_frame(rows, {}, {}, Thresholds())).values()) == [4]
     # Of 400 requests at 8 and 16, 8 are slow and `failed` fail: beyond 1 % P99 is infinite, beyond 50 % P50 too.
     for failed in (0, 4, 12, 240):
         rows = [
             steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
             for level in (1, 2, 4, 8, 16)
         ]
-        row = knees(frame(rows)).row(0, named=True)
-        assert (row["knee"], row["knee_below"]) == (8.0, 4.0), failed
-    # Knees stand in the order of the runs.
-    rows = [{**summary, "run": f"r{i}", "workload": f"w{7 * i % 10}", "ttft_p50_s": 1.0, "ttft_p99_s": 1.0,
-             "throughput_requests_per_s": 1.0} for i in range(10)]  # fmt: skip
-    assert knees(summary_frame(rows, {}, {}, Thresholds()))["workload"].to_list() == [f"w{7 * i % 10}" for i in range(10)]
+        assert list(knees(frame(rows)).values()) == [8.0], failed

@@ -13,7 +13,7 @@ import pytest
 from bench.analysis import saturation
 from bench.errors import BenchError
 from bench.figures import save, selection
-from bench.figures.regions import region_bands
+from bench.figures.charts.performance_profile import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.results import Results
 from bench.figures.save import save_figure
@@ -52,8 +52,8 @@ DEVICE = Accelerator(
 # Figures that the cases here show; the others are drawn where what they show is planted.
 OF_GPUS = ("gpu-balance", "gpu-memory-power")
 SHOWN = (
-    "latency-throughput", "user-speed", "comparison", "slo-margin", "kv-saturation", "peak-throughput", "performance-profile",
-    "latencies", "saturation-by-kv-bytes", "memory-pressure", "economics", "predicted-loads", "throughput-over-time", *OF_GPUS,
+    "latency-throughput", "user-speed", "comparison", "slo-margin", "kv-saturation", "performance-profile",
+    "latencies", "economics", "predicted-loads", "throughput-over-time", *OF_GPUS,
 )  # fmt: skip
 ELSEWHERE = ("tuning", "answers", "fleet", "classes", "speculation", "settings", "worker-balance", "ttft-by-prompt-length",
              "latency-by-output-length", "streaming", "factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch")  # fmt: skip
@@ -90,12 +90,12 @@ def test_every_figure_names_the_curves_that_the_reports_filter_hides_and_every_l
     for name in SHOWN:
         told = {key: {row[key] for row in drawn_rows(specs[name], key)} for key in ("curve", "deployment")}
         assert {"a", "b"} <= told["curve"] or "b" in told["deployment"], name
-    for name in ("kv-saturation", "peak-throughput", "latencies", "memory-pressure", "throughput-over-time"):
+    for name in ("kv-saturation", "performance-profile", "latencies", "throughput-over-time"):
         assert '"tooltip": [' in json.dumps(specs[name]), name
 
 
 def test_vega_lite_takes_every_figure(specs):
-    for name in ("slo-margin", "memory-pressure", "economics", "gpu-balance", "tuning"):
+    for name in ("slo-margin", "performance-profile", "throughput-over-time", "economics", "gpu-balance", "tuning"):
         alt.Chart.from_dict(specs[name])
 
 
@@ -107,7 +107,7 @@ def invalid():
 
 def test_without_a_valid_run_most_figures_have_crosses_and_the_others_nothing(invalid):
     empty = {name for name, spec in invalid.items() if "Nothing to show" in spec}
-    assert empty == {"comparison", "saturation-by-kv-bytes", "user-speed", "economics"}
+    assert empty == {"comparison", "user-speed", "economics"}
     assert "B|C: no valid run" in invalid["performance-profile"]
 
 
@@ -165,10 +165,10 @@ def test_loads_of_different_kinds_share_no_axis(summary):
 
 def test_levels_with_repeats_have_their_interval(summary):
     once = results(summary, deployments=("a",))
-    assert not drawn_rows(spec_of("peak-throughput", once), "low")
+    assert not drawn_rows(spec_of("performance-profile", once), "mean")
     study = results(summary, levels=(1, 4, 4), deployments=("a",), throughput_tokens_per_s=[10.0, 40.0, 44.0])
-    rows = drawn_rows(spec_of("peak-throughput", study), "low")
-    mean = next(row for row in rows if row["mean"] == 42.0)
+    (mean,) = drawn_rows(spec_of("performance-profile", study), "mean")
+    assert mean["mean"] == 42.0
     assert [mean[key] for key in ("level", "low", "high")] == pytest.approx([4, 42 - 25.41, 42 + 25.41], abs=0.01)
 
 
@@ -179,7 +179,7 @@ def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(s
         assert rows and sorted({row["level"] for row in rows if row.get("valid") is False}) == marked, name
 
 
-ORDER = """latency-throughput user-speed comparison fleet kv-saturation peak-throughput performance-profile latencies saturation-by-kv-bytes memory-pressure economics
+ORDER = """latency-throughput user-speed comparison fleet kv-saturation performance-profile latencies economics
 throughput-over-time settings gpu-balance gpu-memory-power ttft-by-prompt-length latency-by-output-length streaming
 factor-correlations factor-importance factor-panels utilisation-by-batch"""
 
@@ -262,7 +262,6 @@ def test_the_note_says_how_invalid_runs_are_drawn(summary):
         ("latencies", "Crosses, kept out of the lines: 2 of 6 runs", True),
         ("throughput-over-time", "Where drawn, named in their panels' titles: 2 of 6 runs", True),
         ("kv-saturation", "Crosses", False),  # a late client takes nothing from what the server counted
-        ("saturation-by-kv-bytes", "Left out", False),
     ):
         for study, noted in ((wrong, True), (late, alike)):
             subtitle = " ".join(saved_spec(name, study)["title"]["subtitle"])
@@ -328,16 +327,14 @@ def test_gpus_that_drain_after_the_load_count_no_more(summary):
 
 
 def test_regions_and_their_points_are_drawn_on_throughput_curves(summary):
-    for name in ("peak-throughput", "performance-profile"):
-        spec = spec_of(name, planted(summary, PEAK))
-        bands = {(row["region"], row["begin"], row["end"]) for row in drawn_rows(spec, "region")}
-        points = [row for row in drawn_rows(spec, "point") if "throughput_tokens_per_s" in row]
-        found = {(row["point"], row["low"], row["high"]): row for row in points}
-        assert set(found) == {("A|B", 4, 8), ("B|C", 8, 16)}, name
-        left, top = found["A|B", 4, 8], found["B|C", 8, 16]
-        assert {("A", 1, left["level"]), ("B", left["level"], 12), ("C", 12, 24)} <= bands
-        assert (top["level"], top["throughput_tokens_per_s"]) == (12, pytest.approx(75 * 1.005))
-        assert 40 < left["throughput_tokens_per_s"] < 60  # on its curve's line
+    spec = spec_of("performance-profile", planted(summary, PEAK))
+    bands = {(row["region"], row["begin"], row["end"]) for row in drawn_rows(spec, "region")}
+    found = {(row["point"], row["low"], row["high"]): row for row in drawn_rows(spec, "point")}
+    assert set(found) == {("A|B", 4, 8), ("B|C", 8, 16)}
+    left, top = found["A|B", 4, 8], found["B|C", 8, 16]
+    assert {("A", 1, left["level"]), ("B", left["level"], 12), ("C", 12, 24)} <= bands
+    assert (top["level"], top["throughput_tokens_per_s"]) == (12, pytest.approx(75 * 1.005))
+    assert 40 < left["throughput_tokens_per_s"] < 60  # on its curve's line
 
 
 def test_a_stretch_of_which_nothing_is_sure_belongs_to_no_region(summary):
@@ -348,9 +345,8 @@ def test_a_stretch_of_which_nothing_is_sure_belongs_to_no_region(summary):
         ({8: 20, 12: 18, 16: 16, 24: 14}, {("C", 12, 24)}),
         ({1: 10, 2: 20, 4: 40}, set()),  # too few levels
     ):
-        study = planted(summary, throughput)
-        rows = region_bands(study, study.saturation)
-        assert {(row["region"], row["begin"], row["end"]) for row in rows.iter_rows(named=True)} == regions, throughput
+        row = planted(summary, throughput).saturation.row(0, named=True)
+        assert set(region_bands(row, min(throughput), max(throughput))) == regions, throughput
 
 
 def test_the_profile_says_why_a_point_is_missing():
@@ -375,7 +371,7 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names():
 
 def test_a_figure_gets_of_the_decision_what_it_names_and_no_more(summary):
     """It is not drawn anew for the rest, of which the rule `figure` gives it nothing; what it names changes it."""
-    for name in ("slo-margin", "economics", "kv-saturation", "gpu-memory-power", "memory-pressure"):
+    for name in ("slo-margin", "economics", "kv-saturation", "gpu-memory-power"):
         rests_on_what_it_names(name)
     whole = replace(results_of("on GPUs"), decision=WHOLE, device=DEVICE)
     given = whole.given(("slo", "accelerator"))

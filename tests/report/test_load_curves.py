@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.analysis import saturation
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import trade_offs
-from bench.analysis.saturation import filled
 from bench.figures.results import Results
 from bench.figures.selection import figures_of
 from bench.search.chart import draw
@@ -17,7 +15,7 @@ from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo
-from bench.words.charts import full_note, sustained_title
+from bench.words.charts import sustained_title
 from tests.support.figures import data_of, drawn_rows, results, saved_spec, spec_of
 from tests.support.planted import answers
 
@@ -47,7 +45,7 @@ def test_latency_stands_over_throughput_with_its_levels_marked(summary):
     assert titles == ["TTFT P50", "TTFT P95 ≤ 1 s, dashed", "TTFT P99", "TPOT P95"]
     found = {(row["level"], row["throughput_tokens_per_s"], row["ttft_p95_s"], row["label"]) for row in rows_of(spec, 1)}
     assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "4"), (16, 30, 2.0, "16")}
-    assert {row["level"]: row["mark"] for row in rows_of(spec, 1)} == {1: None, 4: "C_max", 16: "knee"}
+    assert {row["level"]: row["mark"] for row in rows_of(spec, 1)} == {1: None, 4: "C_max", 16: None}
     domains = [panel["layer"][-2]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
     assert domains[0] == domains[1] == domains[2] != domains[3]  # TTFT's panels are compared
     assert [row["limit"] for row in drawn_rows(spec, "limit")] == [1.0]
@@ -121,27 +119,6 @@ def test_filled_points_are_the_runs_that_filled_the_cache(summary):
     spec = saved_spec("kv-saturation", study)
     assert {row["level"]: row["room"] for row in drawn_rows(spec, "room")} == {8: True, 15: True, 16: False, 20: False}
     assert study.saturation["measured"].to_list() == [16]
-    assert spec["usermeta"]["note"] == "a: full at 16, a request was preempted (95 % in use)."
-
-
-def test_the_sign_of_a_full_cache_is_told(summary):
-    for more, sign in (
-        ({"kv_usage_peak": [0.5, 0.9, 0.995, 1.0]}, "usage"),
-        ({"kv_usage_peak": [0.5, 0.9, 0.95, 1.0], "preemptions": [0.0, 0.0, 1.0, 1.0]}, "preempted"),
-        ({"kv_usage_peak": [0.5, 0.9, 0.95, 1.0], "waiting_standing": [0.0, 0.0, 1.0, 1.0], "kv_usage_queued": [None, None, 0.95, 1.0],
-          "prompt_tokens_p90": [5000] * 4, "running_peak": [8, 15, 16, 16]}, "refused"),
-    ):  # fmt: skip
-        runs = results(summary, (8, 15, 16, 20), deployments=("a",), **more).runs
-        assert filled(runs, saturation(runs)).select("measured", "sign").rows() == [(16, sign)]
-
-
-def test_curves_that_fill_alike_share_their_words():
-    rows = pl.DataFrame({"curve": ["a", "b", "c"], "measured": [64.0, 64.0, 16.0], "usage": [0.987, 0.991, None], "sign": ["refused"] * 2 + ["preempted"]})  # fmt: skip
-    assert full_note(rows) == (
-        "a and b: full at 64, the next request does not fit (99 % in use); "
-        "c: full at 16, a request was preempted (usage not known)."
-    )
-    assert full_note(rows.head(0)) == ""
 
 
 # Beyond it
@@ -154,9 +131,11 @@ def test_the_runs_over_time_lie_below_at_and_above_a_full_cache(summary):
         ([0.1, 0.2, 0.3, 0.4], [20]),
     ):
         spec = spec_of("throughput-over-time", full_at(summary, usage))
-        panels = [panel["vconcat"][0] for strip in spec["vconcat"] for panel in strip["hconcat"]]
+        panels = [panel for strip in spec["vconcat"] for panel in strip["hconcat"]]
         assert [panel["title"]["text"] for panel in panels] == [f"a at {level}" for level in drawn]
-        assert len({json.dumps(panel["encoding"]["y"]["scale"]) for panel in panels}) == 1  # they are compared
+        assert {len(panel["vconcat"]) for panel in panels} == {3}
+        scales = {json.dumps(panel["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]) for panel in panels}
+        assert len(scales) == 1  # they are compared
 
 
 # What is not there
@@ -164,7 +143,7 @@ def test_the_runs_over_time_lie_below_at_and_above_a_full_cache(summary):
 
 def test_a_server_whose_metrics_are_not_read_has_no_figure_of_its_cache():
     plain = {"workload": "w", "family": "w", "deployment": "d", "axis": "concurrency", "arrival": "closed"}
-    of_cache = {"kv-saturation", "memory-pressure"}
+    of_cache = {"kv-saturation"}
     for more, there in (({}, True), ({"metrics": True}, True), ({"metrics": False}, False), ({"kv_usage_peak": None}, False)):
         rows = [{**plain, **more, "level": level} for level in (1, 2, 4)]
         assert (of_cache <= set(figures_of(rows))) == there
@@ -173,10 +152,8 @@ def test_a_server_whose_metrics_are_not_read_has_no_figure_of_its_cache():
 
 def test_without_a_cache_s_metrics_a_figure_says_so_in_a_line(summary):
     study = results(summary, known=False, kv_usage_peak=[None] * 3)
-    for name in ("kv-saturation", "memory-pressure", "saturation-by-kv-bytes"):
-        spec = spec_of(name, replace(study, timeseries=study.timeseries.filter(series="throughput")))
-        assert [row["said"][:16] for row in drawn_rows(spec, "said")] == ["Nothing to show:"], name
-        assert "concat" not in spec
+    spec = spec_of("kv-saturation", replace(study, timeseries=study.timeseries.filter(series="throughput")))
+    assert [row["said"][:16] for row in drawn_rows(spec, "said")] == ["Nothing to show:"]
 
 
 def test_the_latencies_are_those_that_were_measured(summary):

@@ -1,7 +1,6 @@
 """What a reader sees at once: titles, legends, axes and marks that state what the data show, in print and in any colours."""
 
 import json
-import re
 from dataclasses import replace
 
 import polars as pl
@@ -11,7 +10,7 @@ from bench.figures.results import Results
 from bench.figures.save import save_figure
 from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
 from bench.study.decision import Decision
-from bench.words.charts import WINDOWS, profile_note
+from bench.words.charts import WINDOWS
 from tests.support.figures import PEAK, drawn_rows, planted, results, saved_spec, spec_of
 from tests.support.planted import steady_row
 from tests.support.summaries import table
@@ -34,10 +33,10 @@ def test_a_figure_takes_the_title_that_its_data_allow(summary):
     two = Results(pl.concat([found.runs, rates]), found.timeseries)
     for study, title in (
         (found, "Throughput stops growing at 12 requests in flight"),
-        (results(summary), "Throughput against load"),  # three levels
-        (two, "Throughput against load"),  # of two kinds of load
+        (results(summary), "Performance profile: spare, shared, overloaded"),  # three levels
+        (two, "Performance profile: spare, shared, overloaded"),  # of two kinds of load
     ):
-        assert saved_spec("peak-throughput", study)["title"]["text"] == title
+        assert saved_spec("performance-profile", study)["title"]["text"] == title
 
 
 def rules_of(study, name):
@@ -51,8 +50,7 @@ def test_a_prediction_that_curves_share_has_the_colour_of_none(summary):
     study = results(summary, deployments=("a", "b", "c"), known=False)
     at = pl.col("deployment").replace_strict({"a": 4.0, "b": 12.0, "c": 12.0})
     shared = Results(study.runs.with_columns(predicted_saturation=at), study.timeseries)
-    for name in ("kv-saturation", "peak-throughput"):
-        assert rules_of(shared, name) == {"a": False, "b": True, "c": True}, name
+    assert rules_of(shared, "kv-saturation") == {"a": False, "b": True, "c": True}
 
 
 def test_curves_differ_in_shape_as_well_as_in_colour(summary):
@@ -97,22 +95,16 @@ def test_whole_runs_among_windows_are_known_before_and_after(summary):
     assert whole_runs(burst).is_empty()
 
 
-def test_whole_runs_among_windows_are_marked_and_a_profile_explains_the_marks_that_it_has(summary):
+def test_whole_runs_among_windows_are_marked(summary):
     study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
     clean = Results(study.runs.filter(deployment="b"), study.timeseries)
-    for name, marks in (("peak-throughput", "Hollow"), ("performance-profile", "Hollow"), ("latencies", "In grey squares")):
+    for name, marks in (("performance-profile", "Hollow"), ("latencies", "In grey squares")):
         spec = saved_spec(name, study)
         noted = " ".join(spec["title"]["subtitle"][1:])
         assert f"{marks}: 1 whole run, ramp and drain included, among steady windows." in noted, name
         rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
         assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}, name
         assert marks not in " ".join(saved_spec(name, clean)["title"]["subtitle"]), name
-        if name == "performance-profile":
-            assert "Ground: A spare capacity, B shared, C overload" in noted
-            assert ("triangle" in noted) == study.saturation["measured"].is_not_null().any()
-    whole = profile_note(points=True, predicted=True, full=True, waits=True)
-    assert re.findall("diamonds|dashed|triangle|circle", whole) == ["diamonds", "dashed", "triangle", "circle"]
-    assert profile_note(points=False, predicted=False, full=False, waits=False).count(";") == 0
 
 
 def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary):

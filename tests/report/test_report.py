@@ -98,21 +98,21 @@ def test_no_engine_is_taken_for_another_and_no_cache_of_which_no_server_tells_fo
 
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
-    page = drawn(tmp_path, study, names=["latencies", "peak-throughput"], pictures=False)
+    page = drawn(tmp_path, study, names=["latencies", "performance-profile"], pictures=False)
     sections = [a["id"] for a, _ in page.find("section")]
-    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
+    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics"]
     assert sections == ["headline", "answers", "levels", *decided, "runs", "invalid", "provenance", "methods"]
     assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
-    left = ["answers", "levels", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
+    left = ["answers", "levels", "verdicts", "saturation", "runs", "invalid", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
 
 
 def test_names_end_no_script_and_open_no_element(tmp_path, summary):
     nasty = "</script><b a='\"'>&"
     page = drawn(
-        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["memory-pressure"], pictures=False
+        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["kv-saturation"], pictures=False
     )
     assert not page.find("b")
     rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]

@@ -197,8 +197,8 @@ def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     series = Path("results/timeseries.parquet")
     table = pl.read_parquet(series)
     table.with_columns(pl.col(pl.Float64) + 1).write_parquet(series)
-    regions = Path("results/analysis/regions.parquet")
-    pl.read_parquet(regions).with_columns(top=pl.lit(99.0)).write_parquet(regions)
+    saturation = Path("results/analysis/saturation.parquet")
+    pl.read_parquet(saturation).with_columns(top=pl.lit(99.0)).write_parquet(saturation)
     models = Path("results/calibration.json")
     edit(models, lambda content: content["models"][0].update(runs=99))
     figures = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
@@ -225,7 +225,7 @@ def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     assert differing(checks) == {
         str(path)
         for path in (first / "summary.json", second / "metrics.csv", third / "requests.parquet", fourth / "telemetry.parquet",
-                     summary, regions, models, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
+                     summary, saturation, models, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
     }  # fmt: skip
     text = next(text for text in checks["tables and summaries of runs"]["differs"] if "summary.json" in text)
     assert text.endswith("summary.json: ok is 299, and the raw records give 300")

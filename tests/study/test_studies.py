@@ -200,7 +200,11 @@ def test_every_template_is_named_where_configurations_are_explained():
 
 def test_a_study_has_the_figures_that_its_runs_can_answer():
     for name, has, lacks in (
-        ("concurrency", {"kv-saturation", "peak-throughput", "latencies"}, {"settings", "streaming", "ttft-by-prompt-length"}),
+        (
+            "concurrency",
+            {"kv-saturation", "performance-profile", "latencies"},
+            {"settings", "streaming", "ttft-by-prompt-length"},
+        ),
         ("sequence-length", {"ttft-by-prompt-length", "latency-by-output-length", "streaming"}, {"kv-saturation", "latencies"}),
         ("tensor-parallel", {"settings", "kv-saturation"}, {"streaming"}),
         ("factors", set(), {"ttft-by-prompt-length", "latency-by-output-length"}),

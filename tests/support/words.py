@@ -19,5 +19,5 @@ def cell(name, point):
 
 TURNS = [
     Point("peak", 48.0, 40.0, 56.0), Point("peak", 4.0, None, 8.0), Point("left", 3.3127, 2.0, 4.0), Point("flat", 1.0), Point("below", high=8.0),
-    Point("above", low=8.0), Point("unknown", low=8.0, why="noise"), Point("unknown", why="disorder", fell_at=25.0, back_at=30.0), Point("unknown", why="few"),
+    Point("above", low=8.0), Point("unknown", low=8.0, why="noise"), Point("unknown", why="disorder"), Point("unknown", why="few"),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ import polars as pl
 from bench.analyse.causes import causes_table, read_causes
 from bench.analyse.comparisons import effects_table, read_comparisons, sides
 from bench.analyse.findings import Findings, Server, find
-from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, regions, saturation
+from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, saturation
 from bench.axes import HELD
 from bench.errors import BenchError
 from bench.models.accelerators import Accelerator
@@ -27,8 +27,6 @@ from bench.study import questions
 from bench.study.decision import Decision
 
 _COMPARED, _FINDINGS = "comparisons.json", "findings.json"
-MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is judged
-_THROUGHPUTS = ("throughput_peak_tokens_per_s", MEAN)
 _CURVE = ["deployment", "workload"]
 R = TypeVar("R")
 
@@ -44,12 +42,7 @@ class Analysis(ABC):
     @property
     @abstractmethod
     def saturation(self) -> pl.DataFrame:
-        """Where each curve saturates."""
-
-    @property
-    @abstractmethod
-    def regions(self) -> pl.DataFrame:
-        """The turning points of each curve's throughput."""
+        """Where each curve's KV cache is full, and where its throughput turns."""
 
     @property
     @abstractmethod
@@ -65,13 +58,6 @@ class Analysis(ABC):
     @abstractmethod
     def findings(self) -> Findings:
         """What the report says beyond these tables."""
-
-    @property
-    def saturates(self) -> pl.DataFrame:
-        """`saturation` with the turning points of the mean throughput."""
-        return self.saturation.join(
-            self.regions.filter(metric=MEAN).drop("metric"), on=_CURVE, how="left", maintain_order="left"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +78,8 @@ class _Made(Analysis):
         return operating_points(judged, self.decision.slos, self.decision.failed_share)
 
     @cached_property
-    def regions(self) -> pl.DataFrame:
-        return pl.concat([regions(self.runs, column) for column in _THROUGHPUTS])
-
-    @cached_property
     def saturation(self) -> pl.DataFrame:
-        return saturation(self.runs, self.regions.filter(metric=MEAN)).select(*schema_of("saturation"))
+        return saturation(self.runs)
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -125,10 +107,6 @@ class _Read(Analysis):
     @cached_property
     def saturation(self) -> pl.DataFrame:
         return _table(self.folder, "saturation")
-
-    @cached_property
-    def regions(self) -> pl.DataFrame:
-        return _table(self.folder, "regions")
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -189,7 +167,7 @@ def findings_of(
         plain=plain_of(runs),
         curves=curves,
         points=_points(tables.capacity, curves, decision),
-        saturation=tables.saturates,
+        saturation=tables.saturation,
         causes=tables.causes,
     )
 
@@ -228,7 +206,6 @@ def write_tables(found: Analysis, folder: Path) -> None:
     frames = {
         "capacity": found.capacity,
         "saturation": found.saturation,
-        "regions": found.regions,
         "comparisons": effects_table(found.comparisons),
     }
     for name, frame in frames.items():

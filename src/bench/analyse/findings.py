@@ -20,14 +20,12 @@ from bench.analysis import (
     decided,
     economics,
     is_machine,
-    judge,
     knees,
     length_costs,
     predictions,
     sized,
     streaming_gains,
 )
-from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.level_values import level_values
@@ -45,6 +43,7 @@ from bench.study.questions import SWEEPS, crossed_factors, several_settings, wit
 from bench.workloads.workload import ALIKE
 
 _ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
+_CURVE = ("deployment", "workload")
 Row = Mapping[str, Any]
 
 
@@ -71,7 +70,7 @@ class CurveFindings:
 
     Attributes:
         burst: whether its arrivals are bursts. machine: whether an instance is a machine with an engine on its CPU.
-        knee, knee_below: as `knees` has them. there: the values at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null
+        knee: as `knees` has it. there: the values at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null
             without one), and `profit_per_h` (USD).
         measured: the operating point; None without SLOs, or where no load meets them. fleet: of `sized`; None without a peak, too.
     """
@@ -81,7 +80,6 @@ class CurveFindings:
     burst: bool
     machine: bool
     knee: float | None
-    knee_below: float | None
     there: Mapping[str, float | None]
     measured: OperatingPoint | None
     fleet: Mapping[str, Any] | None
@@ -92,7 +90,7 @@ class Findings:
     """What the report says beyond tables.
 
     Attributes:
-        bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
+        economics: rows of `best_points`.
         factors, lengths, streaming, settings: what answers those questions; empty where the runs do not ask them.
         efficiencies: of each fleet that was measured beside one of its replicas.
     """
@@ -100,7 +98,6 @@ class Findings:
     curves: tuple[CurveFindings, ...]
     advice: tuple[Advice, ...]
     predictions: tuple[Prediction, ...]
-    bands: Mapping[str, Mapping[str, Judged]]
     economics: tuple[Mapping[str, Any], ...]
     factors: tuple[Decided, ...]
     lengths: tuple[LengthCost, ...]
@@ -136,7 +133,6 @@ def find(
     priced = economics(runs, Prices.of(decision, device)).join(
         curves, on=["deployment", "run"], how="semi", maintain_order="left"
     )
-    memory = device.memory if device else None
     return Findings(
         curves=_curves(priced, decision, device, points, knees(curves)),
         advice=tuple(advice(runs, saturation, points, causes)),
@@ -149,10 +145,6 @@ def find(
                 device=device,
             )
         ),
-        bands={
-            f"{run['deployment']}/{run['run']}": judge({**run, "device_memory_bytes": memory})
-            for run in runs.iter_rows(named=True)
-        },
         economics=tuple(best_points(priced).to_dicts()),
         factors=tuple(decided(runs)) if crossed_factors(asked) else (),
         lengths=tuple(length_costs(runs)) if any(applies(asked) for applies in SWEEPS) else (),
@@ -163,13 +155,18 @@ def find(
 
 
 def _curves(
-    priced: pl.DataFrame, decision: Decision, device: Accelerator | None, points: pl.DataFrame, bent: pl.DataFrame
+    priced: pl.DataFrame,
+    decision: Decision,
+    device: Accelerator | None,
+    points: pl.DataFrame,
+    bent: Mapping[tuple[str, str], float],
 ) -> tuple[CurveFindings, ...]:
-    key = ("deployment", "workload")
-    known, knee = ({tuple(row[k] for k in key): row for row in table.iter_rows(named=True)} for table in (points, bent))
+    known = {(row["deployment"], row["workload"]): row for row in points.iter_rows(named=True)}
     found = []
-    for at, rows in priced.group_by(*key, maintain_order=True):
-        first, point = rows.row(0, named=True), known.get(at)
+    for _, rows in priced.group_by(*_CURVE, maintain_order=True):
+        first = rows.row(0, named=True)
+        curve = (first["deployment"], first["workload"])
+        point = known.get(curve)
         measured = OperatingPoint.of(point, first) if point else None
         found.append(
             CurveFindings(
@@ -177,8 +174,7 @@ def _curves(
                 workload=first["workload"],
                 burst=first["arrival"] == "burst",
                 machine=is_machine(first),
-                knee=knee[at]["knee"],
-                knee_below=knee[at]["knee_below"],
+                knee=bent.get(curve),
                 there=_there(rows, point),
                 measured=measured,
                 fleet=_fleet(measured, decision, device) if measured else None,

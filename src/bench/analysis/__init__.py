@@ -2,7 +2,6 @@
 
 from bench.analysis.accuracy import Graded, graded, left_out
 from bench.analysis.advice import Advice, advice
-from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import operating_points
 from bench.analysis.compare import Comparison, compare, compare_with_baseline, with_replicas
@@ -21,7 +20,6 @@ from bench.analysis.token_costs import length_costs, streamed_both_ways, streami
 from bench.analysis.validity import verdict
 
 __all__ = [
-    "BANDS",
     "Advice",
     "Bottleneck",
     "Comparison",
@@ -41,7 +39,6 @@ __all__ = [
     "economics",
     "graded",
     "is_machine",
-    "judge",
     "knees",
     "left_out",
     "length_costs",

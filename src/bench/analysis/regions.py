@@ -16,7 +16,6 @@ import polars as pl
 from bench.analysis.levels import Floats, Levels
 from bench.analysis.windows import with_rates_of_windows
 from bench.axes import AXES
-from bench.runs.columns import schema_of
 from bench.statistics import isotonic
 
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
@@ -25,6 +24,12 @@ FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, e
 PROPORTIONAL = 0.8
 FLAT = 0.9  # share of any higher level's throughput from which a curve is flat; convention
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
+_SCHEMA = {
+    **{"deployment": pl.String, "workload": pl.String, "levels": pl.Int64},
+    **{"top": pl.Float64, "noise": pl.Float64, "noise_of": pl.String},
+    **{f"{point}_{key}": pl.Float64 for point in ("equilibrium", "saturation") for key in ("at", "low", "high")},
+    **{f"{point}_{key}": pl.String for point in ("equilibrium", "saturation") for key in ("kind", "why")},
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Point:
             `below` what was measured, `unknown`.
         at: the load; null unless found. low, high: the levels between which it lies, 95 times in 100; null where a side is open.
         why: what hides it, where it is unknown: `few` levels, tokens that are `uncounted`, `noise`, or `disorder`: throughput (for the
-            equilibrium, that of a request) has fallen at `fell_at` and is back at `back_at`, which lies above.
+            equilibrium, that of a request) falls and comes back.
     """
 
     kind: Kind
@@ -44,34 +49,33 @@ class Point:
     low: float | None = None
     high: float | None = None
     why: Literal["few", "uncounted", "noise", "disorder"] | None = None
-    fell_at: float | None = None
-    back_at: float | None = None
 
 
 _FEW = Point("unknown", why="few")
 _UNCOUNTED = Point("unknown", why="uncounted")
+_COLUMN = "throughput_tokens_per_s"
 
 
-def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.DataFrame:
+def regions(runs: pl.DataFrame) -> pl.DataFrame:
     """The equilibrium and saturation point of each curve, each with its interval, or the reason why there is none.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid` and `column`); invalid runs are left out.
-        column: which throughput (tokens/s); of the steady windows where each valid run of a curve has one.
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid` and `throughput_tokens_per_s`, which is that
+            of the steady windows where each valid run of a curve has one); invalid runs are left out.
 
     Returns:
-        One row a deployment and workload: `metric`, the column; `levels` (their number), `top` (the highest), `noise` (of one run,
-        relative) and `noise_of`, as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low`,
-        `…_high`, `…_fell_at` and `…_back_at` (in the load's unit), as `Point` has them.
+        One row a deployment and workload: `levels` (their number), `top` (the highest), `noise` (of one run, relative) and `noise_of`,
+        as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low` and `…_high` (in the load's
+        unit), as `Point` has them.
     """
     rows = []
-    runs = with_rates_of_windows(runs, column)
+    runs = with_rates_of_windows(runs, _COLUMN)
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
-        levels = Levels.of(group, column, others.partition_by("deployment"))
+        levels = Levels.of(group, _COLUMN, others.partition_by("deployment"))
         few = len(levels) < FEWEST_LEVELS
         first, second = equilibrium(levels, whole=AXES[group["axis"][0]].held), saturation_point(levels)
-        if not len(levels) and group["valid"].any() and group[column].null_count() == len(group):
+        if not len(levels) and group["valid"].any() and group[_COLUMN].null_count() == len(group):
             first = second = _UNCOUNTED
         if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
             first = replace(first, at=second.at)  # it is proportional as long as it grows
@@ -79,7 +83,6 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
             {
                 "deployment": deployment,
                 "workload": workload,
-                "metric": column,
                 "levels": len(levels),
                 "top": float(levels.load[-1]) if len(levels) else None,
                 "noise": None if few else levels.noise,
@@ -88,7 +91,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
                 **_columns("saturation", second),
             }
         )
-    return pl.DataFrame(rows, schema=schema_of("regions"))
+    return pl.DataFrame(rows, schema=_SCHEMA)
 
 
 def equilibrium(levels: Levels, *, whole: bool) -> Point:
@@ -117,7 +120,7 @@ def equilibrium(levels: Levels, *, whole: bool) -> Point:
         return Point("unknown", low=low, why="noise")
     high = float(load[loses.min()])
     if high <= low:
-        return Point("unknown", why="disorder", fell_at=high, back_at=low)
+        return Point("unknown", why="disorder")
     time = np.exp(-isotonic(levels.log - np.log(load), levels.runs, rising=False))
     at = min(max(_crossing(load, time, time[0] / PROPORTIONAL), low), high)
     if at <= 2 * load[0] and not (whole and load[0] == 1):
@@ -141,7 +144,7 @@ def saturation_point(levels: Levels) -> Point:
     if len(after):
         high = float(load[after[0]])
         if low is not None and low >= high:
-            return Point("unknown", why="disorder", fell_at=high, back_at=low)
+            return Point("unknown", why="disorder")
         if after[0] == 1:
             return Point("below", high=high)
         between = (load < high) & (load >= (low or 0.0))

@@ -13,14 +13,8 @@ from bench.analysis.regions import regions
 from bench.axes import CONCURRENCY
 from bench.runs.columns import schema_of
 
+_CURVE = ["deployment", "workload"]
 SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
-# Each signal with the columns of the load at which it does not show yet, of the one from which on it does, and of its best estimate.
-_SIGNALS = (
-    ("throughput", "saturation_low", "saturation_high", "saturation_at"),
-    ("kv_cache", "below", "measured", "measured"),
-    ("queue", "queue_below", "queue", "queue"),
-)
-_SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not name.startswith("signals")}
 
 
 def saturated() -> pl.Expr:
@@ -37,46 +31,18 @@ def saturated() -> pl.Expr:
         `kv_tokens`, `kv_blocks` (of all `engines` together, whose fullest one the usage is of), `prompt_tokens_p90` (null where
         unknown).
     """
-    # Any sign decides; without one, it is not known where the gauge or the counter is missing.
-    return (
-        pl.when(pl.any_horizontal(sign.fill_null(False) for sign in _signs().values()))
-        .then(True)
-        .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
-    )
-
-
-def _signs() -> dict[str, pl.Expr]:
-    """The signs of a full cache by name, as `saturated` describes them; null where not known."""
     engines = pl.col("engines").fill_null(1)
     block = pl.col("kv_tokens") / pl.col("kv_blocks")
     free = (1 - pl.col("kv_usage_queued")) * pl.col("kv_tokens") / engines
     slots = pl.col("running_peak") < pl.col("max_num_seqs").fill_null(math.inf) * engines
-    return {
-        "usage": pl.col("kv_usage_peak") >= SATURATED_KV_USAGE,
-        "preempted": pl.col("preemptions") > 0,
-        "refused": (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots,
-    }
-
-
-def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """By which sign each curve's KV cache is full, at the lowest level at which it is.
-
-    Args:
-        runs: summary rows with what `saturated` takes. found: rows of `saturation` of these runs.
-
-    Returns:
-        One row a curve that filled its cache: `deployment`, `workload`, `measured`, `usage` (0–1, the highest peak of its runs there),
-        and `sign`, by which they count as full: the first of `usage`, `preempted` and `refused` that a run has.
-    """
-    curve = ["deployment", "workload"]
-    signs = [pl.when(sign).then(pl.lit(name)) for name, sign in _signs().items()]
-    there = (
-        runs.filter("counts_valid", "saturated")
-        .join(found.select(*curve, "measured"), left_on=[*curve, "level"], right_on=[*curve, "measured"], how="semi")
-        .group_by(curve)
-        .agg(usage=level_value("kv_usage_peak"), sign=pl.coalesce(signs).first())
+    refused = (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots
+    signs = (pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= SATURATED_KV_USAGE, refused)
+    # Any sign decides; without one, it is not known where the gauge or the counter is missing.
+    return (
+        pl.when(pl.any_horizontal(sign.fill_null(False) for sign in signs))
+        .then(True)
+        .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
     )
-    return found.select(*curve, "measured").drop_nulls().join(there, on=curve, maintain_order="left")
 
 
 def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -88,8 +54,8 @@ def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return min(filled, key=lambda row: (row["measured"], -(row["below"] or 0.0)), default=None)
 
 
-def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Where each deployment saturates under each workload, by three signals side by side, and as predicted.
+def saturation(runs: pl.DataFrame) -> pl.DataFrame:
+    """Where each deployment saturates under each workload, by its KV cache, its queue and its throughput, and as predicted.
 
     The KV cache: the lowest level of which every valid run filled it, as have all higher levels; the level below it bounds it from
     below. The queue: the same of requests that wait once the load stands. Null where no level did: nothing is extrapolated. The
@@ -99,15 +65,12 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
         runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid`, `counts_valid`, `saturated`,
             `waiting_standing`, `throughput_tokens_per_s`, `predicted_saturation`, and the model's `kv_bytes_per_token` and
             `parameters`).
-        found: rows of `regions` of these runs' mean throughput; None finds them.
 
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
         run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
         prediction says it saturates and the measured one; null where no level below shows which), `peak_at` (level of the highest
-        throughput), `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
-        show (`throughput`, `kv_cache`, `queue`), the first one first, those that cannot be told apart as one (`kv_cache and queue`);
-        and `signals_agree`: whether there are several, each of which lies in the intervals of all; null where they merely overlap.
+        throughput), `kv_bytes_per_token`, `parameters`, and all columns of `regions`.
     """
     rows = []
     valid = runs.filter("counts_valid")  # a late client does not change what the server counts
@@ -146,17 +109,10 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
                 "parameters": group["parameters"][0],
             }
         )
-    frame = pl.DataFrame(rows, schema=_SCHEMA).join(
-        (regions(runs) if found is None else found).drop("metric"),
-        on=["deployment", "workload"],
-        how="left",
-        maintain_order="left",
-    )
-    signals = [_signals(row) for row in frame.iter_rows(named=True)]
-    return frame.with_columns(
-        signals=pl.Series([names for names, _ in signals], dtype=pl.List(pl.String)),
-        signals_agree=pl.Series([agree for _, agree in signals], dtype=pl.Boolean),
-    )
+    turns = regions(runs)
+    whole = schema_of("saturation")
+    schema = {name: dtype for name, dtype in whole.items() if name in _CURVE or name not in turns.columns}
+    return pl.DataFrame(rows, schema=schema).join(turns, on=_CURVE, how="left", maintain_order="left").select(list(whole))
 
 
 def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | None]:
@@ -166,24 +122,3 @@ def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | Non
     loads, signs = levels["level"].to_list(), levels["sign"].to_list()
     first = next((i for i in range(len(loads)) if all(signs[i:])), None)
     return (None, None) if first is None else (loads[first], loads[first - 1] if first else None)
-
-
-def _signals(row: Mapping[str, Any]) -> tuple[list[str], bool | None]:
-    """The signals that show, those that are not known to be apart as one, in the order of their loads; and whether all agree.
-
-    Each lies above the low end of its range, where it does not show yet, so ranges that touch at an end are apart.
-    """
-    ranges: dict[str, tuple[float, float]] = {}
-    for name, low, high, found in _SIGNALS:
-        if row[found] is not None:
-            ranges[name] = (row[low] or 0.0, math.inf if row[high] is None else row[high])
-    groups: list[list[str]] = []
-    for name in sorted(ranges, key=lambda name: (ranges[name][1], ranges[name][0])):
-        group = [name]
-        while groups and max(ranges[each][1] for each in groups[-1]) > min(ranges[each][0] for each in group):
-            group = [*groups.pop(), *group]
-        groups.append(group)
-    points = [row[found] for name, *_, found in _SIGNALS if name in ranges]
-    together = all(low < point <= high for point in points for low, high in ranges.values())
-    agree = len(ranges) > 1 and len(groups) == 1
-    return [" and ".join(sorted(group, key=list(ranges).index)) for group in groups], None if agree and not together else agree

@@ -79,30 +79,32 @@ class Results:
         from bench.runs.summary import read_summary  # noqa: PLC0415 - as above
 
         runs = of_windows(read_summary(summary))[0]
-        models = None if calibration is None else read_calibration(calibration)
-        if models is not None:
-            models = models.of(runs["deployment"].unique())
-        found = found_in(searches)
-        known = read_analysis(analysis) if analysis else None
-        graded = pl.read_parquet(grades) if grades else None
-        why = why_ungraded(grades) if grades else None
-        tuned = read_tuning(tuning) if tuning else None
-        of_runs = (decision or Decision(), device, models, found, known, graded, why, tuned)
-        return cls(runs, pl.read_parquet(timeseries), None, *of_runs)
+        models = read_calibration(calibration) if calibration else None
+        return cls(
+            runs,
+            pl.read_parquet(timeseries),
+            decision=decision or Decision(),
+            device=device,
+            calibration=models and models.of(runs["deployment"].unique()),
+            searches=found_in(searches),
+            analysed=read_analysis(analysis) if analysis else None,
+            grades=pl.read_parquet(grades) if grades else None,
+            ungraded=why_ungraded(grades) if grades else None,
+            tuning=read_tuning(tuning) if tuning else None,
+        )
 
     def given(self, uses: Collection[str]) -> Results:
-        """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
-        with the models where `calibration` is, with what searches found where `searches` is, with grades where `grades` is, and with
-        the tuning where `tuning` is.
-        """
+        """The same results with no more than `uses` says, as `bench.figures.registry.FIGURES` has it."""
         decision = Decision(**self.decision.model_dump(include=set(uses)))
-        device = self.device if "accelerator" in uses else None
-        calibration = self.calibration if "calibration" in uses else None
-        searches = self.searches if "searches" in uses else ()
-        grades = self.grades if "grades" in uses else None
-        tuning = self.tuning if "tuning" in uses else None
-        of_uses = replace(self, decision=decision, device=device, calibration=calibration, searches=searches, grades=grades)
-        return replace(of_uses, analysed=self.analysis, tuning=tuning)
+        named = {
+            "accelerator": "device",
+            "searches": "searches",
+            "calibration": "calibration",
+            "grades": "grades",
+            "tuning": "tuning",
+        }
+        without = {field: () if field == "searches" else None for use, field in named.items() if use not in uses}
+        return replace(self, decision=decision, analysed=self.analysis, **without)  # type: ignore[arg-type]
 
     @property
     def axis(self) -> str:
@@ -145,7 +147,7 @@ class Results:
     @cached_property
     def saturation(self) -> pl.DataFrame:
         """One row a deployment and workload: measured and predicted saturation, and the turning points of the mean throughput."""
-        return self.of_curves(self.analysis.saturates)
+        return self.of_curves(self.analysis.saturation)
 
     @cached_property
     def plain(self) -> pl.DataFrame:
@@ -186,13 +188,6 @@ class Results:
             for name, found in self.answered
             if found.slos == tuple(map(str, applying(self.decision.slos, class_names(classes.get(found.workload)))))
         }
-
-    @cached_property
-    def knees(self) -> pl.DataFrame:
-        """The knee of each curve of `curves`, where it has one."""
-        from bench.analysis import knees  # noqa: PLC0415 - as above
-
-        return knees(self.curves)
 
     @cached_property
     def priced(self) -> pl.DataFrame:

@@ -35,7 +35,6 @@ __all__ = [
     "finish",
     "in_order",
     "is_log",
-    "kv_usage_over_time",
     "layered",
     "level_axis",
     "level_lines",
@@ -48,8 +47,6 @@ __all__ = [
     "series_colour",
     "series_shape",
     "shapes",
-    "time_axis",
-    "time_tooltip",
     "whole_note",
     "with_curve",
     "with_whole",
@@ -273,29 +270,6 @@ def series_colour(results: Results, rows: pl.DataFrame, **more: Any) -> alt.Colo
 def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
     """A shape for each `series`."""
     return marked(alt.Shape, "series:N", shapes(rows["series"].unique(maintain_order=True).to_list()), **more)
-
-
-def time_axis(end: float) -> alt.X:
-    """The time since a run's start. Args: end: of the axis (s)."""
-    scale, axis = alt.Scale(domain=[0, end], nice=False), alt.Axis(tickCount=5)
-    return alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=scale, axis=axis)
-
-
-def time_tooltip() -> alt.Tooltip:
-    """The time since a run's start, for one point."""
-    return alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
-
-
-def kv_usage_over_time(rows: pl.DataFrame, x: alt.X) -> alt.Chart:
-    """The KV-cache usage of a run. Args: rows: its series `kv_usage` (0–1)."""
-    axis = alt.Axis(format="%", values=[0, 0.5, 1])
-    y = alt.Y("value:Q", title="KV cache", axis=axis, scale=alt.Scale(domain=[0, 1.02]))
-    line = {"color": "#444444", "strokeWidth": 1.5}
-    area = alt.Chart(rows).mark_area(line=line, color=NEUTRAL, opacity=0.4, clip=True, interpolate="step-after")
-    chart: alt.Chart = area.encode(
-        x=x, y=y, tooltip=[alt.Tooltip("value:Q", title="KV-cache usage", format=".1%"), time_tooltip()]
-    )
-    return chart
 
 
 def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:

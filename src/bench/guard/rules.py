@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from bench.analysis import BANDS
 from bench.axes import CONCURRENCY, RATE
 from bench.errors import count_text, shown_share
 from bench.export.comments import comment
@@ -25,6 +24,7 @@ _STILL = "1m"  # over which requests in flight show that it still lasts
 _LOAD_FOR = "2m"
 _STANDS_FOR = "5m"  # of a queue and of KV usage, which pass in a moment where the load is sustained
 _HITS_WINDOW, _HITS_FOR = "30m", "15m"
+_HITS_KEPT = 0.95  # share of the study's prefix-cache hits below which something was evicted, or routed elsewhere; convention
 
 # Alerts on the budget of an SLO. Source: Beyer et al., The Site Reliability Workbook (2018), chapter 5, table 5-8.
 _FAST = 14.4  # times as fast as the budget allows, of the fast alert; source: the same table
@@ -262,7 +262,7 @@ def _hits(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
     elif series not in recorded:
         yield f"No alert on prefix-cache hits: {measured.engine} does not show both hits and lookups."
     else:
-        least = BANDS["prefix"].low * rate
+        least = _HITS_KEPT * rate
         summary = "{{ $labels.job }}: {{ $value | humanizePercentage }} of prompt tokens come from the prefix cache"
         shown = f"At least {shown_share(rate)} did in {measured.sustained_text}; the alert is at {shown_share(least)}."
         expr = f"{series}{{job={json.dumps(measured.deployment)}}} < {least:.3g}"

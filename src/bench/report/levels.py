@@ -27,11 +27,12 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 
     Returns:
         Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
-        `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`, `tokens_per_s` and
-        `kv_usage_peak`. All values are those of `level_values`, None where one is not known.
+        `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
+        `tokens_per_s`, `best_second` (most tokens in a second) and `kv_usage_peak`. All values are those of `level_values`, None
+        where one is not known.
     """
     shown = shown_latencies(slos)
-    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "kv_usage_peak")
+    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "throughput_peak_tokens_per_s", "kv_usage_peak")
     at = ("deployment", "workload", "axis", "level")
     values = {
         tuple(row[key] for key in at): row
@@ -56,6 +57,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                 ],
                 "requests_per_s": value.get("throughput_requests_per_s"),
                 "tokens_per_s": value.get("throughput_tokens_per_s"),
+                "best_second": value.get("throughput_peak_tokens_per_s"),
                 "kv_usage_peak": value.get("kv_usage_peak"),
             }
         )

@@ -42,7 +42,6 @@ from bench.study.config import Thresholds
 from bench.study.slo import applying
 from bench.words import accuracy, advice, comparison, predicted, predictions, regions, setting_gain, trust
 from bench.words.answer import AGAIN
-from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
 from bench.words.curves import limits, limits_text
 from bench.words.identical import same_answers
@@ -70,7 +69,6 @@ _SECTIONS = (
     "models",
     "economics",
     "advice",
-    "bands",
     "runs",
     "failures",
     "streams",
@@ -166,8 +164,6 @@ def write_report(
         "curves": told,
         "of_bursts": BURSTS if any(curve.burst for curve in told) else "",
         "economics": found.economics,
-        "judged": found.bands,
-        "judged_on": [name for name in BANDS if any(name in judged for judged in found.bands.values())],
         "advice": _advised(found),
         "predictions": _predicted(found),
         "models": _models(results, geometries or {}),
@@ -179,7 +175,6 @@ def write_report(
         "safety": results.decision.safety,
         "prices": Prices.of(results.decision, results.device),
         "device": results.device,
-        "bands": BANDS,
     }
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(_render(context, _bundle(page.parent)), encoding="utf-8")
@@ -237,7 +232,7 @@ def _laddered(results: Results) -> pl.DataFrame:
 
 def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
     points = {str(name): regions.turning_point(row, name) for name in regions.POINTS}
-    return {**row, **points, "signals": regions.signals(row)}
+    return {**row, **points}
 
 
 def _compared(found: Comparison) -> dict[str, Any]:

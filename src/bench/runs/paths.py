@@ -11,7 +11,6 @@ from pathlib import Path
 TABLES = (
     "capacity.parquet",
     "saturation.parquet",
-    "regions.parquet",
     "comparisons.parquet",
     "comparisons.json",
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, is_are, listed
+from bench.errors import count_text, is_are
 from bench.study.slo import Slo
 from bench.words.loads import numbers_text
 
@@ -21,12 +21,6 @@ _UNKNOWN = {
     "throughput_peak_tokens_per_s": "its answers came whole, or the server did not count their tokens",
 }
 _NO_VALUE = "no run there has a value"
-# By which sign of `bench.analysis.saturation` a KV cache counts as full.
-_FULL_BY = {
-    "usage": "{usage}",
-    "preempted": "a request was preempted ({usage})",
-    "refused": "the next request does not fit ({usage})",
-}
 
 
 def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
@@ -72,19 +66,6 @@ def whole_runs_note(runs: int, *, marks: str) -> str:
     return f"{marks}: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
 
 
-def full_note(filled: pl.DataFrame) -> str:
-    """How it shows that KV caches are full, of each curve; empty where none is.
-
-    Args:
-        filled: rows of `bench.analysis.saturation.filled` with `curve`.
-    """
-    said: dict[str, list[str]] = {}
-    for curve, level, usage, sign in filled.select("curve", "measured", "usage", "sign").iter_rows():
-        share = "usage not known" if usage is None else f"{100 * usage:.0f} % in use"
-        said.setdefault(f"full at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
-    return f"{'; '.join(f'{listed(names)}: {how}' for how, names in said.items())}." if said else ""
-
-
 def load_label(level: float, axis: str) -> str:
     """A level as a label of a point: `16` requests in flight, `16/s`, `16×` as fast as recorded."""
     return f"{level:g}{AXES[axis].beside}"
@@ -93,28 +74,6 @@ def load_label(level: float, axis: str) -> str:
 def numbers_note(axis: str) -> str:
     """What the numbers beside points count."""
     return f"Numbers: {AXES[axis].unit}."
-
-
-def rings_note(c_max: bool, knee: bool) -> str:
-    """What the rings around levels mean; empty where there are none."""
-    parts = ["black ring: C_max, the highest level within the SLOs"] * c_max + [
-        "grey ring: the knee, where the tail leaves the median"
-    ] * knee
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def profile_note(*, points: bool, predicted: bool, full: bool, waits: bool) -> str:
-    """What the marks of a performance profile mean, those that it has."""
-    marks = {
-        "ground: A spare capacity, B shared, C overload": True,
-        "diamonds: where A ends and where C begins, bars their 95 % intervals": points,
-        "dashed: predicted KV saturation": predicted,
-        "triangle: the KV cache is full from there on": full,
-        "circle: requests wait from there on": waits,
-    }
-    text = "; ".join(mark for mark, there in marks.items() if there)
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def sustained_title(points: pl.DataFrame) -> str | None:

@@ -1,4 +1,4 @@
-"""The turning points of a throughput curve, and how it compares with KV cache and queue, in words."""
+"""The turning points of a throughput curve in words."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bench.analysis.regions import FEWEST_LEVELS, PROPORTIONAL
-from bench.errors import count_text, listed, shown_share
+from bench.errors import count_text, shown_share
 from bench.words.loads import between_text
 from bench.words.templates import filled
 
 Row = Mapping[str, Any]
 Name = Literal["equilibrium", "saturation"]
 POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
-_SIGNALS = {"throughput": "throughput", "kv_cache": "KV cache", "queue": "queue"}
 _PROPORTIONAL = shown_share(PROPORTIONAL)
 # By what hides the point, or by what the curve does there.
 _WHY = {
     ("equilibrium", "noise"): "runs vary by {noise:share}, which hides where growth stops being proportional",
-    (
-        "equilibrium",
-        "disorder",
-    ): f"throughput a request falls below {_PROPORTIONAL} at {{fell:g}} and is above it at {{back:g}}",
+    ("equilibrium", "disorder"): f"throughput a request falls below {_PROPORTIONAL} and is above it again: no single point",
     ("equilibrium", "above"): "still proportional at {top}, the highest load",
     ("equilibrium", "below"): "no level is significantly in the proportional part",
     ("saturation", "noise"): "runs vary by {noise:share}, which hides whether it still rises, is flat or falls",
-    ("saturation", "disorder"): "throughput has fallen at {fell:g} and is higher again beyond {back:g}: no single peak",
+    ("saturation", "disorder"): "throughput falls and is higher again beyond: no single peak",
     ("saturation", "above"): "still rising at {top}, the highest load",
     ("saturation", "below"): "it falls from the lowest level on",
     ("saturation", "peak"): "then it falls",
@@ -37,7 +33,7 @@ def turning_point(row: Row, name: Name, unit: str = "") -> str:
     """A point for a cell of a table, such as `48 (40 to 56), then it falls`, or why there is none.
 
     Args:
-        row: of `bench.analysis.regions` or `saturation`. unit: of the load, where nothing beside it says it.
+        row: of `bench.analysis.saturation`. unit: of the load, where nothing beside it says it.
     """
     after = f" {unit}" if unit else ""
     kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
@@ -57,19 +53,4 @@ def _why(row: Row, name: Name, after: str) -> str:
     if why == "few":
         only = f"only {count_text(row['levels'], 'level')}" if row["levels"] else "no level"
         return f"{only} with a valid run, and {FEWEST_LEVELS} are needed"
-    numbers = {**row, "fell": row[f"{name}_fell_at"], "back": row[f"{name}_back_at"], "top": f"{row['top']:g}{after}"}
-    return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), numbers)
-
-
-def signals(row: Row) -> str:
-    """How throughput, KV cache and queue compare, such as `queue before KV cache`.
-
-    Args:
-        row: of `bench.analysis.saturation`.
-    """
-    groups = [listed([_SIGNALS[name] for name in group.split(" and ")]) for group in row["signals"]]
-    if len(groups) > 1:
-        return " before ".join(groups)
-    if not groups or " and " not in row["signals"][0]:
-        return f"{groups[0]} alone" if groups else "none"
-    return f"{groups[0]} {'agree' if row['signals_agree'] else 'cannot be told apart'}"
+    return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), {**row, "top": f"{row['top']:g}{after}"})

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.analysis.saturation import fills_first
 from bench.axes import AXES, CONCURRENCY
 from bench.errors import listed
 from bench.words.answer import Answer, by_advice, shortened
 from bench.words.capacity import UNFILLED
-from bench.words.loads import numbers_text
 from bench.words.regions import turning_point
 from bench.words.templates import filled
 
@@ -60,39 +58,22 @@ def _three(number: float | None) -> str | None:
 
 
 def title(rows: Sequence[Row]) -> str | None:
-    """Where all deployments saturate, as a title; None where a few words cannot say it.
-
-    Of several workloads of a deployment the one counts that fills the cache at the lowest level, as on the report's first screen; it is
-    named.
+    """At which loads KV caches are full, as a title; None where that is not known, or of too many curves.
 
     Args:
         rows: of `bench.analysis.saturation`.
     """
     counted = [row for row in rows if row["axis"] == CONCURRENCY]
-    if not counted or not all(row["cache_known"] for row in counted):
+    full = [row for row in counted if row["measured"] is not None]
+    if not counted or not all(row["cache_known"] for row in counted) or len(full) > _NAMED:
         return None
-    names = dict.fromkeys(row["deployment"] for row in counted)
-    first = [fills_first([row for row in counted if row["deployment"] == name]) for name in names]
-    full = [row for row in first if row]
-    if not full:
-        return "No load filled the KV cache"
-    if len(full) < len(first) or len(full) > _NAMED:
-        return None
-    workloads = {row["workload"] for row in full} if len(counted) > len(full) else set()
-    if len(workloads) > 1:
-        return None
-    at = [f"{row['measured']:g}" for row in full]
-    where = [row["deployment"] for row in full]
-    loads = f"{at[0]} in flight"
-    if len(set(at)) > 1:
-        further = [f"{load} on {name}" for load, name in zip(at[1:], where[1:], strict=True)]
-        loads = listed([f"{loads} on {where[0]}", *further])
-    elif len(at) > 1:
-        loads += f" on {listed(where)}"
-    predicted = [row["predicted"] for row in full]
-    numbers = {"loads": loads, "below": full[0]["below"] if len(full) == 1 else None}
-    text = filled(_FULL, {**numbers, "predicted": None if None in predicted else numbers_text(predicted)})
-    return f"With {workloads.pop()}, {text}" if workloads else text[0].upper() + text[1:]
+    several = len({row["workload"] for row in counted}) > 1
+    named = [{**row, "name": _name(row, several) if len(counted) > 1 else None} for row in full]
+    loads = [
+        filled("{measured:g} in flight[ on {name}]" + _PREDICTED, {**row, "predicted": _three(row["predicted"])})
+        for row in named
+    ]
+    return f"The KV cache is full at {listed(loads)}" if loads else "No load filled the KV cache"
 
 
 def _throughput(row: Row) -> str:

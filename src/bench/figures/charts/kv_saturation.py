@@ -3,7 +3,6 @@
 import altair as alt
 import polars as pl
 
-from bench.analysis.saturation import filled
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -17,12 +16,7 @@ from bench.figures.theme import (
     with_curve,
 )
 from bench.study.questions import shows_kv_cache
-from bench.words.charts import full_note
 from bench.words.saturates import title
-
-
-def _note(results: Results) -> str:
-    return full_note(with_curve(results, filled(results.runs, in_order(results, results.saturation))))
 
 
 @figure(
@@ -38,7 +32,6 @@ def _note(results: Results) -> str:
     "points turn from hollow to filled at their line, geometry set the limit.",
     judged="counts_valid",
     finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
-    note=_note,
     columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
 )
 def kv_saturation(results: Results) -> alt.LayerChart:

@@ -13,36 +13,26 @@ from bench.analysis.windows import in_windows
 from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import (
-    NEUTRAL,
-    curve_colour,
-    curve_dash,
-    curve_shape,
-    nothing_to_show,
-    whole_note,
-    with_curve,
-    with_whole,
-)
+from bench.figures.theme import curve_colour, curve_dash, curve_shape, nothing_to_show, whole_note, with_curve, with_whole
 from bench.figures.ticks import log_ticks, ticked
 from bench.runs.latencies import LATENCIES, PERCENTILES
 from bench.study.questions import levels
 from bench.study.slo import Slo
-from bench.words.charts import WINDOWS, load_label, numbers_note, rings_note, sustained_title
+from bench.words.charts import WINDOWS, load_label, numbers_note, sustained_title
 
 _X = "throughput_tokens_per_s"
 _SHOWN = ("p50", "p95", "p99")  # of TTFT, or E2E where answers come whole
 _WIDTH, _HEIGHT = 430, 260
 _POINT, _RING = 5.0, 10.0  # half of their width (pixels)
 _FARTHEST = 10.0  # times the highest latency: a limit beyond would leave the frame half empty, and is not drawn
-_RINGS = {"C_max": "black", "knee": NEUTRAL}
 
 
 def _note(results: Results) -> str:
-    rings = results.points["c_max"].is_not_null().any(), results.knees["knee"].is_not_null().any()
+    ring = "Black ring: C_max, the highest level within the SLOs." if results.points["c_max"].is_not_null().any() else ""
     axes = results.runs["axis"].unique()
     numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
     windows = WINDOWS if in_windows(results.runs) else ""
-    return " ".join(filter(None, (windows, numbers, rings_note(*rings), whole_note(results))))
+    return " ".join(filter(None, (windows, numbers, ring, whole_note(results))))
 
 
 @figure(
@@ -53,9 +43,8 @@ def _note(results: Results) -> str:
     question="How much throughput does each deployment give, and how long do users wait for it?",
     reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load. "
     "Each percentile is that of all requests of a level's valid runs together, tokens/s their mean. Where a curve turns upwards "
-    "more load buys waiting, and where it turns back it costs throughput. Dashed: an SLO's limit. From the knee on TTFT's P99 "
-    "is three times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's "
-    "panels.",
+    "more load buys waiting, and where it turns back it costs throughput. Dashed: an SLO's limit. Latencies are "
+    "on logarithmic scales, one for all of TTFT's panels.",
     by_axis=False,
     uses=("slo", "failed_share"),
     finding=lambda results: sustained_title(results.points),
@@ -65,7 +54,7 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """TTFT's percentiles and TPOT over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
 
     Args:
-        results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`; `knees`.
+        results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`.
     """
     of_loads = replace(results, runs=results.runs if results.plain.is_empty() else results.plain, whole=results.study)
     runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)
@@ -101,10 +90,9 @@ def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
         whole.join(level_values(runs, [_X, *latencies]), on=[*curve, "axis", "level"], how="left", maintain_order="left")
         .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in latencies)
         .join(results.points.select(*curve, "c_max"), on=curve, how="left", maintain_order="left")
-        .join(results.knees.select(*curve, "knee"), on=curve, how="left", maintain_order="left")
     )
     at = pl.col("level")
-    mark = pl.when(at == pl.col("c_max")).then(pl.lit("C_max")).when(at == pl.col("knee")).then(pl.lit("knee"))
+    mark = pl.when(at == pl.col("c_max")).then(pl.lit("C_max"))
     ends = (at == at.min().over("curve")) | (at == at.max().over("curve"))
     label = [load_label(level, axis) for level, axis in levels.select("level", "axis").iter_rows()]
     return levels.with_columns(mark=mark, label=pl.Series(label, dtype=pl.String)).with_columns(
@@ -142,12 +130,9 @@ def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float,
     base, invalid = both.transform_filter("!isValid(datum.run)"), both.transform_filter("isValid(datum.run)")
     layers = [
         base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(results), order="level:Q"),
-        *(
-            base.transform_filter(alt.datum.mark == name)
-            .mark_point(shape="circle", size=240, strokeWidth=2.5, opacity=1, color=ring)
-            .encode(x=x, y=y)
-            for name, ring in _RINGS.items()
-        ),
+        base.transform_filter("isValid(datum.mark)")
+        .mark_point(shape="circle", size=240, strokeWidth=2.5, opacity=1, color="black")
+        .encode(x=x, y=y),
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),

@@ -1,7 +1,8 @@
-"""Throughput and KV-cache usage over time, below, at and above the load that fills the cache."""
+"""Throughput, requests and KV-cache usage over time, below, at and above the load that fills the cache."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -9,21 +10,12 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import (
-    curve_colour,
-    curve_column,
-    kv_usage_over_time,
-    nothing_to_show,
-    saturation_finding,
-    time_axis,
-    time_tooltip,
-    with_curve,
-)
+from bench.figures.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, saturation_finding, with_curve
 from bench.study.questions import tokens_over_time
 from bench.words.charts import load_label
 
-_SERIES = ("throughput", "kv_usage")
-_WIDTH, _ABOVE, _BELOW = 250, 110, 50
+_COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are deployments
+_WIDTH = 250
 
 
 @figure(
@@ -31,22 +23,25 @@ _WIDTH, _ABOVE, _BELOW = 250, 110, 50
     applies=tokens_over_time,
     order=100,
     title="Throughput over time",
-    question="Does a run keep its speed once the KV cache is full?",
+    question="Does a run keep its speed once the KV cache is full, and do requests wait for it?",
     reading="A row a curve, with the highest level that leaves room in the KV cache, the lowest that fills it, and the highest of all; "
     "of a curve that never fills it, the highest level. Curves that fill it come alone where there are any. Above: output "
-    "tokens a second at the client, in bins of half a second, on one scale. Below: KV-cache usage. Beyond a full cache a run "
-    "has a plateau that more load does not raise, and a tail in which the requests that had to wait run alone.",
+    "tokens a second at the client, in bins of half a second, on one scale. Below it: requests running (black) and waiting (grey), "
+    "and KV-cache usage. Beyond a full cache a run has a plateau that more load does not raise, and a tail in which the requests that "
+    "had to wait run alone. At first a burst queues for its prefill; a queue that stays or comes back while usage is near 100 % is one "
+    "for memory.",
     invalid="Where drawn, named in their panels' titles",
     finding=saturation_finding,
 )
 def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
-    """Output tokens a second over KV-cache usage, of a few telling runs of each curve.
+    """Output tokens a second over requests running and waiting and KV-cache usage, of a few telling runs of each curve.
 
     Args:
-        results: `timeseries` with the series `throughput` (tokens/s) and `kv_usage` (0–1) over `elapsed_s` (s); `saturation`.
+        results: `timeseries` with the series `throughput` (tokens/s), `running`, `waiting` (requests) and `kv_usage` (0–1) over
+            `elapsed_s` (s); `saturation`.
     """
     telling = _telling(results)
-    rows = results.timeseries.filter(pl.col("series").is_in(_SERIES)).join(
+    rows = results.timeseries.filter(pl.col("series").is_in(["throughput", "kv_usage", *_COUNTS])).join(
         telling.select("deployment", "run", "curve"), on=["deployment", "run"]
     )
     if rows.is_empty():
@@ -76,21 +71,40 @@ def _telling(results: Results) -> pl.DataFrame:
 def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float, highest: float) -> alt.VConcatChart:
     """Args: rows: of all runs. end: of the time axis (s). highest: of the throughput axis (tokens/s)."""
     here = rows.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"])).sort("elapsed_s")
-    x = time_axis(end)
+    known = set(here["series"])
+    step: dict[str, Any] = {"clip": True, "interpolate": "step-after"}
     tokens = alt.Y(
         "value:Q", title="tokens/s", scale=alt.Scale(domain=[0, 1.05 * highest], nice=False), axis=alt.Axis(tickCount=4)
     )
-    title = f"{run['curve']} at {load_label(run['level'], run['axis'])}" + ("" if run["valid"] else " (invalid run)")
-    speed, cache = (alt.Chart(here.filter(series=series).select("curve", "elapsed_s", "value")) for series in _SERIES)
-    above = (
-        speed.mark_line(clip=True)
-        .encode(
-            x=x.title(None).axis(tickCount=5, labels=False),
-            y=tokens,
-            color=curve_colour(results).legend(None),
-            tooltip=[alt.Tooltip("value:Q", title="tokens/s", format=".0f"), time_tooltip()],
+    panels = [
+        _lines(here, {"throughput": alt.MarkDef("line", clip=True)}, tokens, 110).encode(
+            color=curve_colour(results).legend(None)
         )
-        .properties(width=_WIDTH, height=_ABOVE, title=alt.TitleParams(title, fontSize=15, anchor="start"))
+    ]
+    if known & {*_COUNTS}:
+        lines = {name: alt.MarkDef("line", color=colour, **step) for name, colour in _COUNTS.items()}
+        panels.append(_lines(here, lines, alt.Y("value:Q", title="requests", axis=alt.Axis(tickCount=3)), 70))
+    if "kv_usage" in known:
+        axis, scale = alt.Axis(format="%", values=[0, 0.5, 1]), alt.Scale(domain=[0, 1.02])
+        area = alt.MarkDef("area", color=NEUTRAL, opacity=0.6, **step)
+        panels.append(_lines(here, {"kv_usage": area}, alt.Y("value:Q", title="KV cache", axis=axis, scale=scale), 50))
+    time = alt.X(
+        "elapsed_s:Q", title=None, scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(tickCount=5, labels=False)
     )
-    below = kv_usage_over_time(cache.data, x).properties(width=_WIDTH, height=_BELOW)
-    return alt.vconcat(*((above, below) if cache.data.height else (above.encode(x=x),)), spacing=6)
+    last = time.title("time since the run's start (s)").axis(tickCount=5)
+    panels = [panel.encode(x=last if panel is panels[-1] else time) for panel in panels]
+    title = f"{run['curve']} at {load_label(run['level'], run['axis'])}" + ("" if run["valid"] else " (invalid run)")
+    chart: alt.VConcatChart = alt.vconcat(*panels, spacing=6, title=alt.TitleParams(title, fontSize=15, anchor="start"))
+    return chart
+
+
+def _lines(rows: pl.DataFrame, marks: Mapping[str, alt.MarkDef], y: alt.Y, height: int) -> alt.LayerChart:
+    """Series of a run. Args: marks: by series."""
+    tooltip = ["series:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")]
+    layers = [
+        alt.Chart(rows.filter(series=name).select("curve", "series", "elapsed_s", "value"), mark=mark).encode(
+            y=y, tooltip=tooltip
+        )
+        for name, mark in marks.items()
+    ]
+    return alt.LayerChart(layer=layers, width=_WIDTH, height=height)
