@@ -14,7 +14,7 @@ from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
-from bench.study.questions import crossed_factors, levels, plain, with_and_without_streaming
+from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors, levels, plain, with_and_without_streaming
 from bench.words.answer import AGAIN, by_advice
 from bench.words.closing import closing_lines
 from bench.words.trust import alike, changed_thresholds, first_line, remedy
@@ -33,23 +33,20 @@ def found_in(results):
 def test_what_a_token_costs_and_what_streaming_buys(summary):
     results = study(length_rows(summary, noise=0.003) + streamed_rows(summary))
     prompt, output = found_in(results).lengths
-    assert (prompt.lengths, prompt.known.slope, prompt.known.parabola) == ((128, 2048), pytest.approx(0.5, rel=0.02), None)
-    assert (output.workload, output.known.slope) == ("decode", pytest.approx(10, rel=0.02))
+    assert (prompt.lengths, prompt.slope) == ((128, 2048), pytest.approx(0.5, rel=0.02))
+    assert (output.workload, output.slope) == ("decode", pytest.approx(10, rel=0.02))
     assert list(answered(results)) == ["lengths"]
-    # A cost that is not there, that bends, or that cannot be known.
+    # A cost that is not there, or that cannot be known.
     flat = found_in(study(length_rows(summary, prompt_ms=0.0, noise=0.05))).lengths[0]
-    assert (flat.known, flat.lengths) == (None, (128, 2048))
-    bent = found_in(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4))).lengths[0]
-    assert bent.known.parabola.bend == pytest.approx(2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2), abs=0.06)
+    assert (abs(flat.slope) < flat.slope_half, flat.lengths) == (True, (128, 2048))
     lost = found_in(study(length_rows(summary, wrong=range(3, 17)))).lengths[0]
-    assert (lost.measured, lost.valid, lost.runs, lost.line) == (2, 2, 16, None)
-    # Half a pair says nothing of streaming.
-    for wrong, valid, found in (
-        ((), (1, 1), (1, 0.35, 5.6)), (("whole",), (1, 0), (0, None, None)), (("streamed",), (0, 1), (0, None, None)),
-        (("streamed", "whole"), (0, 0), (0, None, None)),
-    ):  # fmt: skip
-        (gain,) = found_in(study(streamed_rows(summary, wrong=wrong))).streaming
-        assert (gain.valid, (gain.pairs, gain.first_s, gain.whole_s)) == (valid, found), wrong
+    assert (lost.measured, lost.runs, lost.slope) == (2, 16, None)
+    # One kind of answer alone says nothing of streaming.
+    for wrong, valid, found in (((), 2, (0.35, 5.6)), (("whole",), 1, (0.35, None)), (("streamed",), 1, (None, 5.6))):
+        results = study(streamed_rows(summary, wrong=wrong))
+        (gain,) = found_in(results).streaming
+        assert (gain.valid, (gain.first_s, gain.whole_s)) == (valid, found), wrong
+        assert ("not known" in answered(results)["lengths"].lines[0]) == bool(wrong), wrong
 
 
 def device_rows(summary, *, gain=1.0, short_gain=3.0, full=6, noise=0.01, wrong=()):
@@ -88,44 +85,47 @@ def small(seed=1, noise=0.05):
 
 
 def decided_of(runs, *left_out):
-    """What decides each metric of the one family, by its name; and the family. Args: left_out: columns that are not known."""
+    """What decides the metrics of the one family. Args: left_out: columns that are not known."""
     runs = runs.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in left_out)
     (found,) = found_in(Results(runs, EMPTY)).factors
-    return {each.metric.split(" (")[0]: each for each in found.metrics}, found
+    return found
 
 
 def test_which_factor_decides_what():
-    metrics, _ = decided_of(small(), "ttft_mean_s", "duration_s")
-    assert (metrics["throughput"].effects[0].factor, metrics["throughput"].none) == ("batch size", ("devices",))
-    assert all(each.score[0] > 0.9 for each in metrics.values())
+    found = decided_of(small(), "ttft_mean_s", "duration_s").effects
+    throughput = {row["factor"]: row for row in found if row["metric"].startswith("throughput")}
+    assert max(throughput, key=lambda name: throughput[name]["importance"]) == "batch size"
+    assert [name for name, row in throughput.items() if row["low"] <= 0] == ["devices"]
+    assert all(row["score"] > 0.9 for row in found)
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
     runs = small()
     chance = pl.Series(np.exp(np.random.default_rng(3).standard_normal(runs.height)))
-    noise, _ = decided_of(runs.with_columns(ttft_mean_s=chance), "duration_s", "throughput_tokens_per_s")
-    assert noise and all(each.effects is None for each in noise.values())
-    metrics, few = decided_of(runs.with_columns(valid=pl.int_range(pl.len()) < 6))
-    assert (metrics, few.configurations, few.measured > few.fewest) == ({}, 3, True)
-    fewer = decided_of(runs.filter(tensor_parallel=1))[1]
-    assert [getattr(fewer, name) for name in ("configurations", "measured", "fewest")] == [16, 16, 20]
+    noise = decided_of(runs.with_columns(ttft_mean_s=chance), "duration_s", "throughput_tokens_per_s").effects
+    assert noise and all(row["importance"] is None for row in noise)
+    few = decided_of(runs.with_columns(valid=pl.int_range(pl.len()) < 6))
+    assert (few.effects, few.configurations, few.measured > FEWEST_CONFIGURATIONS) == ((), 3, True)
+    fewer = decided_of(runs.filter(tensor_parallel=1))
+    assert (fewer.configurations, fewer.measured) == (16, 16)
 
 
 def test_a_factor_changes_a_metric_by_so_much_within_a_model():
     def devices(runs):
-        metrics, _ = decided_of(runs, "duration_s", "throughput_tokens_per_s")
-        return next(each for each in metrics["TTFT"].effects if each.factor == "devices")
+        found = decided_of(runs, "duration_s", "throughput_tokens_per_s").effects
+        row = next(row for row in found if row["metric"].startswith("TTFT") and row["factor"] == "devices")
+        return row["change"], row["first"], row["last"]
 
     # A model ten times as fast that was measured on one device alone makes no second device slower.
     runs = named(crossed(1, 0.0))
     large = pl.col("model") == runs["model"].last()
     slowed = pl.when(large).then(10 / pl.col("tensor_parallel").sqrt()).otherwise(1.0)
     found = devices(runs.filter(large | (pl.col("tensor_parallel") == 1)).with_columns(pl.col("ttft_mean_s") * slowed))
-    assert (found.change, found.between) == (pytest.approx(0.5**0.5), (1, 2))
+    assert found == (pytest.approx(0.5**0.5), "1.0", "2.0")
     # One model was measured on one and two devices, the other on two and four: no model has both ends.
     number = pl.col("tensor_parallel") * pl.when(large).then(2).otherwise(1)
     found = devices(runs.with_columns(tensor_parallel=number, ttft_mean_s=pl.col("ttft_mean_s") / number))
-    assert (found.change, found.between) == (None, None)
+    assert found == (None, None, None)
 
 
 def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
@@ -371,30 +371,23 @@ def test_levels_and_families_are_named_and_not_mixed(summary):
     low, high = at_level(length_rows(summary, noise=0.003), 1), at_level(length_rows(summary, prompt_ms=3.0, noise=0.003), 16)
     found = answered(study(low + high))["lengths"]
     prompts = [line for line in found.lines if "prompt token adds" in line]
-    assert [line.split(":")[0] for line in prompts] == ["1 request in flight", "16 requests in flight"]
+    assert [line.split(":")[0] for line in prompts] == [
+        "a · prefill, 1 request in flight",
+        "a · prefill, 16 requests in flight",
+    ]
     apart = [row for row in low if row["family"] == "prefill"] + [row for row in high if row["family"] == "decode"]
     assert answered(study(apart))["lengths"].do == ()
     # Families of the same length are named.
     rows = [row for row in length_rows(summary, noise=0.003) if row["family"] == "prefill"]
     other = [{**row, "family": "chat", "workload": f"chat-{i}", "run": f"chat-{i}", "ttft_p50_s": 2 * row["ttft_p50_s"]} for i, row in enumerate(rows)]  # fmt: skip
     found = answered(study(rows + other))["lengths"]
-    assert [line.split(":")[0] for line in found.lines] == ["prefill", "chat"]
+    assert [line.split(",")[0] for line in found.lines] == ["a · prefill", "a · chat"]
     # Valid runs without a ttft are valid.
     rows = [{**row, "stream": False, "ttft_p50_s": None} for row in length_rows(summary) if row["family"] == "prefill"]
     found = answered(study(rows))["lengths"]
     assert found.lines == (
-        "Cost per prompt token: not known, 0 of 16 valid runs have a TTFT, which only streaming shows, and a line takes 3 lengths.",
+        "Cost per prompt token: not known: 0 of 16 runs are valid and have TTFT, and a line takes 3 lengths.",
     )
-    assert found.do == ()
-    # A run without its counterpart sets no median.
-    first = [{**row, "repeat": 1} for row in streamed_rows(summary)]
-    second = [
-        {**row, "repeat": 2, "run": f"{row['run']}_2", "e2e_p50_s": 50.0, **(WRONG if row["stream"] else {})}
-        for row in streamed_rows(summary)
-    ]
-    (gain,) = streaming_gains(study(first + second).runs)
-    assert (gain.whole_s, gain.pairs, gain.left_out, gain.valid) == (5.6, 1, 1, (1, 2))
-    assert "without it after 5.6 s" in answered(study(first + second))["lengths"].lines[0]
     # Lengths of a distribution are not the same requests.
     rows = [{**row, "output_fixed": None} for row in streamed_rows(summary)]
     results = study(rows)

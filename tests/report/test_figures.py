@@ -55,8 +55,8 @@ SHOWN = (
     "latency-throughput", "user-speed", "comparison", "slo-margin", "kv-saturation", "performance-profile",
     "latencies", "economics", "predicted-loads", "throughput-over-time", *OF_GPUS,
 )  # fmt: skip
-ELSEWHERE = ("tuning", "answers", "fleet", "classes", "speculation", "settings", "worker-balance", "ttft-by-prompt-length",
-             "latency-by-output-length", "streaming", "factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch")  # fmt: skip
+ELSEWHERE = ("tuning", "answers", "fleet", "classes", "speculation", "settings", "worker-balance", "latency-by-length",
+             "factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(s
 
 
 ORDER = """latency-throughput user-speed comparison fleet kv-saturation performance-profile latencies economics
-throughput-over-time settings gpu-balance gpu-memory-power ttft-by-prompt-length latency-by-output-length streaming
+throughput-over-time settings gpu-balance gpu-memory-power latency-by-length
 factor-correlations factor-importance factor-panels utilisation-by-batch"""
 
 

@@ -1,6 +1,5 @@
 """What a reader sees at once: titles, legends, axes and marks that state what the data show, in print and in any colours."""
 
-import json
 from dataclasses import replace
 
 import polars as pl
@@ -146,26 +145,6 @@ def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):
     spec = saved_spec("comparison", Results(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision()))
     assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
     assert "4" not in {row["load"] for row in drawn_rows(spec, "load")}
-
-
-def test_repeats_and_levels_of_streaming_are_not_added_up(summary):
-    """Bars of one place would stand on one another."""
-    study = results(summary, levels=(1, 1, 4), repeat=[1, 2, 1], deployments=("a",), e2e_p50_s=[1.0, 3.0, 5.0])
-    whole = study.runs.with_columns(pl.format("{}_whole", "run").alias("run"), stream=pl.lit(False), workload=pl.lit("whole"))
-    both = Results(pl.concat([study.runs, whole]), study.timeseries)
-    rows = drawn_rows(saved_spec("streaming", both), "seconds")
-    places = [(row["case"], row["answer"], row["measure"]) for row in rows]
-    assert len(places) == len(set(places)) == 8
-    ends = {row["case"]: row["seconds"] for row in rows if row["answer"] == "whole answer"}
-    assert ends == {"a: 32 + 32 tokens at 1": 2.0, "a: 32 + 32 tokens at 4": 5.0}
-    bad = (pl.col("stream") == False) & (pl.col("repeat") == 2)  # noqa: E712
-    half = Results(both.runs.with_columns(valid=~bad), study.timeseries)
-    spec = saved_spec("streaming", half)
-    assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
-    first = {row["case"]: row["seconds"] for row in drawn_rows(spec, "seconds") if row["answer"] == "whole answer"}
-    assert first["a: 32 + 32 tokens at 1"] == 1.0  # the first repeat alone
-    none = Results(both.runs.with_columns(valid=pl.col("stream")), study.timeseries)
-    assert "no two workloads whose runs are valid" in json.dumps(spec_of("streaming", none))
 
 
 def test_a_level_that_a_panel_lacks_is_named_with_the_reason(summary):

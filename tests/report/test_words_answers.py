@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.analysis.effects import Ratio
-from bench.analysis.lengths import Line
+from bench.analysis.lengths import LengthCost, StreamingGain
 from bench.analysis.locked import Differs
 from bench.analysis.setting_gain import Load, SettingGain
-from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.study.slo import Slo
-from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs
+from bench.words import alone, decisive, lengths, recovery, saturates, setting_gain
 from tests.support import snapshots
 from tests.support.words import TURNS, cell
 
@@ -21,25 +20,19 @@ def written(name, answer):
 
 
 def test_lengths_and_streaming():
-    line = Line(0.5, 0.02, 20.0, 3.0, 0.997, 16, 2048.0)
-    bent = replace(line, slope=0.1126, r_squared=0.998, square=2e-4, square_half=1e-5)  # 77 % of 1,090 ms
-    at = {"deployment": "a", "axis": "concurrency", "level": 1.0, "measured": 16, "valid": 16, "runs": 16}
-    prompt = LengthCost(workload="prefill", kind="prompt", lengths=(128, 2048), line=line, **at)
-    output = LengthCost(workload="decode", kind="output", lengths=(32, 512), line=replace(line, slope=10.0), **at)
-    gain = StreamingGain("a", "chat", "concurrency", 1.0, 1024, 512, 0.35, 5.5, 5.6, 1, 0, (1, 1))
+    at = {"deployment": "a", "axis": "concurrency", "level": 1.0, "measured": 16, "runs": 16}
+    line = {"slope": 0.5, "slope_half": 0.02, "r_squared": 0.997}
+    prompt = LengthCost(workload="prefill", kind="prompt", lengths=(128, 2048), **at, **line)
+    output = LengthCost(workload="decode", kind="output", lengths=(32, 512), **at, **{**line, "slope": 10.0})
+    gain = StreamingGain("a", "concurrency", 1.0, 1024, 512, 0.35, 5.5, 5.6, 2, 2)
     cases = {
         "both and streaming": ([prompt, output], [gain]),
-        "prompts cost more": ([replace(prompt, line=replace(line, slope=30.0)), output], []),
         "at two loads": ([prompt, replace(prompt, level=16.0), replace(output, level=16.0)], []),
-        "of two deployments and families": ([prompt, replace(prompt, deployment="b"), replace(prompt, workload="chat")], []),
-        "bent, either way": ([replace(prompt, line=replace(line, parabola=bent)), replace(output, line=replace(line, parabola=replace(bent, slope=2.0, square=-2e-4)))], []),
-        "few lengths, not significant": ([replace(prompt, line=replace(line, n=4)), replace(output, line=replace(line, slope_half=0.6))], []),
-        "too few": ([replace(prompt, lengths=None, line=None, measured=0), replace(output, line=None, measured=2, valid=2)], []),
-        "streaming hardly helps": ([], [replace(gain, first_s=5.0, pairs=3)]),
-        "streaming not known": ([], [replace(gain, first_s=None, streamed_s=None, whole_s=None, pairs=0, left_out=1, valid=valid)
-                                     for valid in ((1, 0), (0, 1), (0, 0), (1, 1))]),
+        "not significant": ([prompt, replace(output, slope_half=20.0)], []),
+        "too few": ([replace(prompt, lengths=None, slope=None, measured=0)], []),
+        "streaming not known": ([], [replace(gain, first_s=None, valid=1)]),
     }  # fmt: skip
-    snapshots.same("lengths", [line for name, case in cases.items() for line in written(name, token_costs.answer(*case))])
+    snapshots.same("lengths", [line for name, case in cases.items() for line in written(name, lengths.answer(*case))])
 
 
 def test_settings_and_devices():

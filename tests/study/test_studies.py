@@ -200,14 +200,10 @@ def test_every_template_is_named_where_configurations_are_explained():
 
 def test_a_study_has_the_figures_that_its_runs_can_answer():
     for name, has, lacks in (
-        (
-            "concurrency",
-            {"kv-saturation", "performance-profile", "latencies"},
-            {"settings", "streaming", "ttft-by-prompt-length"},
-        ),
-        ("sequence-length", {"ttft-by-prompt-length", "latency-by-output-length", "streaming"}, {"kv-saturation", "latencies"}),
-        ("tensor-parallel", {"settings", "kv-saturation"}, {"streaming"}),
-        ("factors", set(), {"ttft-by-prompt-length", "latency-by-output-length"}),
+        ("concurrency", {"kv-saturation", "performance-profile", "latencies"}, {"settings", "latency-by-length"}),
+        ("sequence-length", {"latency-by-length"}, {"kv-saturation", "latencies"}),
+        ("tensor-parallel", {"settings", "kv-saturation"}, {"latency-by-length"}),
+        ("factors", set(), {"latency-by-length"}),
     ):
         figures = set(figures_of(plan(name).rows))
         assert has <= figures, name

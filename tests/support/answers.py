@@ -43,12 +43,12 @@ def noisy(value, noise, random):
     return value * math.exp(noise * random.standard_normal())
 
 
-def length_rows(summary, *, prompt_ms=0.5, output_ms=10.0, square_ms=0.0, noise=0.01, wrong=(), count=16):
+def length_rows(summary, *, prompt_ms=0.5, output_ms=10.0, noise=0.01, wrong=(), count=16):
     random = np.random.default_rng(1)
     rows = []
     for i in range(1, count + 1):
         prompt, output = 128 * i, 32 * i
-        ttft = noisy(20 + prompt_ms * prompt + square_ms * prompt**2, noise, random) / 1000
+        ttft = noisy(20 + prompt_ms * prompt, noise, random) / 1000
         e2e = noisy(50 + output_ms * output, noise, random) / 1000
         common = {**summary, "axis": "concurrency", "level": 1.0, "concurrency": 1, "deployment": "a"}
         sweeps = (

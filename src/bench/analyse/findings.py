@@ -28,9 +28,9 @@ from bench.analysis import (
 )
 from bench.analysis.decisive import Decided
 from bench.analysis.efficiency import Efficiency, efficiencies
+from bench.analysis.lengths import LengthCost, StreamingGain
 from bench.analysis.level_values import level_values
 from bench.analysis.setting_gain import SettingGain, setting_gains
-from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.models.accelerators import Accelerator
 from bench.models.geometry import Geometry
 from bench.models.model import Model
@@ -39,7 +39,7 @@ from bench.servers.deployment import Deployment
 from bench.servers.settings import settings_in
 from bench.servers.spec import DeploymentSpec
 from bench.study.decision import Decision
-from bench.study.questions import SWEEPS, crossed_factors, several_settings, with_and_without_streaming
+from bench.study.questions import crossed_factors, several_settings, swept_length, with_and_without_streaming
 from bench.workloads.workload import ALIKE
 
 _ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
@@ -147,7 +147,7 @@ def find(
         ),
         economics=tuple(best_points(priced).to_dicts()),
         factors=tuple(decided(runs)) if crossed_factors(asked) else (),
-        lengths=tuple(length_costs(runs)) if any(applies(asked) for applies in SWEEPS) else (),
+        lengths=tuple(length_costs(runs)) if swept_length(asked) else (),
         streaming=tuple(streaming_gains(runs)) if with_and_without_streaming(asked) else (),
         settings=tuple(setting_gains(plain)) if several_settings(asked) else (),
         efficiencies=tuple(efficiencies(plain, decision.slos, decision.failed_share)),

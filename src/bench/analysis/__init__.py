@@ -10,13 +10,13 @@ from bench.analysis.economics import Prices, best_points, economics
 from bench.analysis.evidence import Bottleneck
 from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
+from bench.analysis.lengths import length_costs, streamed_both_ways, streaming_gains
 from bench.analysis.power import Noise, sessions_for, visible
 from bench.analysis.predictions import Prediction, predictions
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
 from bench.analysis.sizing import Limits, OperatingPoint, is_machine, limits, sized
-from bench.analysis.token_costs import length_costs, streamed_both_ways, streaming_gains
 from bench.analysis.validity import verdict
 
 __all__ = [

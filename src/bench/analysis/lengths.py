@@ -1,86 +1,132 @@
-"""How latency grows with the length of prompts and answers: a line or a parabola through the runs, with its intervals."""
+"""What a token of a prompt or an answer costs, and what streaming buys."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
-from bench.statistics import CONFIDENCE, FEWEST_POINTS, student_t
+from bench.statistics import FEWEST_POINTS, student_t
+from bench.workloads.workload import ALIKE
 
-FEWEST_BENT = FEWEST_POINTS + 2  # fewest points of a parabola; derived: two degrees of freedom for its error
+Kind = Literal["prompt", "output"]
+# Of each length that may vary: its column, that of the other, and that of the latency that it sets (s).
+SWEPT: dict[Kind, tuple[str, str, str]] = {
+    "prompt": ("prompt_fixed", "output_fixed", "ttft_p50_s"),
+    "output": ("output_fixed", "prompt_fixed", "e2e_p50_s"),
+}
+_SWEEP = ("deployment", "family", "axis", "level")
 
 
 @dataclass(frozen=True)
-class Line:
-    """y = intercept + slope · x, by least squares; of a parabola + square · x².
+class LengthCost:
+    """What a token costs: the latency over one length, all else alike.
 
     Attributes:
-        slope, intercept, square: in the units of y a unit of x, of y, and of y a unit of x squared. slope_half, intercept_half,
-            square_half: half of their 95 % intervals.
-        r_squared: share of the variance of y that it explains (0–1).
-        n: points. longest: the longest x.
-        parabola: the one through the same points, where it fits better than chance would make it; None where the 95 % interval of its
-            quadratic term holds 0, or there are four points or fewer.
+        kind: which length varies. `prompt` sets TTFT, `output` E2E latency. workload: the family whose lengths vary.
+        lengths: the shortest and the longest of the valid runs that have the latency (tokens), which are `measured` of all `runs`.
+        slope, slope_half, r_squared: of the least-squares line (ms a token), with half of its 95 % interval (Student's t, n − 2);
+            None below three lengths that were measured.
     """
 
-    slope: float
-    slope_half: float
-    intercept: float
-    intercept_half: float
-    r_squared: float
-    n: int
-    longest: float
-    square: float = 0.0
-    square_half: float = 0.0
-    parabola: Line | None = None
-
-    @property
-    def bend(self) -> float:
-        """The quadratic term's share of its y at the longest x."""
-        bent = self.square * self.longest**2
-        return bent / (self.intercept + self.slope * self.longest + bent)
-
-    def at(self, x: pl.Expr) -> pl.Expr:
-        """y at `x`, of the parabola where there is one: it is the fit to show."""
-        return self.parabola.at(x) if self.parabola else self.intercept + self.slope * x + self.square * x**2
+    deployment: str
+    workload: str
+    axis: str
+    level: float
+    kind: Kind
+    lengths: tuple[int, int] | None
+    measured: int
+    runs: int
+    slope: float | None = None
+    slope_half: float | None = None
+    r_squared: float | None = None
 
 
-def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
-    """The line through the valid runs; None below three lengths.
+@dataclass(frozen=True)
+class StreamingGain:
+    """The same requests with and without streaming: medians of the valid runs (s); None where no run has one.
 
-    Intervals are Student's for n − 2 degrees of freedom (n − 3 of a parabola), and take the runs' errors as independent and alike.
+    Attributes:
+        first_s: until there is something to read, with streaming. streamed_s, whole_s: until the answer is complete, with and without.
+        valid: how many of the `runs` are.
+    """
+
+    deployment: str
+    axis: str
+    level: float
+    prompt: int
+    output: int
+    first_s: float | None
+    streamed_s: float | None
+    whole_s: float | None
+    valid: int
+    runs: int
+
+
+def swept(runs: pl.DataFrame, kind: Kind) -> pl.DataFrame:
+    """The runs of families in which this length alone is swept, over three values or more at one load."""
+    x, other, _ = SWEPT[kind]
+    several = pl.col(x).drop_nulls().n_unique().over(_SWEEP) >= FEWEST_POINTS
+    return runs.filter(several & (pl.col(other).drop_nulls().n_unique().over("family") == 1))
+
+
+def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
+    """What a token costs in each sweep of a length.
 
     Args:
-        runs: summary rows with `valid`, `x` and `y`.
-
-    Source: ordinary least squares (`numpy.polyfit`).
+        runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,
+            `valid`).
     """
-    known = runs.filter("valid").drop_nulls([x, y])
-    if known[x].n_unique() < FEWEST_POINTS:
-        return None
-    xs, ys = known[x].cast(pl.Float64).to_numpy(), known[y].to_numpy()
-    parabola = _fit(xs, ys, 2) if len(xs) >= FEWEST_BENT else None
-    bends = parabola is not None and abs(parabola.square) > parabola.square_half
-    return replace(_fit(xs, ys, 1), parabola=parabola if bends else None)
+    found = []
+    for kind, (x, _, y) in SWEPT.items():
+        for (deployment, family, axis, level), group in swept(runs, kind).group_by(_SWEEP, maintain_order=True):
+            known = group.filter("valid").drop_nulls([x, y])
+            ends = (int(known[x].min()), int(known[x].max())) if known.height else None  # type: ignore[arg-type]
+            line = _line(known[x], 1000 * known[y]) if known[x].n_unique() >= FEWEST_POINTS else ()
+            found.append(
+                LengthCost(
+                    str(deployment),
+                    str(family),
+                    str(axis),
+                    float(level),
+                    kind,
+                    ends,
+                    known.height,
+                    group.height,
+                    *line,
+                )
+            )
+    return found
 
 
-def _fit(xs: Any, ys: Any, degree: int) -> Line:
+def _line(x: pl.Series, y: pl.Series) -> tuple[float, float, float]:
+    """The slope of the line through the points, half of its interval, and the share of the variance that it explains."""
     import numpy as np  # noqa: PLC0415 - a tenth of a second that few need
 
-    terms, covariance = np.polyfit(xs, ys, degree, cov=True)
-    halves = student_t(len(xs) - degree - 1, CONFIDENCE) * np.sqrt(np.diag(covariance))
-    left, whole = float(np.sum((ys - np.polyval(terms, xs)) ** 2)), float(np.sum((ys - ys.mean()) ** 2))
-    (intercept, slope, *square), (intercept_half, slope_half, *square_half) = (each[::-1].tolist() for each in (terms, halves))
-    return Line(
-        slope,
-        slope_half,
-        intercept,
-        intercept_half,
-        1 - left / whole if whole else 0.0,
-        len(xs),
-        float(max(xs)),
-        *square,
-        *square_half,
-    )
+    (slope, intercept), covariance = np.polyfit(x.cast(pl.Float64), y, 1, cov=True)
+    left, whole = float(((y - intercept - slope * x) ** 2).sum()), float(((y - y.mean()) ** 2).sum())
+    return float(slope), student_t(len(x) - 2) * float(covariance[0, 0]) ** 0.5, 1 - left / whole if whole else 0.0
+
+
+def streamed_both_ways(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs of fixed lengths that were measured with and without streaming. Lengths of a distribution need not be the same."""
+    fixed = runs.drop_nulls(["prompt_fixed", "output_fixed", "stream"])
+    return fixed.filter(pl.col("stream").n_unique().over(ALIKE) == 2)
+
+
+def streaming_gains(runs: pl.DataFrame) -> list[StreamingGain]:
+    """What streaming changes for the reader, of workloads that are alike but for it.
+
+    Args:
+        runs: summary rows (`stream`, `ttft_p50_s`, `e2e_p50_s`, `valid` and what such workloads are alike in).
+    """
+    medians = streamed_both_ways(runs).group_by(ALIKE, maintain_order=True).agg(
+        first_s=pl.col("ttft_p50_s").filter("valid", "stream").median(),
+        streamed_s=pl.col("e2e_p50_s").filter("valid", "stream").median(),
+        whole_s=pl.col("e2e_p50_s").filter(pl.col("valid") & ~pl.col("stream")).median(),
+        valid=pl.col("valid").sum(),
+        runs=pl.len(),
+    )  # fmt: skip
+    renamed = medians.rename({"prompt_fixed": "prompt", "output_fixed": "output"})
+    return [StreamingGain(**row) for row in renamed.select(list(StreamingGain.__dataclass_fields__)).to_dicts()]

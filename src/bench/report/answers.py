@@ -15,18 +15,25 @@ from bench.analysis.decisive import crossed
 from bench.axes import AXES
 from bench.figures.results import Results
 from bench.report.levels import level_rows, shown_latencies
-from bench.study.questions import SWEEPS, Rows, beside_baseline, crossed_factors, several_settings, with_and_without_streaming
+from bench.study.questions import (
+    Rows,
+    beside_baseline,
+    crossed_factors,
+    several_settings,
+    swept_length,
+    with_and_without_streaming,
+)
 from bench.words import (
     advice,
     against,
     alone,
     decisive,
+    lengths,
     recovery,
     saturates,
     searches,
     setting_gain,
     sustained,
-    token_costs,
     trust,
     tuning,
 )
@@ -65,9 +72,9 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         yield against.answer(baseline, results.comparisons)
     if crossed_factors(rows):
         yield decisive.answer(findings.factors)
-    swept, streamed = any(applies(rows) for applies in SWEEPS), with_and_without_streaming(rows)
+    swept, streamed = swept_length(rows), with_and_without_streaming(rows)
     if swept or streamed:
-        yield token_costs.answer(findings.lengths, findings.streaming)
+        yield lengths.answer(findings.lengths, findings.streaming)
     # What the comparison with the baseline answers is not answered again.
     if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
         yield setting_gain.answer(gains)

@@ -100,7 +100,9 @@ def lengths(key: str) -> Condition:
     return applies
 
 
-SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
+def swept_length(rows: Rows) -> bool:
+    """A sweep of prompt lengths, or of output lengths."""
+    return any(lengths(key)(rows) for key in ("prompt_fixed", "output_fixed"))
 
 
 def with_and_without_streaming(rows: Rows) -> bool:
