@@ -28,7 +28,7 @@ _ANALYSIS, _MODELS, _PARSE = "src/bench/analysis", "src/bench/models", "src/benc
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
         [f"{_ANALYSIS}/{name}.py" for name in ("belief", "capacity", "judging", "observation", "proportions", "slo", "speed",
-                                              "windows", "sensitivity")],
+                                              "windows")],
         ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
          "findings/test_sizing", "findings/test_decisions"],
     ),

@@ -21,7 +21,6 @@ from bench.aggregate import aggregate
 from bench.analyse import analyse, write_analysis
 from bench.cli import main
 from bench.figures import save as saving
-from bench.figures.charts import fleet
 from bench.figures.results import Results
 from bench.figures.selection import figures_of
 from bench.parse.run import parse_run
@@ -202,8 +201,7 @@ def _write_outputs(results: Results, folder: Path, facts: list[Path], figures: l
     (folder / "figures").mkdir()
     (folder / f".vega-{vl_convert.__version__}.js").write_text("")  # nothing is drawn
     specs: list[Path] = []
-    # The fleet at other limits takes as long as all the rest.
-    with patch.object(saving, "save_chart", save), patch.object(fleet, "steps_of", lambda _, slo: [slo.limit_s]):
+    with patch.object(saving, "save_chart", save):
         for name in figures:
             specs += saving.save_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
     with patch.object(page, "_environment", _environment):

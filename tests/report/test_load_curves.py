@@ -200,7 +200,7 @@ def test_a_search_that_shows_nothing_says_so_in_a_line(tmp_path):
 
 
 def test_a_figure_of_a_study_without_a_valid_run_says_that_alone(summary):
-    decision = Decision(slo=["ttft_p99=1s"], price_per_hour=2.5, price_per_million_tokens=1.0)
+    decision = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=2.5, price_per_million_tokens=1.0)
     found = replace(results(summary, client_loop_lag_max_s=[9] * 3), decision=decision)
     for name, said in (("fleet", "no load that goes on has a valid run"), ("economics", "no run is valid")):
         assert [row["said"] for row in drawn_rows(spec_of(name, found), "said")] == [f"Nothing to show: {said}."]

@@ -111,7 +111,7 @@ AGAIN = {"aggregate", "analyse", "figure"}
         # Its flags, and its names of metrics. A dry run cannot know what is parsed after a session.
         ("engines/vllm.py", {"deploy", "measure", *AGAIN}),
         # A figure that this study does not have, code that measures, and sentences and a replay that this figure does not use.
-        ("figures/charts/streaming.py measure/session.py load/loop.py words/verdicts.py predict/replay.py", set()),
+        ("figures/charts/worker_balance.py measure/session.py load/loop.py words/verdicts.py predict/replay.py", set()),
         *(
             pytest.param(file, jobs, marks=pytest.mark.long(part="workflows"))
             for file, jobs in {

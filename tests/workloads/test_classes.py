@@ -19,7 +19,6 @@ from bench.cli import main
 from bench.cli.modelled import Modelled
 from bench.cli.sources import capacity_of
 from bench.errors import BenchError
-from bench.figures.registry import load_figure
 from bench.figures.results import Results
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
@@ -283,23 +282,6 @@ def test_headings_say_which_limits_are_of_classes(summary):
     assert question == f"What load does one instance sustain within {differ}?"
     heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
-
-
-@pytest.mark.long(part="outputs")
-def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
-    """TTFT P99 of all, the peak, and the limit of a class for the workload that has it alone."""
-    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
-    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
-    columns = {f"{steady}class_rag_ttft_p90_s": 0.5 for steady in ("", "steady_")}
-    rows, decision = (
-        [*plain, *({**row, **columns} for row in mix)],
-        Decision(slo=["rag.ttft_p90=1s", "ttft_p99=1s"], peak_rps=100.0),
-    )
-    drawn = load_figure("fleet").draw(Results(frame(rows), pl.DataFrame(), None, decision)).to_dict()
-    assert len(drawn["hconcat"]) == 3
-    panels = [{row["curve"] for row in rows} for rows in drawn["datasets"].values() if rows and "c_max" in rows[0]]
-    own = f"{mix[0]['deployment']} · {mix[0]['workload']}"
-    assert sorted(panels, key=len) == [{own}, {own, f"{mix[0]['deployment']} · plain"}]
 
 
 def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):

@@ -11,16 +11,6 @@ from bench.models.accelerators import Accelerator
 from bench.study.decision import Decision
 
 _KWH = 3.6e6  # joules of a kilowatt-hour; derived
-_SCHEMA = {
-    "deployment": pl.String,
-    "workload": pl.String,
-    "best_at": pl.Float64,
-    "best_profit": pl.Float64,
-    "best_tokens_per_s": pl.Float64,
-    "break_even_at": pl.Float64,
-    "break_even_tokens_per_s": pl.Float64,
-    "cost_per_million_tokens": pl.Float64,
-}
 
 
 @dataclass(frozen=True)
@@ -98,36 +88,26 @@ def lasting(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def best_points(priced: pl.DataFrame) -> pl.DataFrame:
-    """The level of each curve that leaves the most profit, and the lowest from which on it earns its cost.
+    """The level of each curve that leaves the most profit, and the lowest that earns its cost.
 
     Args:
         priced: rows of `economics`; invalid runs are left out, repeats of a level stand for it by their mean.
 
     Returns:
-        One row a deployment and workload that has a profit: `best_at` (level), `best_profit` (USD an hour), `best_tokens_per_s`,
-        `break_even_at` (the lowest level that earns its cost; null where none does), `break_even_tokens_per_s` (output tokens/s at
-        which R = C with the costs of the best level), `cost_per_million_tokens` (USD, at the best level).
+        One row a deployment and workload that has a profit: `best_at` (level), and there `fixed_per_h`, `variable_per_h` (energy and
+        requests), `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour), `priced_tokens_per_s` and `cost_per_million_tokens`
+        (USD); `break_even_at`, the lowest level that earns its cost (null where none does), and `break_even_tokens_per_s`, the output
+        tokens/s at which R = C with the costs of the best level.
     """
-    rows = []
+    curve = ["deployment", "workload"]
     known = lasting(priced.filter(pl.col("valid") & (pl.col("priced_tokens_per_s") > 0)).drop_nulls("profit_per_h"))
-    for (deployment, workload), group in known.group_by("deployment", "workload", maintain_order=True):
-        levels = (
-            group.group_by("level")
-            .agg(pl.col("profit_per_h", "cost_per_h", "revenue_per_h", "priced_tokens_per_s").mean())
-            .sort("level")
-        )
-        best = levels.sort("profit_per_h", "level", descending=[True, False]).row(0, named=True)
-        earns = levels.filter(pl.col("profit_per_h") >= 0)["level"]
-        rows.append(
-            {
-                "deployment": deployment,
-                "workload": workload,
-                "best_at": best["level"],
-                "best_profit": best["profit_per_h"],
-                "best_tokens_per_s": best["priced_tokens_per_s"],
-                "break_even_at": earns[0] if len(earns) else None,
-                "break_even_tokens_per_s": best["cost_per_h"] / best["revenue_per_h"] * best["priced_tokens_per_s"],
-                "cost_per_million_tokens": best["cost_per_h"] / (best["priced_tokens_per_s"] * HOUR_S) * 1e6,
-            }
-        )
-    return pl.DataFrame(rows, schema=_SCHEMA)
+    means = pl.col("fixed_per_h", "cost_per_h", "revenue_per_h", "profit_per_h", "priced_tokens_per_s").mean()
+    levels = known.group_by(*curve, "level", maintain_order=True).agg(means)
+    earns = levels.filter(pl.col("profit_per_h") >= 0).group_by(curve).agg(break_even_at=pl.col("level").min())
+    best = levels.sort("profit_per_h", "level", descending=[True, False]).unique(curve, keep="first")
+    found = known.select(curve).unique(maintain_order=True).join(best, on=curve, maintain_order="left")
+    return found.rename({"level": "best_at"}).join(earns, on=curve, how="left", maintain_order="left").with_columns(
+        variable_per_h=pl.col("cost_per_h") - pl.col("fixed_per_h"),
+        break_even_tokens_per_s=pl.col("cost_per_h") / pl.col("revenue_per_h") * pl.col("priced_tokens_per_s"),
+        cost_per_million_tokens=pl.col("cost_per_h") / (pl.col("priced_tokens_per_s") * HOUR_S) * 1e6,
+    )  # fmt: skip

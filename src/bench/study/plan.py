@@ -268,6 +268,7 @@ class Plan:
                 "honour_retry_after": run.workload.honour_retry_after,
                 "keep_answers": run.workload.keep_answers,
                 "slo": bool(self.config.decision.slo),
+                "peak": bool(self.config.decision.slo) and self.config.decision.peak_rps is not None,
                 "priced": self.config.decision.price_per_million_tokens is not None,
             }
             for run in (*self.listed, *alone, *sketched)

@@ -84,7 +84,7 @@ def deployments_alike(rows: Rows) -> bool:
 
 
 def wanted(key: str) -> Condition:
-    """The study's decision asks for it (`slo`, `priced`), and there is a curve."""
+    """The study's decision asks for it (`slo`, `peak`, `priced`), and there is a curve."""
     curve = levels(2)
     return lambda rows: any(row.get(key) for row in rows) and curve(rows)
 

@@ -94,7 +94,7 @@ class Size:
     ] = None
     chart: Annotated[
         Path | None,
-        option("FILE", "Draw how fleet and capacity move with the SLO and the peak (.svg, .png or .json)."),
+        option("FILE", "Draw how the fleet grows with the peak (.svg, .png or .json)."),
     ] = None
     hardware: Hardware = None
     json: Json = False

@@ -53,8 +53,7 @@ def _note(results: Results) -> str:
     " has begun (1 ÷ TPOT P50). Right: TTFT, which is better to the left. Upwards: output tokens per USD where an hour has a "
     "price, else output tokens/s of each GPU. Grey, wide: the loads within the SLOs that no other one of their workload beats "
     "in both (the Pareto frontier). What lies below it gives less for the same speed. Faint: levels that miss an SLO, or may "
-    "miss it: they are no candidates. Hollow: noise could have put the level on the frontier, or taken it off; so it is where "
-    "nothing was measured twice.",
+    "miss it: they are no candidates.",
     invalid="Left out",
     by_axis=False,
     note=_note,
@@ -105,7 +104,7 @@ def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
         f"{each}:Q", title=_TITLES[each], scale=_scale(rows, each), axis=alt.Axis(format="~s" if each == "a_dollar" else "~g")
     )
     colour, shape = curve_colour(of_loads), curve_shape(of_loads)
-    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", "established", panel.x, each,
+    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", panel.x, each,
                            "an_instance", "dx", "dy", "align"))  # fmt: skip
     base = alt.Chart(rows.with_columns(candidate=pl.col("within").fill_null(False)).select(*shown))
     strength = alt.condition("datum.candidate", alt.value(1), alt.value(_FAINT))
@@ -120,9 +119,6 @@ def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
         base.mark_point(filled=True, size=60).encode(x=x, y=y, color=colour, shape=shape, opacity=strength, tooltip=tooltip),
-        base.transform_filter("!datum.established")
-        .mark_point(filled=True, size=22, opacity=1, color="white")
-        .encode(x=x, y=y, shape=shape),
         label_layer(base, x, y),
     ]
     return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)
