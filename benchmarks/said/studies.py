@@ -21,8 +21,8 @@ from bench.aggregate import aggregate
 from bench.analyse import analyse, write_analysis
 from bench.cli import main
 from bench.figures import save as saving
+from bench.figures.registry import figures_of
 from bench.figures.results import Results
-from bench.figures.selection import figures_of
 from bench.parse.run import parse_run
 from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs

@@ -9,8 +9,7 @@ import pytest
 from bench.analyse.comparisons import read_comparisons, sides
 from bench.analysis import compare
 from bench.errors import BenchError
-from bench.figures.registry import load_figure
-from bench.figures.selection import figures_of
+from bench.figures.registry import figures_of, load_figure
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target

@@ -12,7 +12,7 @@ from bench.analysis import Noise, compare, compare_with_baseline, regressions, s
 from bench.analysis.blocks import ASSUMED_SPREAD, fit, judge
 from bench.analysis.failures import failures
 from bench.errors import BenchError
-from bench.figures.selection import figures_of
+from bench.figures.registry import figures_of
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.words.comparison import difference_text, estimated_percent, sentences, size_text, sure_sentences

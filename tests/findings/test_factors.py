@@ -22,9 +22,8 @@ from bench.analysis.factors import (
     with_metrics,
 )
 from bench.analysis.importance import importances
-from bench.figures.registry import load_figure
+from bench.figures.registry import figures_of, load_figure
 from bench.figures.results import Results
-from bench.figures.selection import figures_of
 from bench.study.config import Thresholds
 from bench.words import decisive
 from bench.words.factors import correlation

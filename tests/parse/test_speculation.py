@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import verdict
-from bench.figures.registry import load_figure
-from bench.figures.selection import figures_of
+from bench.figures.registry import figures_of, load_figure
 from bench.parse.latency import latency_columns
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures

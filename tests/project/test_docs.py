@@ -20,8 +20,6 @@ from bench.cli import main
 from bench.cli.entry import loaded
 from bench.cli.run import app
 from bench.figures import registry
-from bench.figures.registry import load_figure
-from bench.figures.selection import figure_names
 from bench.study.read import load_config, load_workload
 from bench.workloads.endpoints import ENDPOINTS
 from tests.support.cost import PARTS
@@ -211,7 +209,7 @@ def test_python_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     for place, _, _, text in blocks("python"):
         with monkeypatch.context() as patch:
-            patch.setattr(registry, "_FIGURES", dict(registry._FIGURES))
+            patch.setattr(registry, "_DRAWN", dict(registry._DRAWN))
             exec(text, {"__name__": "example"})  # noqa: S102 - our own
         assert "print(" not in text or capsys.readouterr().out, place
 
@@ -297,18 +295,11 @@ def test_the_map_has_every_room_in_the_contract_s_order():
     assert rooms == [name for layer in contract["layers"] for name in layer.split(" | ")]
 
 
-def test_the_orders_that_it_gives_are_those_of_the_figures():
-    known = {int(load_figure(name).order) for name in figure_names()}
-    row = next(line for line in CONTRIBUTING.splitlines() if line.startswith("| `order` |"))
-    assert {int(order) for order in re.findall(r"\d+", row)} <= known
-    assert re.search(r"\border=(\d+)", CONTRIBUTING)[1] not in map(str, known)  # the example's, between its neighbours
-
-
 def test_the_example_of_a_figure_draws(monkeypatch, summary):
-    monkeypatch.setattr(registry, "_FIGURES", {})
+    monkeypatch.setattr(registry, "_DRAWN", {})
     (example,) = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
     exec(example, {"__name__": "queue"})  # noqa: S102 - our own
-    spec = registry._FIGURES["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
+    spec = registry._DRAWN["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
     assert len(spec["layer"]) > 1
     assert any(row.get("waiting_peak") == 9 for rows in spec["datasets"].values() for row in rows)
 

@@ -12,12 +12,11 @@ import pytest
 
 from bench.analysis import saturation
 from bench.errors import BenchError
-from bench.figures import save, selection
+from bench.figures import save
 from bench.figures.charts.performance_profile import region_bands
-from bench.figures.registry import load_figure
+from bench.figures.registry import FIGURES, figures_of, load_figure, used_by
 from bench.figures.results import Results
 from bench.figures.save import save_figure
-from bench.figures.selection import figure_names, figures_of
 from bench.figures.theme import curve_colour
 from bench.models.accelerators import Accelerator
 from bench.report.page import write_manifest, write_report
@@ -65,7 +64,7 @@ def files(tmp_path_factory):
     folder, study = tmp_path_factory.mktemp("saved"), results(bare_summary(), **GPUS, wrong_output_tokens=[0, 0, 1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(save, "vl_convert", Undrawn)
-        return {name: save_figure(name, study, folder / name)[2] for name in figure_names()}
+        return {name: save_figure(name, study, folder / name)[2] for name in FIGURES}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_without_a_valid_run_most_figures_have_crosses_and_the_others_nothing(in
 @pytest.mark.timeout(600)
 def test_every_figure_draws_whatever_comes():
     for case in CASES:
-        for name in figure_names():
+        for name in FIGURES:
             assert drawn_of(name, case), (name, case)
 
 
@@ -184,47 +183,23 @@ throughput-over-time settings gpu-balance gpu-memory-power latency-by-length
 factor-correlations factor-importance factor-panels utilisation-by-batch"""
 
 
-def test_what_is_read_of_the_charts_is_what_they_declare():
-    assert [name for name in figure_names() if name in ORDER.split()] == ORDER.split()  # there may be more
-    charts = [load_figure(name) for name in figure_names()]
-    assert [chart.name for chart in charts] == figure_names()
+def test_every_figure_is_drawn_by_a_function_of_its_own():
+    assert [name for name in FIGURES if name in ORDER.split()] == ORDER.split()  # there may be more
+    charts = [load_figure(name) for name in FIGURES]
+    assert [chart.name for chart in charts] == list(FIGURES)
     assert all(chart.title and chart.question.endswith("?") for chart in charts)
-    assert [chart.order for chart in charts] == sorted({chart.order for chart in charts})
     plain = {"workload": "w", "family": "w", "deployment": "d", "axis": "concurrency", "arrival": "burst", "slo": True}
     for device in ("cuda", "cpu", None):
         rows = [{**plain, "device": device, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
-        assert len(figures_of(rows)) > 7
-        assert figures_of(rows, tuned=True) == [chart.name for chart in charts if chart.applies(rows)]
+        assert len(figures_of(rows)) > 6
         assert {*OF_GPUS} & {*figures_of(rows[:1])} == ({*OF_GPUS} if device == "cuda" else set())
     with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: tuning, latency-throughput, user-speed, comparison"):
         load_figure("pie")
 
 
-def chart_file(folder, declared):
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    (folder / "a_new_one.py").write_text(
-        f'import nothing_of_the_kind\n\n@figure("a-new-one", {declared})\ndef draw(results): ...\n'
-    )
-    return folder
-
-
-def test_a_figure_is_one_file(tmp_path, monkeypatch):
-    """Which is not imported to find out whether it applies; one that does not say when it does is named."""
-    row = {"workload": "w", "family": "w", "level": 1.0, "replica": True}
-    for number, applies in enumerate(("levels(1)", "lambda rows: any(row['replica'] for row in plain(rows))")):
-        charts = chart_file(tmp_path / str(number), f"applies={applies}, order=5, title=nothing")
-        monkeypatch.setattr(selection, "_CHARTS", charts)
-        assert (figure_names(), figures_of([row]), figures_of([])) == (["a-new-one"], ["a-new-one"], [])
-    for declared in ("order=5", "applies=levels(1)", "applies=my_own, order=5", "applies=levels(1), order=LAST"):
-        monkeypatch.setattr(selection, "_CHARTS", chart_file(tmp_path / declared, declared))
-        with pytest.raises(BenchError, match=r"a_new_one\.py: no function under @figure.*`order` and `applies`.*Give it both"):
-            figures_of([])
-
-
 def test_which_figures_a_study_has_is_known_without_what_draws_them():
     """Or each start of the workflow, and each of its jobs, would wait for it."""
-    told = "import sys; from bench.figures.selection import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
+    told = "import sys; from bench.figures.registry import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
@@ -357,15 +332,14 @@ def test_the_profile_says_why_a_point_is_missing():
 
 def rests_on_what_it_names(name):
     drawn, whole = load_figure(name), replace(results_of("on GPUs"), decision=WHOLE, device=DEVICE)
-    assert drawn.draw(whole.given(drawn.uses)).to_dict(validate=False) == drawn.draw(whole).to_dict(validate=False), name
-    assert selection.used_by(name) == drawn.uses, name
-    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "grades", "searches", "tuning"}, name
+    assert drawn.draw(whole.given(used_by(name))).to_dict(validate=False) == drawn.draw(whole).to_dict(validate=False), name
+    assert set(used_by(name)) <= {*Decision.model_fields, "calibration", "grades", "searches", "tuning"}, name
 
 
 @pytest.mark.long(part="outputs")
 @pytest.mark.timeout(600)
 def test_no_figure_rests_on_more_of_the_decision_than_it_names():
-    for name in figure_names():
+    for name in FIGURES:
         rests_on_what_it_names(name)
 
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import trade_offs
+from bench.figures.registry import figures_of
 from bench.figures.results import Results
-from bench.figures.selection import figures_of
 from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look

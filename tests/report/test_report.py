@@ -12,9 +12,8 @@ import pytest
 import vl_convert
 
 from bench.commit import commit_of
-from bench.figures.registry import load_figure
+from bench.figures.registry import FIGURES, load_figure
 from bench.figures.results import Results
-from bench.figures.selection import figure_names
 from bench.report.page import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.runs.columns import schema_of
@@ -92,7 +91,7 @@ def test_no_engine_is_taken_for_another_and_no_cache_of_which_no_server_tells_fo
     assert "not known" not in cells(page)
     assert "not known" in cells(drawn(tmp_path, results(summary, kv_usage_peak=[None] * 3)))
     assert "e 1" in cells(page) and "vLLM" not in page.text
-    for chart in map(load_figure, figure_names()):
+    for chart in map(load_figure, FIGURES):
         assert not re.search("vLLM|SGLang|TGI|llama", f"{chart.title} {chart.question} {chart.reading}")
 
 
@@ -150,7 +149,7 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
     assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
     assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
-    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == 2 * ["✕ invalid: a/short_16"]
+    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == ["✕ invalid: a/short_16"]
     assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
+from bench.figures.registry import figures_of
 from bench.figures.results import Results
 from bench.figures.save import save_figure
-from bench.figures.selection import figures_of
 from bench.predict.calibrate import calibrate
 from bench.predict.limit import highest_loads
 from bench.predict.replay import replay

@@ -9,9 +9,8 @@ import re
 import polars as pl
 import pytest
 
-from bench.figures.registry import load_figure
+from bench.figures.registry import figures_of, load_figure
 from bench.figures.results import Results
-from bench.figures.selection import figures_of
 from tests.support.command import bench
 from tests.support.grown import LOADS
 from tests.support.study import ROOT

@@ -22,7 +22,7 @@ except ModuleNotFoundError:
     )
 
 from bench.errors import BenchError
-from bench.figures.selection import figures_of, used_by
+from bench.figures.registry import figures_of, module_of, used_by
 from bench.grading.graded_set import graded_sets, set_checksums
 from bench.measure.slurm.needs import needs_of
 from bench.runs.grades import failed_gradings
@@ -151,9 +151,7 @@ def uses_of(wildcards):
 
 def code_of_figure(wildcards):
     """Digest of the code that decides a figure."""
-    return code_of(
-        "figure", f"bench.figures.charts.{wildcards.figure.replace('-', '_')}"
-    )
+    return code_of("figure", module_of(wildcards.figure))
 
 
 @cache

@@ -32,8 +32,9 @@ def metrics(incomplete: str) -> list[str]:
 
 def figures(incomplete: str) -> list[str]:
     """Figures that there are."""
-    names = (file.stem.replace("_", "-") for file in sorted((_BENCH / "figures/charts").glob("[a-z]*.py")))
-    return _starting(incomplete, names)
+    from bench.figures.registry import FIGURES
+
+    return _starting(incomplete, FIGURES)
 
 
 def deployments(incomplete: str) -> list[str]:

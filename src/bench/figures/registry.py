@@ -1,23 +1,81 @@
-"""How a function becomes a figure."""
+"""Which figures there are, which of them a study has, and how a function becomes one.
+
+The workflow asks which figures a study has at each start and in each of its jobs. Charts import altair and what computes their rows, which
+would add half a second to each start of little more than one: so that stands in `FIGURES`, and a chart's module is imported to draw it.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import altair as alt
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.figures.results import Results
-from bench.figures.selection import figure_names
+from bench.study import questions
 from bench.study.questions import Condition
 
 if TYPE_CHECKING:
+    import altair as alt
     import polars as pl
 
-Draw = Callable[[Results], alt.TopLevelMixin]
+    from bench.figures.results import Results
+
+    Draw = Callable[[Results], alt.TopLevelMixin]
+
+KINDS = ("svg", "png", "json")  # each figure is a file of each
+_SLO = ("slo", "failed_share")
+_PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
+# The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `charts/` that draws
+# it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw it anew. With
+# `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what those found, with `grades`
+# which tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
+FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
+    "tuning": (lambda _: True, "tuning", ("tuning",)),
+    "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
+    "user-speed": (questions.deployments_alike, "user_speed", (*_SLO, *_PRICES)),
+    "comparison": (questions.beside_baseline, "comparison", ()),
+    "answers": (questions.kept_beside_baseline, "answers", ("grades",)),
+    "fleet": (questions.wanted("peak"), "fleet", (*_SLO, "peak_rps", "safety")),
+    "slo-margin": (questions.wanted("slo"), "slo_margin", _SLO),
+    "kv-saturation": (questions.shows_kv_cache, "kv_saturation", ()),
+    "performance-profile": (questions.levels(2), "performance_profile", ()),
+    "latencies": (questions.levels(2), "latencies", ("slo",)),
+    "classes": (questions.mixed, "classes", ("slo",)),
+    "speculation": (questions.speculative, "speculation", ()),
+    "economics": (questions.wanted("priced"), "economics", (*_SLO, *_PRICES, "price_per_million_tokens")),
+    "predicted-loads": (questions.predictable, "predicted_loads", ("calibration",)),
+    "throughput-over-time": (questions.tokens_over_time, "throughput_over_time", ()),
+    "settings": (questions.several_settings, "settings", ()),
+    "gpu-balance": (questions.on_gpus, "gpu_balance", ()),
+    "worker-balance": (questions.on_fleet, "worker_balance", ()),
+    "gpu-memory-power": (questions.on_gpus, "gpu_memory_power", ()),
+    "latency-by-length": (questions.swept_length, "latency_by_length", ()),
+    "factor-correlations": (questions.crossed_factors, "factor_correlations", ()),
+    "factor-importance": (questions.crossed_factors, "factor_importance", ()),
+    "factor-panels": (questions.crossed_factors, "factor_panels", ()),
+    "utilisation-by-batch": (questions.crossed_factors, "utilisation_by_batch", ()),
+}
+
+
+def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
+    """Names of the figures that apply to `rows`, in the order in which a report shows them.
+
+    Args:
+        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
+    """
+    known = list(rows)
+    return [name for name, (applies, _, uses) in FIGURES.items() if applies(known) and (tuned or "tuning" not in uses)]
+
+
+def used_by(name: str) -> tuple[str, ...]:
+    """What a figure is drawn from beside the runs; nothing of one that there is not."""
+    return FIGURES[name][2] if name in FIGURES else ()
+
+
+def module_of(name: str) -> str:
+    """The module that draws a figure."""
+    return f"bench.figures.charts.{FIGURES[name][1]}"
 
 
 @dataclass(frozen=True)
@@ -25,13 +83,9 @@ class Figure:
     """A figure: its name, its title, the question that it answers, how to read it, and the function that draws it.
 
     Attributes:
-        applies: which studies have it, as `bench.study.questions` words it. order: its place in a report; least first.
         title: neutral; a figure's title where `finding`, what its data show in one sentence, is None or returns None.
         reading: how to read it, which stands below it in the report and not in the picture.
         by_axis: whether its x axis is the load, so that kinds of load stand apart, and swept lengths are left to others.
-        uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. With
-            `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what those found,
-            with `grades` which tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
         columns: what it draws, by column, in words: its note names the levels that lack one of them.
@@ -40,48 +94,27 @@ class Figure:
     """
 
     name: str
-    applies: Condition
-    order: float
     title: str
     question: str
     reading: str
     draw: Draw
-    invalid: str
-    judged: str
-    by_axis: bool
-    uses: tuple[str, ...]
+    invalid: str = "Crosses, kept out of the lines"
+    judged: str = "valid"
+    by_axis: bool = True
     finding: Callable[[Results], str | None] | None = None
     shown: Callable[[Results], pl.DataFrame] | None = None
     note: Callable[[Results], str] | None = None
     columns: Callable[[Results], Mapping[str, str]] | None = None
 
 
-_FIGURES: dict[str, Figure] = {}
+_DRAWN: dict[str, Figure] = {}
 
 
-def figure(
-    name: str,
-    *,
-    applies: Condition,
-    order: float,
-    title: str,
-    question: str,
-    reading: str,
-    invalid: str = "Crosses, kept out of the lines",
-    judged: str = "valid",
-    by_axis: bool = True,
-    uses: tuple[str, ...] = (),
-    finding: Callable[[Results], str | None] | None = None,
-    shown: Callable[[Results], pl.DataFrame] | None = None,
-    note: Callable[[Results], str] | None = None,
-    columns: Callable[[Results], Mapping[str, str]] | None = None,
-) -> Callable[[Draw], Draw]:
-    """Register the decorated function as the figure `name`, which is also its file's name. The other arguments: see `Figure`."""
+def figure(name: str, **texts: Any) -> Callable[[Draw], Draw]:
+    """Register the decorated function as the figure `name`, which is also its file's name. Args: texts: as of `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(
-            name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses, finding, shown, note, columns
-        )
+        _DRAWN[name] = Figure(name, draw=draw, **texts)
         return draw
 
     return register
@@ -89,7 +122,7 @@ def figure(
 
 def load_figure(name: str) -> Figure:
     """The figure called `name`; a BenchError where there is none."""
-    if name not in figure_names():
-        raise BenchError(f"{name!r} is no figure. There are: {', '.join(figure_names())}.")
-    importlib.import_module(f"bench.figures.charts.{name.replace('-', '_')}")
-    return _FIGURES[name]
+    if name not in FIGURES:
+        raise BenchError(f"{name!r} is no figure. There are: {', '.join(FIGURES)}.")
+    importlib.import_module(module_of(name))
+    return _DRAWN[name]

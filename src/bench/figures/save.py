@@ -12,9 +12,8 @@ import vl_convert
 
 from bench.axes import AXES
 from bench.figures.curves import curve_column, lacking
-from bench.figures.registry import Figure, load_figure
+from bench.figures.registry import KINDS, Figure, load_figure, used_by
 from bench.figures.results import Results
-from bench.figures.selection import KINDS
 from bench.figures.theme import NothingToShow, finish, nothing_to_show
 from bench.words.charts import invalid_note, missing_note
 
@@ -35,7 +34,7 @@ def save_figure(name: str, results: Results, stem: Path, *, leave_out: Callable[
         leave_out: a figure that shows nothing is not saved; this is told why.
     """
     drawn = load_figure(name)
-    results = results.given(drawn.uses)
+    results = results.given(used_by(name))
     parts = results.by_axis() if drawn.by_axis else [results]
     parts = [] if results.runs.is_empty() else parts  # a search may end before its first run
     charts = [drawn.draw(part) for part in parts] or [nothing_to_show("no run was measured")]

@@ -22,8 +22,8 @@ from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import count_text, shown_share
 from bench.figures.curves import with_curve
+from bench.figures.registry import KINDS
 from bench.figures.results import Results
-from bench.figures.selection import KINDS
 from bench.models.geometry import Geometry
 from bench.parse.percentiles import tail_text
 from bench.predict.calibration import ModelRecord, PredictedLoad

@@ -1,7 +1,7 @@
 """Conditions under which a study has a figure: whether its runs can answer the figure's question.
 
-A chart's `applies` is made of what is here (`bench.figures.selection` says why), and of plain Python. A condition sees the runs as
-plain rows, as `Plan.rows` gives them before anything has run, and the summary table afterwards.
+`bench.figures.registry` says which figure has which. A condition sees the runs as plain rows, as `Plan.rows` gives them before
+anything has run, and the summary table afterwards.
 """
 
 from __future__ import annotations

@@ -35,10 +35,9 @@ def figures(
     summary table beside them. Below a study's results/, the deployments' facts are used too.
     """
     from bench.aggregate import aggregate
-    from bench.figures.registry import load_figure
+    from bench.figures.registry import figures_of, load_figure
     from bench.figures.results import Results
     from bench.figures.save import save_figure
-    from bench.figures.selection import figures_of
     from bench.runs.paths import Paths
 
     thresholds = thresholds_of(threshold)

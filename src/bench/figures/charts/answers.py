@@ -12,7 +12,6 @@ from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_shape, nothing_to_show
-from bench.study.questions import kept_beside_baseline
 from bench.words.charts import load_label
 
 _WIDTH, _HEIGHT, _POINT = 430, 300, 5.0
@@ -22,8 +21,6 @@ _SAME, _RIGHT = "identical to the baseline's", "tasks solved (pass@1)"
 
 @figure(
     "answers",
-    applies=kept_beside_baseline,
-    order=15,
     title="Answers against throughput",
     question="What do a setting's tokens/s cost in answers?",
     reading="Each point is a deployment at a level of load, labelled where there is room: output tokens/s to the right, and upwards the"
@@ -32,7 +29,6 @@ _SAME, _RIGHT = "identical to the baseline's", "tasks solved (pass@1)"
     " The baseline is in the second panel only.",
     invalid="Left out of throughput",
     by_axis=False,
-    uses=("grades",),
 )
 def answers(results: Results) -> alt.TopLevelMixin:
     """Shares of answers over output tokens/s: a point a level.

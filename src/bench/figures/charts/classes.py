@@ -11,7 +11,6 @@ from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show, with_curve, with_whole
 from bench.runs.classes import class_column, class_names
 from bench.runs.latencies import LATENCIES
-from bench.study.questions import mixed
 from bench.study.slo import Slo
 from bench.words.charts import margin_title
 
@@ -21,14 +20,11 @@ _PANELS_A_ROW = 3
 
 @figure(
     "classes",
-    applies=mixed,
-    order=61,
     title="Latencies of each class against load",
     question="Which class of requests waits for how long, and which leaves its limits first?",
     reading="A panel a latency of a class: those that an SLO limits, else TTFT and E2E at P95. Points are runs, lines all "
     "requests of a level's valid runs together: the percentile that is limited. Thin: P50. Grey, dashed: the class's limit. "
     "Hollow: too few requests of the class for a bound. The load is that of all classes together.",
-    uses=("slo",),
     finding=lambda results: margin_title(results.points, results.decision.slos),
 )
 def classes(results: Results) -> alt.ConcatChart | alt.LayerChart:

@@ -11,7 +11,6 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, marked, nothing_to_show
 from bench.runs.columns import METRICS
-from bench.study.questions import beside_baseline
 from bench.words.charts import pairs_note
 from bench.words.comparison import sure_sentences, unlike_failures
 
@@ -24,8 +23,6 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
 
 @figure(
     "comparison",
-    applies=beside_baseline,
-    order=10,
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
     reading="Difference from the baseline's runs of the same load and session. Large, with its interval as a band: all loads together;"

@@ -10,7 +10,6 @@ from bench.analysis.economics import lasting
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, with_curve
-from bench.study.questions import wanted
 
 _LINES = {
     "fixed_per_h": "fixed cost",
@@ -19,24 +18,18 @@ _LINES = {
     "revenue_per_h": "revenue",
     "profit_per_h": "profit",
 }
-_DASHES = [[1, 4], [9, 2, 2, 2], [5, 3], [1, 0], [1, 0]]
+_DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
 
 
 @figure(
     "economics",
-    applies=wanted("priced"),
-    order=90,
     title="Costs, revenue and profit against demand",
     question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
-    reading="USD an hour of one instance under each load, a panel a curve: the fixed cost of its GPUs (or machine), the variable one of "
-    "energy and requests, their total, revenue from output tokens/s, and profit (thick), what is left; means of a level's valid runs, "
-    "in their steady windows. Diamond: the load that leaves the most, whether it meets the SLOs or not; upright: the "
-    "operating point, within them. Prices are those of the study's decision.",
+    reading="USD an hour of one instance under each load, a panel a curve: the fixed cost of its GPUs (or machine), the "
+    "variable one of energy and requests, their total, revenue from output tokens/s, and profit (thick), what is left; means "
+    "of a level's valid runs, in their steady windows. Diamond: the load that leaves the most, whether it meets the SLOs or "
+    "not; upright: the operating point, within them. Prices are those of the study's decision.",
     invalid="Left out",
-    uses=(
-        *("slo", "failed_share", "accelerator", "price_per_hour", "energy_price_per_kwh"),
-        *("cost_per_million_requests", "price_per_million_tokens"),
-    ),
 )
 def economics_chart(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """What an instance costs and earns over load, a panel a curve.
@@ -51,7 +44,7 @@ def economics_chart(results: Results) -> alt.ConcatChart | alt.LayerChart:
     best = {(row["deployment"], row["workload"]): row for row in best_points(priced).to_dicts()}
     points = {(row["deployment"], row["workload"]): row["operate_at"] for row in results.points.to_dicts()}
     parts = with_curve(results, priced).partition_by("deployment", "workload", as_dict=True)
-    panels = [_panel(results, part, best[curve], points.get(curve)) for curve, part in parts.items() if curve in best]  # type: ignore[index]
+    panels = [_panel(results, part, best[curve], points.get(curve)) for curve, part in parts.items() if curve in best]
     return alt.concat(*panels, columns=panels_a_row(len(panels), most=3))
 
 

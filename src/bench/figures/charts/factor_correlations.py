@@ -8,14 +8,11 @@ from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
-from bench.study.questions import crossed_factors
 from bench.words.factors import correlation
 
 
 @figure(
     "factor-correlations",
-    applies=crossed_factors,
-    order=170,
     title="Which factors and metrics go together",
     question="How strongly is each metric correlated with each factor?",
     reading="Pearson's r over the configurations of a model, repeats averaged first, with its 95 % interval and its strength: none "

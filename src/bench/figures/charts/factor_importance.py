@@ -11,7 +11,7 @@ from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, nothing_to_show
-from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors
+from bench.study.questions import FEWEST_CONFIGURATIONS
 from bench.words.factors import model_score, together
 
 _TITLE = "importance (loss of R²)"
@@ -20,8 +20,6 @@ _WIDTH = 330
 
 @figure(
     "factor-importance",
-    applies=crossed_factors,
-    order=180,
     title="What decides each metric",
     question="How much worse is a metric predicted when one factor is shuffled?",
     reading="Permutation importance: R² of gradient-boosted trees on configurations that they have not seen, less R² with the "

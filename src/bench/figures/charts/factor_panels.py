@@ -8,7 +8,6 @@ from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, marked, nothing_to_show, shapes
-from bench.study.questions import crossed_factors
 
 _WIDTH, _HEIGHT = 190, 140
 _LARGE = 1e6  # values from which ticks are written with a prefix of units
@@ -17,8 +16,6 @@ _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)
 
 @figure(
     "factor-panels",
-    applies=crossed_factors,
-    order=190,
     title="Each metric over each factor",
     question="In which direction does each factor move each metric, and by how much?",
     reading="Geometric means over the other factors, of the configurations that have every value of the factor shown. Shaded: the "

@@ -12,7 +12,6 @@ from bench.analysis.sizing import OperatingPoint, fleet, sized
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, in_order, layered, nothing_to_show, with_curve
-from bench.study.questions import wanted
 from bench.words.sizing import title
 
 _MACHINES = "GPUs, or machines with a CPU engine"
@@ -45,15 +44,12 @@ def _finding(results: Results) -> str | None:
 
 @figure(
     "fleet",
-    applies=wanted("peak"),
-    order=20,
     title="How many GPUs a peak takes",
     question="How does the fleet grow with the peak?",
     reading="GPUs (machines, of a CPU engine) for the SLOs: peak ÷ usable requests/s, rounded up, × safety, rounded up, × GPUs of an "
     "instance; shaded, the 95 % range, where both of its ends are established; dashed, the planned peak. Bursts size no fleet.",
     invalid="Left out",
     by_axis=False,
-    uses=("slo", "failed_share", "peak_rps", "safety"),
     finding=_finding,
 )
 def fleet_chart(results: Results) -> alt.LayerChart:

@@ -18,7 +18,6 @@ from bench.figures.theme import (
     shapes,
     with_curve,
 )
-from bench.study.questions import on_gpus
 from bench.words.charts import widest_spread
 from bench.words.loads import load_text
 
@@ -27,8 +26,6 @@ _SERIES = "gpu_utilisation/"
 
 @figure(
     "gpu-balance",
-    applies=on_gpus,
-    order=120,
     title="GPU utilisation against load",
     question="How busy are the GPUs, and are all of them as busy?",
     reading="The mean of each GPU over a run, a line a GPU through the means of its levels; the grey bar spans them from the "

@@ -6,7 +6,6 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, curves, nothing_to_show, with_curve
-from bench.study.questions import on_gpus
 
 _PANELS = {
     "gpu_memory_gib": ("memory of the fullest GPU", "peak memory (GiB)", ".1f"),
@@ -17,8 +16,6 @@ _PANELS = {
 
 @figure(
     "gpu-memory-power",
-    applies=on_gpus,
-    order=130,
     title="GPU memory, power and tokens a joule against load",
     question="What do the GPUs hold and draw as load rises, and at what load does a joule buy the most tokens?",
     reading="Each run, and lines through the means of the levels. An engine takes its memory when it starts, so that line is level. "

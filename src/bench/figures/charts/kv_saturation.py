@@ -15,14 +15,11 @@ from bench.figures.theme import (
     predicted_rules,
     with_curve,
 )
-from bench.study.questions import shows_kv_cache
 from bench.words.saturates import title
 
 
 @figure(
     "kv-saturation",
-    applies=shows_kv_cache,
-    order=30,
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Filled: the run filled the cache. "

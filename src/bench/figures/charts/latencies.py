@@ -8,7 +8,6 @@ from bench.figures.latency_panel import LatencyPanel, latency_panel
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show, panels_a_row, with_curve, with_whole
-from bench.study.questions import levels
 from bench.words.charts import whole_runs_note
 
 _TITLES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E latency"}
@@ -17,8 +16,6 @@ _TAIL = "p99"  # where no SLO limits another percentile
 
 @figure(
     "latencies",
-    applies=levels(2),
-    order=60,
     title="Latencies against load",
     question="How long does a user wait as load rises, for the first token, for each further one, and for all?",
     reading="Points are runs, lines all requests of a level's valid runs together: the percentile that an SLO limits, else "
@@ -26,7 +23,6 @@ _TAIL = "p99"  # where no SLO limits another percentile
     "bound (of a P99 662; below 100 it is the slowest). A filled point has a whisker up to the value that the true one does not "
     "exceed, at 99 % confidence. ITL has no bounds. Queue time is the server's own mean; requests that wait are those once the "
     "load stands. Under a burst each request waits behind the others' prefill, so TTFT rises about in line with the load.",
-    uses=("slo",),
     columns=lambda results: {each.tail: each.what for each in _panels(results)},
     note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )

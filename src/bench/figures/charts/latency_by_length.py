@@ -9,7 +9,6 @@ from bench.analysis.lengths import SWEPT, Kind, length_costs, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
-from bench.study.questions import swept_length
 from bench.words.lengths import cost
 
 _PANELS: tuple[tuple[Kind, str, str], ...] = (
@@ -26,8 +25,6 @@ def _finding(results: Results) -> str | None:
 
 @figure(
     "latency-by-length",
-    applies=swept_length,
-    order=140,
     title="Latency against prompt and output length",
     question="What does a token of a prompt or an answer cost, and does an answer come more slowly as it grows?",
     reading="A point a run, and the least-squares line: its slope is what a token costs in the mean, and points that leave it show "
@@ -55,7 +52,8 @@ def latency_by_length(results: Results) -> alt.ConcatChart | alt.LayerChart:
             panels.append(_panel(results, rows, x, column, title))
     if not panels:
         return nothing_to_show("no run with such lengths")
-    return alt.concat(*panels).resolve_scale(color="independent", shape="independent")
+    chart: alt.ConcatChart = alt.concat(*panels).resolve_scale(color="independent", shape="independent")
+    return chart
 
 
 def _panel(results: Results, rows: pl.DataFrame, x: str, column: str, title: str) -> alt.LayerChart:

@@ -16,7 +16,6 @@ from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, nothing_to_show, whole_note, with_curve, with_whole
 from bench.figures.ticks import log_ticks, ticked
 from bench.runs.latencies import LATENCIES, PERCENTILES
-from bench.study.questions import levels
 from bench.study.slo import Slo
 from bench.words.charts import WINDOWS, load_label, numbers_note, sustained_title
 
@@ -37,8 +36,6 @@ def _note(results: Results) -> str:
 
 @figure(
     "latency-throughput",
-    applies=levels(2),
-    order=5,
     title="Latency against throughput",
     question="How much throughput does each deployment give, and how long do users wait for it?",
     reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load. "
@@ -46,7 +43,6 @@ def _note(results: Results) -> str:
     "more load buys waiting, and where it turns back it costs throughput. Dashed: an SLO's limit. Latencies are "
     "on logarithmic scales, one for all of TTFT's panels.",
     by_axis=False,
-    uses=("slo", "failed_share"),
     finding=lambda results: sustained_title(results.points),
     note=_note,
 )

@@ -30,7 +30,6 @@ from bench.figures.theme import (
     with_curve,
     with_whole,
 )
-from bench.study.questions import levels
 from bench.words.regions import Name, turning_point
 
 _COLUMN = "throughput_tokens_per_s"
@@ -45,8 +44,6 @@ _MARKS = (
 
 @figure(
     "performance-profile",
-    applies=levels(2),
-    order=50,
     title="Performance profile: spare, shared, overloaded",
     question="How much load does each deployment take before it stops scaling, and before it saturates?",
     reading="Output tokens/s (of the steady window, or of a whole burst), a panel a curve. A, spare capacity: each request keeps "

@@ -13,7 +13,6 @@ from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
 from bench.figures.ticks import log_ticks, ticked
 from bench.predict.calibration import MeasuredLoad, ModelRecord, PredictedLoad
-from bench.study.questions import predictable
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
 
 _METRICS = {
@@ -38,15 +37,12 @@ def _unpredicted(results: Results) -> str:
 
 @figure(
     "predicted-loads",
-    applies=predictable,
-    order=95,
     title="Predicted beside measured",
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, each whole, from its first request to its last answer (other figures show the steady windows of loads "
     "that go on). Lines, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these runs. "
     "How far it is off for runs that it has not seen: “A model of each server”, below.",
     invalid="Not shown",
-    uses=("calibration",),
     finding=_title,
     note=_unpredicted,
 )

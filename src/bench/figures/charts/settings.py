@@ -10,14 +10,11 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
 from bench.servers.settings import setting_name
-from bench.study.questions import several_settings
 from bench.words.setting_gain import name
 
 
 @figure(
     "settings",
-    applies=several_settings,
-    order=110,
     title="What a setting changes",
     question="What does another value of a setting bring in throughput, and does the gain hold as load rises?",
     reading="A panel a setting: output tokens/s over those with the first value at the same load, by pairs of valid runs, with 95 % "

@@ -10,7 +10,6 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, panels_a_row, with_curve
 from bench.figures.ticks import log_ticks, ticked
-from bench.study.questions import wanted
 from bench.words.charts import margin_title
 
 _CURVE = ("deployment", "workload")
@@ -25,15 +24,12 @@ def _finding(results: Results) -> str | None:
 
 @figure(
     "slo-margin",
-    applies=wanted("slo"),
-    order=25,
     title="How near each load comes to each limit",
     question="Which SLO ends the load, and how sharply?",
     reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 "
     "%, the dashed line, the run meets it. Lines: of all requests of a level's valid runs together, by which it is judged, failed "
     "ones slower than any. Bars at the bottom: where C_max lies, at 95 % confidence, where both ends are established. A steep line "
     "is a sharp limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
-    uses=("slo", "failed_share"),
     finding=_finding,
 )
 def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:

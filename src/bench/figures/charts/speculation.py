@@ -10,7 +10,6 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curves, nothing_to_show, whole_note, with_curve, with_whole
-from bench.study.questions import speculative
 
 _WIDTH, _HEIGHT = 300, 260  # of a panel
 _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_length").is_not_null()
@@ -18,8 +17,6 @@ _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_len
 
 @figure(
     "speculation",
-    applies=speculative,
-    order=75,
     title="Acceptance of drafted tokens, and TPOT, against load",
     question="Does speculation make answers faster, and under which text and load?",
     reading="Left: drafted tokens that the model accepted, of servers that speculate (tokens a step, where a server reports "

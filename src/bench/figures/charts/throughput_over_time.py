@@ -11,7 +11,6 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, saturation_finding, with_curve
-from bench.study.questions import tokens_over_time
 from bench.words.charts import load_label
 
 _COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are deployments
@@ -20,8 +19,6 @@ _WIDTH = 250
 
 @figure(
     "throughput-over-time",
-    applies=tokens_over_time,
-    order=100,
     title="Throughput over time",
     question="Does a run keep its speed once the KV cache is full, and do requests wait for it?",
     reading="A row a curve, with the highest level that leaves room in the KV cache, the lowest that fills it, and the highest of all; "
@@ -100,7 +97,11 @@ def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float
 
 def _lines(rows: pl.DataFrame, marks: Mapping[str, alt.MarkDef], y: alt.Y, height: int) -> alt.LayerChart:
     """Series of a run. Args: marks: by series."""
-    tooltip = ["series:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")]
+    tooltip = [
+        alt.Tooltip("series:N"),
+        alt.Tooltip("value:Q", format=".3g"),
+        alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f"),
+    ]
     layers = [
         alt.Chart(rows.filter(series=name).select("curve", "series", "elapsed_s", "value"), mark=mark).encode(
             y=y, tooltip=tooltip

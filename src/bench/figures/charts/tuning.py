@@ -31,15 +31,12 @@ def _note(results: Results) -> str:
 
 @figure(
     "tuning",
-    applies=lambda _: True,
-    order=4,
     title="What each candidate carries",
     question="Which settings carry the highest load within the SLOs, and how well was that known beforehand?",
     reading="A row a candidate, a mark a start of its server, in their order from above: its highest load within the SLOs, and the "
     "95 % interval of its search. Grey: the search ended early, as the candidate had lost, or its runs were invalid. An interval that "
     "ends at the frame goes on. Crosses: no load was found. The upright line is what a model of the default's first start predicted.",
     by_axis=False,
-    uses=("tuning",),
     finding=_finding,
     shown=lambda results: results.runs.clear(),
     note=_note,

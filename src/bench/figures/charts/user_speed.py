@@ -14,7 +14,6 @@ from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, nothing_to_show, with_curve
-from bench.study.questions import deployments_alike
 from bench.study.slo import Slo
 from bench.words.charts import NO_GPUS, load_label, outside_note
 
@@ -45,8 +44,6 @@ def _note(results: Results) -> str:
 
 @figure(
     "user-speed",
-    applies=deployments_alike,
-    order=6,
     title="Speed of each user against throughput",
     question="Which deployment gives users a speed on the least hardware?",
     reading="Each point is a level of load, labelled where there is room. Left, to the right: tokens/s that a user sees once the answer"
@@ -57,10 +54,6 @@ def _note(results: Results) -> str:
     invalid="Left out",
     by_axis=False,
     note=_note,
-    uses=(
-        *("slo", "failed_share", "accelerator", "price_per_hour"),
-        *("energy_price_per_kwh", "cost_per_million_requests"),
-    ),
 )
 def user_speed(results: Results) -> alt.TopLevelMixin:
     """Throughput per USD or GPU over tokens/s of a user, and over TTFT: a point a level, a line a curve.

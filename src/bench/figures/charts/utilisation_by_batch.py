@@ -8,15 +8,12 @@ from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import marked, nothing_to_show
-from bench.study.questions import crossed_factors
 
 _SHADES = ["#a6cee3", "#5fa2ce", "#1f6fb2", "#0b3c6f"]
 
 
 @figure(
     "utilisation-by-batch",
-    applies=crossed_factors,
-    order=200,
     title="Utilisation by batch size and number of devices",
     question="Does another device leave all of them less busy, and does a larger batch make up for it?",
     reading="Means over the lengths; lines: from the least length to the most. A GPU's utilisation is the share of time in which a "

@@ -17,7 +17,6 @@ from bench.figures.theme import (
     shapes,
     with_curve,
 )
-from bench.study.questions import on_fleet
 from bench.words.workers import COUNTED
 
 _WIDTH, _ABOVE, _BELOW = 280, 200, 90
@@ -25,8 +24,6 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
 
 @figure(
     "worker-balance",
-    applies=on_fleet,
-    order=125,
     title="Share of the load by worker",
     question="Does the router load its workers evenly?",
     reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
