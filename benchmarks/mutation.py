@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["findings/test_analysis", "study/test_precision", "parse/test_aggregate", "parse/test_drift"],
     ),
     "curves": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "factors", "importance", "predictions", "lengths")],
+        [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "factors", "predictions", "lengths")],
         ["findings/test_slo", "findings/test_decisions", "findings/test_regions", "findings/test_lengths", "findings/test_factors"],
     ),
     "words": (

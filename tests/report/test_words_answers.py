@@ -3,13 +3,13 @@
 import math
 from dataclasses import replace
 
-from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.analysis.effects import Ratio
+from bench.analysis.factors import Decided
 from bench.analysis.lengths import LengthCost, StreamingGain
 from bench.analysis.locked import Differs
 from bench.analysis.setting_gain import Load, SettingGain
 from bench.study.slo import Slo
-from bench.words import alone, decisive, lengths, recovery, saturates, setting_gain
+from bench.words import alone, factors, lengths, recovery, saturates, setting_gain
 from tests.support import snapshots
 from tests.support.words import TURNS, cell
 
@@ -63,21 +63,24 @@ def test_settings_and_devices():
 
 
 def test_factors():
-    effects = tuple(FactorEffect(*each) for each in (
-        ("output length", 12.0, (16.0, 512.0)), ("kv_cache_memory", 1.5, (2.0**30, 2.0**31)), ("devices", 1.01, (1.0, 2.5)),
-        ("engine", 1.5, ("a", "b")), ("model", None, None)))  # fmt: skip
-    known = Decisive("makespan (s)", (0.9, 0.8, 1.0), effects, ("dtype",))
-    found = Decided("f", (known, replace(known, metric="TTFT (s)", effects=effects[2:3]), replace(known, metric="throughput", effects=())), 24, 24, (("a", "b"),))  # fmt: skip
-    unknown = replace(found, metrics=(replace(known, score=(-0.2, -0.5, 0.1), effects=None),), together=())
+    row = {"metric": "makespan (s)", "factor": "output length", "importance": 1.0, "low": 0.5, "high": 1.5, "score": 0.9, "n": 24,
+           "change": 12.0, "first": "16.0", "last": "512.0"}  # fmt: skip
+    others = [
+        {**row, "factor": name, "importance": 0.5, "low": low, "change": change, "first": first, "last": last}
+        for name, low, change, first, last in (
+            ("kv_cache_memory", 0.1, 1.5, str(2.0**30), str(2.0**31)), ("devices", 0.1, 1.01, "1.0", "2.5"), ("engine", 0.1, 1.5, "a", "b"),
+            ("model", 0.1, None, None, None), ("dtype", 0.0, 1.5, "a", "b"),
+        )
+    ]  # fmt: skip
+    found = Decided("f", (row, *others, {**row, "metric": "TTFT (s)", "low": 0.0}), 24, 24)
+    unknown = replace(found, effects=({**row, "importance": None, "score": -0.2},))
     cases = {
         "known": [found],
-        "of no model": [unknown],
-        "without effect": [replace(found, metrics=(replace(known, effects=()),), together=())],
-        "two families": [unknown, replace(unknown, family="g")],
-        "too few, of invalid runs": [replace(found, metrics=(), configurations=6, together=())],
-        "too few measured": [replace(found, metrics=(), configurations=6, measured=6, together=())],
+        "two families of no model": [unknown, replace(unknown, family="g")],
+        "too few, of invalid runs": [replace(found, effects=(), configurations=6)],
+        "too few measured": [replace(found, effects=(), configurations=6, measured=6)],
     }
-    snapshots.same("factors", [line for name, each in cases.items() for line in written(name, decisive.answer(each))])
+    snapshots.same("factors", [line for name, each in cases.items() for line in written(name, factors.answer(each))])
 
 
 def test_single_loads_and_steps():

@@ -26,8 +26,8 @@ from bench.analysis import (
     sized,
     streaming_gains,
 )
-from bench.analysis.decisive import Decided
 from bench.analysis.efficiency import Efficiency, efficiencies
+from bench.analysis.factors import Decided
 from bench.analysis.lengths import LengthCost, StreamingGain
 from bench.analysis.level_values import level_values
 from bench.analysis.setting_gain import SettingGain, setting_gains

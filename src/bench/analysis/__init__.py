@@ -5,9 +5,9 @@ from bench.analysis.advice import Advice, advice
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import operating_points
 from bench.analysis.compare import Comparison, compare, compare_with_baseline, with_replicas
-from bench.analysis.decisive import decided
 from bench.analysis.economics import Prices, best_points, economics
 from bench.analysis.evidence import Bottleneck
+from bench.analysis.factors import decided
 from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
 from bench.analysis.lengths import length_costs, streamed_both_ways, streaming_gains

@@ -51,10 +51,10 @@ FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "worker-balance": (questions.on_fleet, "worker_balance", ()),
     "gpu-memory-power": (questions.on_gpus, "gpu_memory_power", ()),
     "latency-by-length": (questions.swept_length, "latency_by_length", ()),
-    "factor-correlations": (questions.crossed_factors, "factor_correlations", ()),
-    "factor-importance": (questions.crossed_factors, "factor_importance", ()),
-    "factor-panels": (questions.crossed_factors, "factor_panels", ()),
-    "utilisation-by-batch": (questions.crossed_factors, "utilisation_by_batch", ()),
+    "factor-correlations": (questions.crossed_factors, "factors", ()),
+    "factor-importance": (questions.crossed_factors, "factors", ()),
+    "factor-panels": (questions.crossed_factors, "factors", ()),
+    "utilisation-by-batch": (questions.crossed_factors, "factors", ()),
 }
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from bench.analyse.findings import asked_of
 from bench.analysis import streamed_both_ways
-from bench.analysis.decisive import crossed
+from bench.analysis.factors import crossed
 from bench.axes import AXES
 from bench.figures.results import Results
 from bench.report.levels import level_rows, shown_latencies
@@ -27,7 +27,7 @@ from bench.words import (
     advice,
     against,
     alone,
-    decisive,
+    factors,
     lengths,
     recovery,
     saturates,
@@ -71,7 +71,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         told = {frozenset((baseline, name)) for name in results.comparisons}
         yield against.answer(baseline, results.comparisons)
     if crossed_factors(rows):
-        yield decisive.answer(findings.factors)
+        yield factors.answer(findings.factors)
     swept, streamed = swept_length(rows), with_and_without_streaming(rows)
     if swept or streamed:
         yield lengths.answer(findings.lengths, findings.streaming)
