@@ -49,12 +49,12 @@ DEVICE = Accelerator(
     title="a GPU", memory="80GiB", bandwidth_tb_s=3, bf16_tflops=900, power_w=700, price_per_hour=10, source="a test"
 )
 # Figures that the cases here show; the others are drawn where what they show is planted.
-OF_GPUS = ("gpu-balance", "gpu-memory-power")
+OF_GPUS = ("gpus",)
 SHOWN = (
     "latency-throughput", "user-speed", "comparison", "slo-margin", "kv-saturation", "performance-profile",
     "latencies", "economics", "predicted-loads", "throughput-over-time", *OF_GPUS,
 )  # fmt: skip
-ELSEWHERE = ("tuning", "answers", "fleet", "classes", "speculation", "settings", "worker-balance", "latency-by-length",
+ELSEWHERE = ("tuning", "answers", "fleet", "speculation", "settings", "worker-balance", "latency-by-length",
              "factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch")  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_every_figure_names_the_curves_that_the_reports_filter_hides_and_every_l
 
 
 def test_vega_lite_takes_every_figure(specs):
-    for name in ("slo-margin", "performance-profile", "throughput-over-time", "economics", "gpu-balance", "tuning"):
+    for name in ("slo-margin", "performance-profile", "throughput-over-time", "economics", "gpus", "tuning"):
         alt.Chart.from_dict(specs[name])
 
 
@@ -128,7 +128,7 @@ def test_what_is_earned_has_no_panel_for_a_burst(summary):
     earned = Results(runs, study.timeseries, None, DECISION)
     assert earned.points.filter(workload="short")["operate_at"].item() == 1
     chart = spec_of("economics", earned)
-    assert {row["curve"] for rows in chart["datasets"].values() for row in rows} == {"a · chat"}
+    assert {row["curve"] for row in drawn_rows(chart, "curve")} == {"a · chat"}
 
 
 def test_the_interval_of_a_limit_is_the_one_of_the_capacity_table(summary):
@@ -179,7 +179,7 @@ def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(s
 
 
 ORDER = """latency-throughput user-speed comparison fleet kv-saturation performance-profile latencies economics
-throughput-over-time settings gpu-balance gpu-memory-power latency-by-length
+throughput-over-time settings gpus latency-by-length
 factor-correlations factor-importance factor-panels utilisation-by-batch"""
 
 
@@ -191,7 +191,7 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
     plain = {"workload": "w", "family": "w", "deployment": "d", "axis": "concurrency", "arrival": "burst", "slo": True}
     for device in ("cuda", "cpu", None):
         rows = [{**plain, "device": device, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
-        assert len(figures_of(rows)) > 6
+        assert len(figures_of(rows)) > 5
         assert {*OF_GPUS} & {*figures_of(rows[:1])} == ({*OF_GPUS} if device == "cuda" else set())
     with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: tuning, latency-throughput, user-speed, comparison"):
         load_figure("pie")
@@ -244,7 +244,7 @@ def test_the_note_says_how_invalid_runs_are_drawn(summary):
 
 
 def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_path):
-    for name, said in (("kv-saturation", False), ("gpu-balance", True)):
+    for name, said in (("kv-saturation", False), ("gpus", True)):
         svg, png, _ = save_figure(name, results(summary), tmp_path / name)
         assert png.read_bytes().startswith(b"\x89PNG")
         assert ("Nothing to show: no run has the" in svg.read_text()) == said
@@ -268,37 +268,12 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(files, specs, tmp_p
         assert manifest["texts"][name] == content["usermeta"], name
 
 
-def test_each_gpu_has_its_line_and_the_spread_its_bar(summary):
-    study = results(summary, deployments=("a",), **{**GPUS, "gpu_utilisation_mean": [None, 0.35, 0.35]})
-    spec = spec_of("gpu-balance", study)
-    rows = drawn_rows(spec, "share")
-    # Over 0.5, 1.0 and 1.5 s the planted series are 0.3 and 0.4 times the time; of the first level too little was read.
-    assert {(row["level"], row["gpu"], round(row["share"], 9)) for row in rows} == {
-        (level, gpu, share) for level in (4, 16) for gpu, share in (("0", 0.3), ("1", 0.4))
-    }
-    spread = [(row["level"], row["low"], row["high"]) for row in drawn_rows(spec, "low")]
-    assert spread == [(level, pytest.approx(0.3), pytest.approx(0.4)) for level in (4, 16)]
-    title = spec["concat"][0]["title"]
-    assert (title["text"], title["subtitle"]) == ("a", ["widest spread 10 points, at 4 requests in flight"])
-
-
-def test_a_gpu_s_line_goes_through_the_means_of_its_levels(summary):
-    """As any value of a level does: of 0.1, 0.2 and 0.9 it is 0.4."""
-    study = results(summary, deployments=("a",), **GPUS)
-    shares = study.timeseries.filter(pl.col("series") == "gpu_utilisation/0")
-    runs = pl.concat([study.runs.with_columns(run=pl.format("{}-{}", "run", pl.lit(i)), repeat=pl.lit(i)) for i in range(3)])
-    series = [
-        shares.with_columns(run=pl.format("{}-{}", "run", pl.lit(i)), value=pl.lit(value))
-        for i, value in enumerate((0.1, 0.2, 0.9))
-    ]
-    spec = spec_of("gpu-balance", replace(study, runs=runs, timeseries=pl.concat(series)))
-    assert {round(row["share"], 9) for row in drawn_rows(spec, "share") if "run" not in row} == {0.4}
-
-
-def test_gpus_that_drain_after_the_load_count_no_more(summary):
-    study = results(summary, deployments=("a",), duration_s=[1.2] * 3, **GPUS)
-    rows = drawn_rows(spec_of("gpu-balance", study), "share")
-    assert {round(row["share"], 9) for row in rows} == {0.225, 0.3}  # at 0.5 and 1.0 s; not at 1.5
+def test_the_utilisation_reaches_from_the_idlest_gpu_to_the_busiest(summary):
+    spec = spec_of("gpus", results(summary, deployments=("a",), **{**GPUS, "gpu_utilisation_mean": [None, 0.35, 0.35]}))
+    spread = {(row["level"], row["low"], row["high"]) for row in drawn_rows(spec, "high")}
+    assert spread == {(4, 0.3, 0.4), (16, 0.3, 0.4)}  # of the first level too little was read
+    titles = [panel["title"]["text"] for panel in spec["concat"]]
+    assert len(titles) == 4 and titles[0].startswith("utilisation")
 
 
 def test_regions_and_their_points_are_drawn_on_throughput_curves(summary):
@@ -345,7 +320,7 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names():
 
 def test_a_figure_gets_of_the_decision_what_it_names_and_no_more(summary):
     """It is not drawn anew for the rest, of which the rule `figure` gives it nothing; what it names changes it."""
-    for name in ("slo-margin", "economics", "kv-saturation", "gpu-memory-power"):
+    for name in ("slo-margin", "economics", "kv-saturation", "gpus"):
         rests_on_what_it_names(name)
     whole = replace(results_of("on GPUs"), decision=WHOLE, device=DEVICE)
     given = whole.given(("slo", "accelerator"))

@@ -185,8 +185,8 @@ def test_crosses_have_the_label_of_their_load_where_there_is_room(summary):
 
 def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):
     study, told = results(summary, known=False), []
-    assert save_figure("gpu-memory-power", study, tmp_path / "gpus", leave_out=told.append) == []
-    assert told == ["no run has the memory, the power or the energy of its GPUs"]
+    assert save_figure("gpus", study, tmp_path / "gpus", leave_out=told.append) == []
+    assert told == ["no run has the utilisation, the memory, the power or the energy of its GPUs"]
     assert not list(tmp_path.iterdir())
-    assert len(save_figure("gpu-memory-power", study, tmp_path / "gpus")) == 3  # a study's workflow expects it
+    assert len(save_figure("gpus", study, tmp_path / "gpus")) == 3  # a study's workflow expects it
     assert save_figure("kv-saturation", study, tmp_path / "kv", leave_out=told.append)

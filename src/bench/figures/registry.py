@@ -1,7 +1,8 @@
 """Which figures there are, which of them a study has, and how a function becomes one.
 
-The workflow asks which figures a study has at each start and in each of its jobs. Charts import altair and what computes their rows, which
-would add half a second to each start of little more than one: so that stands in `FIGURES`, and a chart's module is imported to draw it.
+The workflow asks which figures a study has at each start and in each of its jobs. Charts import altair and what computes their
+rows, which would add half a second to each start of little more than one: so that stands in `FIGURES`, and a chart's module is
+imported to draw it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 KINDS = ("svg", "png", "json")  # each figure is a file of each
 _SLO = ("slo", "failed_share")
 _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
-# The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `charts/` that draws
-# it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw it anew. With
-# `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what those found, with `grades`
-# which tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
+# The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `charts/`
+# that draws it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw
+# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what
+# those found, with `grades` which tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
 FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
     "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
@@ -40,16 +41,14 @@ FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "slo-margin": (questions.wanted("slo"), "slo_margin", _SLO),
     "kv-saturation": (questions.shows_kv_cache, "kv_saturation", ()),
     "performance-profile": (questions.levels(2), "performance_profile", ()),
-    "latencies": (questions.levels(2), "latencies", ("slo",)),
-    "classes": (questions.mixed, "classes", ("slo",)),
+    "latencies": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "latencies", ("slo",)),
     "speculation": (questions.speculative, "speculation", ()),
     "economics": (questions.wanted("priced"), "economics", (*_SLO, *_PRICES, "price_per_million_tokens")),
     "predicted-loads": (questions.predictable, "predicted_loads", ("calibration",)),
     "throughput-over-time": (questions.tokens_over_time, "throughput_over_time", ()),
     "settings": (questions.several_settings, "settings", ()),
-    "gpu-balance": (questions.on_gpus, "gpu_balance", ()),
+    "gpus": (questions.on_gpus, "gpus", ()),
     "worker-balance": (questions.on_fleet, "worker_balance", ()),
-    "gpu-memory-power": (questions.on_gpus, "gpu_memory_power", ()),
     "latency-by-length": (questions.swept_length, "latency_by_length", ()),
     "factor-correlations": (questions.crossed_factors, "factors", ()),
     "factor-importance": (questions.crossed_factors, "factors", ()),

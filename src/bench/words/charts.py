@@ -119,8 +119,3 @@ def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
     if not levels or None in levels or len(levels) > _NAMED:
         return None
     return f"Throughput stops growing at {numbers_text(levels)} {unit}"
-
-
-def widest_spread(low: float, high: float, load: str) -> str:
-    """How far the GPUs of one instance are apart. Args: low, high: their utilisation (0–1). load: with its unit."""
-    return f"widest spread {100 * (high - low):.0f} points, at {load}"
