@@ -1,35 +1,15 @@
 """Axes, colours, labels and panels: what a reader takes from any figure without its words."""
 
 import json
-import math
 from dataclasses import replace
 
 import polars as pl
-import pytest
 
-from bench.figures.labels import free_places
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
-from bench.figures.ticks import log_ticks, ticked
 from bench.study.decision import Decision
 from tests.support.figures import drawn_rows, encodings, results, spec_of
 from tests.support.planted import answers
-
-
-def test_ticks_are_round_and_on_their_axis():
-    """A tick outside is left out: clamped, it stood at the end ("5 %" where the axis begins at 50 %)."""
-    for ends, ticks in (
-        ((0.04, 12), [0.1, 1, 10]),
-        ((0.05, 14.2), [0.1, 1, 10]),
-        ((0.08, 5), [0.1, 0.3, 1, 3]),
-        ((0.5, 12.71), [1, 3, 10]),
-        ((0.9, 1.25), [0.9, 1.0, 1.1, 1.2]),
-        ((1e-5, 1e5), [1e-5, 1e-3, 1e-1, 1e1, 1e3, 1e5]),
-    ):
-        found = log_ticks(*ends)
-        assert all(ends[0] <= tick <= ends[1] for tick in found), ends
-        assert found == pytest.approx(ticks)
-    assert ticked([0.05, 0.5, 1, 12.7, 20], 0.5, 12.71).to_dict()["values"] == [0.5, 1, 12.7]
 
 
 def test_an_axis_of_loads_has_a_tick_at_each_measured_one(summary):
@@ -98,19 +78,3 @@ def test_no_panel_stands_alone_in_a_row():
     """Unless no other number of panels would do: of 7."""
     rows = {1: 1, 3: 3, 4: 4, 5: 3, 6: 3, 7: 4, 9: 3}
     assert {panels: panels_a_row(panels) for panels in rows} == rows
-
-
-def test_labels_cover_neither_one_another_nor_a_point():
-    """A crowd around one place and a line of neighbours."""
-    points = [(200 + 9 * math.cos(i), 130 + 9 * math.sin(2 * i)) for i in range(12)] + [(20.0 * i, 40.0) for i in range(1, 12)]
-    texts = ["C_max 16", *map(str, range(1, len(points)))]
-    places = free_places(points, texts, [5.0] * len(points), (430, 260))
-    boxes = [place.box(*at, text) for place, at, text in zip(places, points, texts, strict=True) if place]
-    marks = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
-    assert places[0] is not None  # the most important one
-    assert 8 < len(boxes) < len(points)  # some have no room, and are left out
-    for i, (left, top, right, bottom) in enumerate(boxes):
-        for other in [*boxes[:i], *marks]:
-            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
-        assert 0 <= left < right <= 430 and 0 <= top < bottom <= 260
-        assert right - left == 8.5 * len([text for place, text in zip(places, texts, strict=True) if place][i])

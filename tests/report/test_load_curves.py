@@ -189,7 +189,6 @@ def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
     y = spec["layer"][-1]["encoding"]["y"]
     low, high = y["scale"]["domain"]
     assert 0.3 < low < 0.5 and 2.0 < high < 2.6
-    assert all(low <= tick <= high for tick in y["axis"]["values"])
     assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO
 
 

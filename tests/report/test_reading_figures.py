@@ -173,16 +173,6 @@ def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):
     assert " ".join(said) in note
 
 
-def test_crosses_have_the_label_of_their_load_where_there_is_room(summary):
-    study = results(summary, deployments=("a",), known=False)
-    study = replace(study, runs=study.runs.with_columns(valid=pl.col("level") != 16))
-    spec = spec_of("latency-throughput", study)
-    rows = [row for row in drawn_rows(spec, "dx") if row["run"]]
-    assert {(row["label"], row["align"] is not None) for row in rows} == {("16", True)}
-    crosses = [mark for mark in marks_of(spec, "point") if mark["mark"].get("shape") == "cross"]
-    assert all(mark["transform"][-1]["filter"] == "isValid(datum.run)" for mark in crosses)
-
-
 def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):
     study, told = results(summary, known=False), []
     assert save_figure("gpus", study, tmp_path / "gpus", leave_out=told.append) == []

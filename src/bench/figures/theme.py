@@ -15,8 +15,7 @@ from bench.analysis.level_values import level_values
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.curves import curve_column, in_order, named, with_curve
 from bench.figures.results import Results
-from bench.figures.ticks import ticked
-from bench.words.charts import throughput_title, whole_runs_note
+from bench.words.charts import load_label, throughput_title, whole_runs_note
 
 __all__ = [
     "HEIGHT",
@@ -37,7 +36,9 @@ __all__ = [
     "is_log",
     "layered",
     "level_axis",
+    "level_labels",
     "level_lines",
+    "log_scale",
     "marked",
     "nothing_to_show",
     "panels_a_row",
@@ -49,6 +50,7 @@ __all__ = [
     "shapes",
     "whole_note",
     "with_curve",
+    "with_labels",
     "with_whole",
 ]
 
@@ -168,7 +170,7 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if AXES[results.axis].held else "~g"
     loads = results.runs["level"].unique().sort().to_list()
-    axis = ticked(loads, loads[0], loads[-1], format=digits, labelFlush=False, labelOverlap="greedy")
+    axis = alt.Axis(values=loads, labelBound=12, format=digits, labelFlush=False, labelOverlap="greedy")
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 
@@ -179,6 +181,30 @@ def _load_title(results: Results) -> str:
     if results.axis != RATE or not conversations.any():
         return title
     return "rate (conversations/s)" if conversations.all() else "rate (requests/s; with turns, conversations/s)"
+
+
+def log_scale(low: float, high: float) -> alt.Scale:
+    """A logarithmic scale from `low` to `high`."""
+    return alt.Scale(type="log", domain=[low, high], nice=False)
+
+
+def with_labels(rows: pl.DataFrame, also: pl.Expr | None = None) -> pl.DataFrame:
+    """Add `label`: the load of each curve's lowest and highest level, and of those that `also` says; null of others.
+
+    Args:
+        rows: a row a level, with `curve`, `axis` and `level`.
+    """
+    level = pl.col("level")
+    ends = (level == level.min().over("curve")) | (level == level.max().over("curve"))
+    labels = pl.Series("label", [load_label(*row) for row in rows.select("level", "axis").iter_rows()], dtype=pl.String)
+    return rows.with_columns(label=pl.when(ends if also is None else ends | also).then(labels))
+
+
+def level_labels(chart: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
+    """The labels of `with_labels`, beside their points."""
+    text = chart.transform_filter("isValid(datum.label)").mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=14)
+    labels: alt.Chart = text.encode(x=x, y=y, text="label:N")
+    return labels
 
 
 def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:

@@ -12,7 +12,6 @@ from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.save import save_chart
 from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, marked, nothing_to_show, shapes
-from bench.figures.ticks import log_ticks, ticked
 from bench.search.placing import Aim
 from bench.search.search import Found
 from bench.search.words import answer_text, criterion_text, nothing_text, took_text
@@ -66,9 +65,9 @@ def _chart(rows: pl.DataFrame, found: Found, aim: Aim) -> alt.LayerChart:
     # From the lowest to the highest, and the limit: a frame that is wider is half empty.
     low, high = 0.9 * min(0.9, *rows["low"]), 1.1 * max(1.1, *rows["high"])
     across = alt.Scale(type="log", domain=ends, nice=False)
-    x = alt.X("load:Q", title=axis, scale=across, axis=ticked(log_ticks(*ends), *ends, format="~g"))
+    x = alt.X("load:Q", title=axis, scale=across, axis=alt.Axis(format="~g"))
     scale = alt.Scale(type="log", domain=[low, high], nice=False)
-    y = alt.Y("reached:Q", title=_TITLE, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~%"))
+    y = alt.Y("reached:Q", title=_TITLE, scale=scale, axis=alt.Axis(format="~%"))
     names = rows["slo"].unique(maintain_order=True).to_list()
     legend = alt.Legend(symbolFillColor=PALETTE[0], symbolStrokeColor=PALETTE[0]) if len(names) > 1 else None
     shape = marked(alt.Shape, "slo:N", shapes(names), title="SLO", legend=legend)

@@ -8,13 +8,10 @@ import polars as pl
 from bench.analysis import graded
 from bench.analysis.level_values import level_values
 from bench.figures.curves import with_curve
-from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_colour, curve_shape, nothing_to_show
-from bench.words.charts import load_label
+from bench.figures.theme import curve_colour, curve_shape, level_labels, nothing_to_show, with_labels
 
-_WIDTH, _HEIGHT, _POINT = 430, 300, 5.0
 _LEVEL = ("deployment", "workload", "axis", "level")
 _SAME, _RIGHT = "identical to the baseline's", "tasks solved (pass@1)"
 
@@ -23,7 +20,7 @@ _SAME, _RIGHT = "identical to the baseline's", "tasks solved (pass@1)"
     "answers",
     title="Answers against throughput",
     question="What do a setting's tokens/s cost in answers?",
-    reading="Each point is a deployment at a level of load, labelled where there is room: output tokens/s to the right, and upwards the"
+    reading="Each point is a deployment at a level of load: output tokens/s to the right, and upwards the"
     " share of its answers that are the baseline's at the same load, in a second panel the share of tasks of a graded set that "
     "it solves. Bars: 95 % intervals. A second deployment with the baseline's keys shows how many answers batches alone change."
     " The baseline is in the second panel only.",
@@ -74,18 +71,16 @@ def _solved(results: Results) -> pl.DataFrame:
 
 
 def _panel(results: Results, shares: pl.DataFrame, title: str) -> alt.LayerChart:
-    rows = _labelled(with_curve(results, shares))
+    rows = with_labels(with_curve(results, shares))
     scale = alt.Scale(domain=[0, 1.06 * float(rows["throughput_tokens_per_s"].max())], nice=False)  # type: ignore[arg-type]
     x = alt.X("throughput_tokens_per_s:Q", title="output tokens/s", scale=scale)
     y = alt.Y("share:Q", title=f"share of answers {title}" if title == _SAME else title, axis=alt.Axis(format="%"),
               scale=alt.Scale(domain=[0, 1]))  # fmt: skip
     colour = curve_colour(results)
-    base = alt.Chart(
-        rows.select("curve", "label", "level", "throughput_tokens_per_s", "share", "low", "high", "dx", "dy", "align")
-    )
+    base = alt.Chart(rows.select("curve", "label", "level", "throughput_tokens_per_s", "share", "low", "high"))
     tooltip = [
         "curve:N",
-        alt.Tooltip("label:N", title="load"),
+        alt.Tooltip("level:Q", title="load"),
         alt.Tooltip("throughput_tokens_per_s:Q", format=".4g"),
         *(alt.Tooltip(f"{column}:Q", format=".0%") for column in ("share", "low", "high")),
     ]
@@ -94,15 +89,6 @@ def _panel(results: Results, shares: pl.DataFrame, title: str) -> alt.LayerChart
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
-        label_layer(base, x, y),
+        level_labels(base, x, y),
     ]
-    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)
-
-
-def _labelled(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `label` and its place."""
-    across = 1.06 * float(rows["throughput_tokens_per_s"].max())  # type: ignore[arg-type]
-    labels = [load_label(level, axis) for level, axis in rows.select("level", "axis").iter_rows()]
-    points = [(NARROW * a / across, _HEIGHT * (1 - b)) for a, b in rows.select("throughput_tokens_per_s", "share").iter_rows()]
-    places = free_places(points, labels, [_POINT] * len(points), (NARROW, _HEIGHT))
-    return with_places(rows.with_columns(label=pl.Series(labels, dtype=pl.String)), places)
+    return alt.LayerChart(layer=layers, width=430, height=300)

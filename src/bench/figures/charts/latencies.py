@@ -17,13 +17,13 @@ from bench.figures.theme import (
     curve_dash,
     curve_shape,
     level_axis,
+    log_scale,
     nothing_to_show,
     panels_a_row,
     points,
     with_curve,
     with_whole,
 )
-from bench.figures.ticks import log_ticks, ticked
 from bench.runs.classes import class_column, class_names
 from bench.runs.latencies import LATENCIES
 from bench.study.slo import Slo
@@ -53,10 +53,10 @@ class _Panel:
     question="How long does a user wait as load rises, for the first token, for each further one, and for all?",
     reading="Points are runs, lines all requests of a level's valid runs together: the percentile that an SLO limits, else "
     "P99 (of a class P95). Thin: P50. Grey, dashed: the SLO's limit. Hollow: too few requests for the percentile, so it is an estimate "
-    "without a bound (of a P99 662; below 100 it is the slowest). A filled point has a whisker up to the value that the true one does not "
-    "exceed, at 99 % confidence. ITL has no bounds. Queue time is the server's own mean; requests that wait are those once the "
-    "load stands. Under a burst each request waits behind the others' prefill, so TTFT rises about in line with the load. Panels of a "
-    "class have the load of all classes together.",
+    "without a bound (of a P99 662; below 100 it is the slowest). A filled point has a whisker up to the value that the true "
+    "one does not exceed, at 99 % confidence. ITL has no bounds. Queue time is the server's own mean; requests that wait are "
+    "those once the load stands. Under a burst each request waits behind the others' prefill, so TTFT rises about in line "
+    "with the load. Panels of a class have the load of all classes together.",
     columns=lambda results: {each.tail: each.what for each in _panels(results)},
     note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )
@@ -64,8 +64,8 @@ def latencies(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """TTFT, TPOT, ITL, E2E, queue time and waiting requests over load, and the latencies of classes: a panel each, a line a curve.
 
     Args:
-        results: `runs` with `level`, the latencies' percentiles and bounds (s), `server_queue_time_mean_s`, `waiting_standing`, `classes`
-            and `valid`.
+        results: `runs` with `level`, the latencies' percentiles and bounds (s), `server_queue_time_mean_s`, `waiting_standing`,
+            `classes` and `valid`.
     """
     runs = with_whole(results, with_curve(results, results.runs))
     known = {name for name in runs.columns if runs[name].null_count() < runs.height}
@@ -151,6 +151,5 @@ def _scale(rows: pl.DataFrame, limit: float | None) -> tuple[alt.Scale, alt.Axis
         values.append(limit)
     low, high = min(values), max(values)
     if low > 0 and high > _LOG * low:
-        ends = [0.8 * low, 1.25 * high]
-        return alt.Scale(type="log", domain=ends, nice=False), ticked(log_ticks(*ends), *ends, format="~g"), True
+        return log_scale(0.8 * low, 1.25 * high), alt.Axis(format="~g"), True
     return alt.Scale(domain=[0, 1.1 * high or 1.0], nice=False), alt.Axis(tickCount=6), False

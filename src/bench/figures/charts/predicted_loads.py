@@ -11,7 +11,6 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
-from bench.figures.ticks import log_ticks, ticked
 from bench.predict.calibration import MeasuredLoad, ModelRecord, PredictedLoad
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
 
@@ -76,8 +75,7 @@ def _panel(
     results: Results, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: list[str]
 ) -> alt.LayerChart:
     x, colour = level_axis(results, log=is_log(results)), curve_colour(results)
-    ends = scale["domain"]
-    axis = ticked(log_ticks(*ends), *ends, format="~g") if scale["type"] == "log" else alt.Axis(tickCount=5)
+    axis = alt.Axis(format="~g") if scale["type"] == "log" else alt.Axis(tickCount=5)
     y = alt.Y("value:Q", title=title, scale=scale, axis=axis)
     base = alt.Chart(predicted)
     band = base.mark_area(opacity=0.15, clip=True).encode(

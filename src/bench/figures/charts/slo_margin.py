@@ -8,8 +8,16 @@ import polars as pl
 from bench.analysis.level_values import level_values
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, panels_a_row, with_curve
-from bench.figures.ticks import log_ticks, ticked
+from bench.figures.theme import (
+    curve_colour,
+    curve_dash,
+    curve_shape,
+    level_axis,
+    log_scale,
+    nothing_to_show,
+    panels_a_row,
+    with_curve,
+)
 from bench.words.charts import margin_title
 
 _CURVE = ("deployment", "workload")
@@ -66,10 +74,10 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     place = {curve: low / _BAR ** (i + 1) for i, curve in enumerate(reversed(bars))}
     rows = rows.with_columns(bar=pl.col("curve").replace_strict(place, default=None, return_dtype=pl.Float64))
     foot = low / _BAR ** (len(bars) + 1) if bars else low
-    scale = alt.Scale(type="log", domain=[foot, high], nice=False)
+    scale = log_scale(foot, high)
     title = "percentile ÷ its limit (log)"
     x, colour, shape = level_axis(results), curve_colour(results), curve_shape(results)
-    y = alt.Y("at:Q", title=title, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~%"))
+    y = alt.Y("at:Q", title=title, scale=scale, axis=alt.Axis(format="~%"))
     base = alt.Chart(rows)
     tooltip = [
         "curve:N",

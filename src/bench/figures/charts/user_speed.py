@@ -10,14 +10,21 @@ import polars as pl
 
 from bench.analysis import Prices
 from bench.analysis.pareto import throughput_of, trade_offs
-from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, nothing_to_show, with_curve
+from bench.figures.theme import (
+    NEUTRAL,
+    curve_colour,
+    curve_dash,
+    curve_shape,
+    level_labels,
+    nothing_to_show,
+    with_curve,
+    with_labels,
+)
 from bench.study.slo import Slo
-from bench.words.charts import NO_GPUS, load_label, outside_note
+from bench.words.charts import NO_GPUS, outside_note
 
-_WIDTH, _HEIGHT, _POINT = 430, 380, 5.0
 _FAINT = 0.3  # opacity of levels that are no candidates
 _USER = "tpot_p50_s"
 _TITLES = {
@@ -46,11 +53,11 @@ def _note(results: Results) -> str:
     "user-speed",
     title="Speed of each user against throughput",
     question="Which deployment gives users a speed on the least hardware?",
-    reading="Each point is a level of load, labelled where there is room. Left, to the right: tokens/s that a user sees once the answer"
-    " has begun (1 ÷ TPOT P50). Right: TTFT, which is better to the left. Upwards: output tokens per USD where an hour has a "
-    "price, else output tokens/s of each GPU. Grey, wide: the loads within the SLOs that no other one of their workload beats "
-    "in both (the Pareto frontier). What lies below it gives less for the same speed. Faint: levels that miss an SLO, or may "
-    "miss it: they are no candidates.",
+    reading="Each point is a level of load; a curve's ends have theirs beside them. Left, to the right: tokens/s that a user "
+    "sees once the answer has begun (1 ÷ TPOT P50). Right: TTFT, which is better to the left. Upwards: output tokens per USD "
+    "where an hour has a price, else output tokens/s of each GPU. Grey, wide: the loads within the SLOs that no other one of "
+    "their workload beats in both (the Pareto frontier). What lies below it gives less for the same speed. Faint: levels that "
+    "miss an SLO, or may miss it: they are no candidates.",
     invalid="Left out",
     by_axis=False,
     note=_note,
@@ -91,17 +98,16 @@ def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
         return None
     of_loads = replace(results, runs=_runs(results), whole=results.study)
     each = throughput_of(found)
-    rows = _labelled(with_curve(of_loads, found.with_columns(a_user=1 / pl.col(panel.latency))), panel.x, each)
+    rows = with_labels(with_curve(of_loads, found.with_columns(a_user=1 / pl.col(panel.latency))))
     x = alt.X(f"{panel.x}:Q", title=panel.title, scale=_scale(rows, panel.x))
     y = alt.Y(
         f"{each}:Q", title=_TITLES[each], scale=_scale(rows, each), axis=alt.Axis(format="~s" if each == "a_dollar" else "~g")
     )
     colour, shape = curve_colour(of_loads), curve_shape(of_loads)
-    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", panel.x, each,
-                           "an_instance", "dx", "dy", "align"))  # fmt: skip
+    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", panel.x, each, "an_instance"))
     base = alt.Chart(rows.with_columns(candidate=pl.col("within").fill_null(False)).select(*shown))
     strength = alt.condition("datum.candidate", alt.value(1), alt.value(_FAINT))
-    tooltip = ["curve:N", alt.Tooltip("label:N", title="load"),
+    tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"),
                *(alt.Tooltip(f"{column}:Q", format=".3g") for column in (panel.x, each))]  # fmt: skip
     layers = [
         base.transform_filter("datum.unbeaten")
@@ -112,20 +118,10 @@ def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
         base.mark_point(filled=True, size=60).encode(x=x, y=y, color=colour, shape=shape, opacity=strength, tooltip=tooltip),
-        label_layer(base, x, y),
+        level_labels(base, x, y),
     ]
-    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)
+    return alt.LayerChart(layer=layers, width=430, height=380)
 
 
 def _scale(rows: pl.DataFrame, column: str) -> alt.Scale:
     return alt.Scale(domain=[0, 1.06 * float(rows[column].max())], nice=False)  # type: ignore[arg-type]
-
-
-def _labelled(rows: pl.DataFrame, x: str, each: str) -> pl.DataFrame:
-    """The rows with `label` and its place, those of the frontier first."""
-    across, up = (1.06 * float(rows[column].max()) for column in (x, each))  # type: ignore[arg-type]
-    first = rows.sort(~pl.col("unbeaten"), maintain_order=True)
-    labels = [load_label(level, axis) for level, axis in first.select("level", "axis").iter_rows()]
-    points = [(NARROW * a / across, _HEIGHT * (1 - b / up)) for a, b in first.select(x, each).iter_rows()]
-    places = free_places(points, labels, [_POINT] * len(points), (NARROW, _HEIGHT))
-    return with_places(first.with_columns(label=pl.Series(labels, dtype=pl.String)), places)
