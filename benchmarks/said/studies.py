@@ -18,7 +18,7 @@ import polars as pl
 import vl_convert
 
 from bench.aggregate import aggregate
-from bench.analyse import analyse, write_analysis
+from bench.analyse import Analysis, write_analysis
 from bench.cli import main
 from bench.figures import save as saving
 from bench.figures.registry import figures_of
@@ -178,7 +178,7 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     searches = tuple(_searches(results.runs, slos)) if "search" in drawn.planted else ()
     reliefs = Reliefs(curves=tuple(_reliefs(drawn, random))) if "relief" in drawn.planted else Reliefs()
     models = _models(results.runs) if "model" in drawn.planted else None
-    analysis = analyse(results.runs, decision, reliefs=reliefs.by_curve())
+    analysis = Analysis(results.runs, decision, reliefs=reliefs.by_curve())
     write_record(reliefs, folder / "reliefs.json")
     write_analysis(analysis, folder / "analysis")
     results = Results(results.runs, results.timeseries, None, decision, None, models, searches, analysis)

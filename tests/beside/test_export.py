@@ -13,7 +13,7 @@ import pytest
 import requests
 import yaml
 
-from bench.analyse import analyse, write_analysis
+from bench.analyse import Analysis, write_analysis
 from bench.cli.commands.export import Form
 from bench.export import FORMS
 from bench.models.config_json import config_of
@@ -310,7 +310,7 @@ def test_limits_are_told_as_the_analysis_has_them(tmp_path, summary):
     ]
     runs = frame(rows)
     runs.write_parquet(tmp_path / "results/summary.parquet")
-    write_analysis(analyse(runs, Decision(slo=["ttft_p99=1s"])), tmp_path / "results/analysis")
+    write_analysis(Analysis(runs, Decision(slo=["ttft_p99=1s"])), tmp_path / "results/analysis")
     text = " ".join(exported(tmp_path).replace("\n#", " ").split())
     assert "measured: 2026-03-01 to 2026-03-05, 5 runs" in text
     assert re.search(r"workload short, SLOs TTFT P99 ≤ 1 s: Sustains 16 requests/s \([^)]*\) at 8 requests in flight", text)

@@ -25,6 +25,10 @@ def differences(found):
     return [difference_text(each) for each in found.differences]
 
 
+def of(rows, *keys):
+    return [tuple(row[key] for key in keys) for row in rows]
+
+
 def only(frame, **where):
     return frame.filter(**where).row(0, named=True)
 
@@ -104,15 +108,15 @@ def test_a_set_against_itself_shows_nothing(summary, content):
     found = compare(same, same)
     assert only(found.overall, metric=TOKENS)["ratio"] == 1
     assert set(found.effects["verdict"]) == {"no evidence"}
-    assert found.alone.is_empty() and not found.differences and found.failures.is_empty() and found.uncompared.is_empty()
-    assert (found.overall["metric"].to_list(), found.absent) == ([TOKENS], [])
+    assert not (found.alone or found.differences or found.failures or found.uncompared)
+    assert (found.overall["metric"].to_list(), found.absent) == ([TOKENS], ())
     # What is not above nothing has no ratio and what one side lacks is absent.
     ours = runs(summary, {1: [0.0], 2: [20.0], 4: [None], 8: [40.0]}).with_columns(e2e_p50_s=1.0)
     theirs = runs(summary, {1: [10.0], 2: [0.0], 4: [9.0], 8: [80.0]}).with_columns(e2e_p50_s=pl.lit(None, pl.Float64))
     found = compare(ours, theirs, [TOKENS, "e2e_p50_s", "ttft_p50_s"])
     assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
-    assert found.absent == ["e2e_p50_s"]
-    assert found.uncompared["level"].to_list() == [1, 2, 4]
+    assert found.absent == ("e2e_p50_s",)
+    assert [row["level"] for row in found.uncompared] == [1, 2, 4]
     # Deployments that are the baseline under another name are replicas.
     content["deployments"]["b"] = {**content["deployments"]["a"]}
     content["deployments"]["c"] = {**content["deployments"]["a"], "max_num_seqs": 3}
@@ -129,13 +133,13 @@ def test_which_runs_are_a_pair(summary):
     bad = (pl.col("level") == 1) & (pl.col("repeat") == 2)
     found = compare(ours, theirs.with_columns(valid=~bad), [TOKENS])
     assert (found.runs, found.invalid, found.matched) == ((4, 4), (0, 1), 2)
-    assert found.alone.select("side", "level", "repeat").sort("side", "level").rows() == [
+    assert of(found.alone, "side", "level", "repeat") == [
         ("baseline", 1, 2), ("baseline", 8, 1), ("candidate", 4, 1)]  # fmt: skip
     # `bench workload` calls each run the first.
     ours, theirs = (runs(summary, {4: values}).with_columns(repeat=1) for values in ([10, 20, 30], [11, 22, 33, 44]))
     found = compare(ours, theirs, [TOKENS])
     assert found.pairs["log_ratio"].to_list() == pytest.approx([math.log(1.1)] * 3)
-    assert found.alone["side"].to_list() == ["candidate"]
+    assert of(found.alone, "side") == [("candidate",)]
     # Lengths, loads and kinds of load are never mixed.
     ours = runs(summary, {1: [10], 2: [20]}, workload="long-p128")
     assert compare(ours, runs(summary, {1: [9], 2: [18]}, workload="long-p256"), [TOKENS]).matched == 0
@@ -147,13 +151,13 @@ def test_which_runs_are_a_pair(summary):
     theirs = pl.concat([runs(summary, {4: [20.0 * i]}).with_columns(session=i) for i in (1, 2, 3)])
     found = compare(ours, theirs, [TOKENS])
     assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
-    assert found.alone.select("side", "session").rows() == [("candidate", 3)]
+    assert of(found.alone, "side", "session") == [("candidate", 3)]
     # Deployments are matched by name unless each side has one.
     a, b, c = (runs(summary, {1: [x], 2: [x]}, deployment=name) for name, x in (("a", 10.0), ("b", 20.0), ("c", 30.0)))
     assert compare(a, b, [TOKENS]).overall["ratio"].to_list() == pytest.approx([2])
     several = compare(pl.concat([a, b]), pl.concat([b, c]), [TOKENS])
     assert several.overall["ratio"].to_list() == pytest.approx([1])
-    assert several.alone.select("side", "deployment").unique().sort("side").rows() == [("baseline", "a"), ("candidate", "c")]
+    assert set(of(several.alone, "side", "deployment")) == {("baseline", "a"), ("candidate", "c")}
     with pytest.raises(BenchError, match=r"the baseline has the deployments a, b, the candidate c: none in common\. Name"):
         compare(pl.concat([a, b]), c)
     # A study compares each deployment that shares a load.
@@ -192,15 +196,15 @@ def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(s
         shares = ({}, 1.0), ({16: 0.5, 32: 0.5}, 1.064)
         ours, theirs = (failing(summary, (4, 8, 16, 32), share, valid=valid, factor=x) for share, x in shares)
         found = compare(ours, theirs, [TOKENS])
-        assert found.failures.select("level", "verdict", "alike").rows() == [(16, "worse", False), (32, "worse", False)], valid
+        assert of(found.failures, "level", "verdict", "alike") == [(16, "worse", False), (32, "worse", False)], valid
         assert "better" not in set(found.effects["verdict"]), valid
         assert set(found.configurations["level"]) == {4, 8}, valid
-        assert unseen(found).is_empty(), valid  # what is surely worse there is seen
-        assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"], valid
+        assert not unseen(found), valid  # what is surely worse there is seen
+        assert of(compare(theirs, ours, [TOKENS]).failures, "verdict") == [("better",)] * 2, valid
     # Failures that both have are named and their runs compared.
     ours, theirs = failing(summary, (4, 8), {8: 0.25}), failing(summary, (4, 8), {8: 0.25})
     found = compare(ours, theirs, [TOKENS])
-    assert found.failures.select("level", "verdict", "alike").rows() == [(8, "no evidence", True)]
+    assert of(found.failures, "level", "verdict", "alike") == [(8, "no evidence", True)]
     assert set(found.configurations["level"]) == {4, 8}
     # A run that crashed is one event, and not sixty-four.
     crashed = pl.when((pl.col("level") == 8) & (pl.col("repeat") == 2)).then(64).otherwise(0)

@@ -229,8 +229,8 @@ def test_a_regression_is_worse_by_more_than_the_percentage():
     assert sight(SimpleNamespace(overall=found.overall.clear())) is None
     # A level of which nothing is compared is unseen unless it surely fails more.
     levels = pl.DataFrame({"deployment": "a", "workload": "w", "axis": "concurrency", "level": [1.0, 2.0, 4.0]})
-    failed = levels.head(2).with_columns(verdict=pl.Series(["worse", "better"]))
-    assert unseen(SimpleNamespace(uncompared=levels, failures=failed))["level"].to_list() == [2, 4]
+    failed = [{**row, "verdict": verdict} for row, verdict in zip(levels.to_dicts(), ("worse", "better"), strict=False)]
+    assert [row["level"] for row in unseen(SimpleNamespace(uncompared=levels.to_dicts(), failures=failed))] == [2, 4]
 
 
 def comparison(*rows, absent=()):

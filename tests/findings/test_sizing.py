@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
-from bench.analyse import analyse, write_analysis
+from bench.analyse import Analysis, write_analysis
 from bench.analysis.sizing import (
     Limits,
     OperatingPoint,
@@ -163,7 +163,7 @@ def test_the_command_from_results(tmp_path, curve, capsys):
 
 def test_what_the_study_analysed_by_the_same_slos_is_read_and_not_worked_out_again(tmp_path, curve, capsys):
     curve.write_parquet(tmp_path / "summary.parquet")
-    write_analysis(analyse(curve, Decision(slo=["ttft_p99=2s"])), tmp_path / "analysis")
+    write_analysis(Analysis(curve, Decision(slo=["ttft_p99=2s"])), tmp_path / "analysis")
     stored = tmp_path / "analysis/capacity.parquet"
     pl.read_parquet(stored).with_columns(usable_rps=pl.lit(8.0)).write_parquet(stored)
     for more, rps in (("--slo ttft_p99=2s", 8), ("--slo ttft_p99=2.5s", 4), ("--slo ttft_p99=2s --failed-share 0.02", 4)):

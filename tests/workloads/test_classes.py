@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from bench.analyse import analyse, write_tables
+from bench.analyse import TABLES, Analysis, write_analysis
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.observation import observed
@@ -291,9 +291,9 @@ def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_c
     rate = [{**row, "workload": "rate", "axis": "request_rate", "arrival": "poisson"} for row in plain]
     runs, decision = frame([*mix, *plain, *rate]), Decision(slo=["rag.ttft_p90=1s"])
     runs.write_parquet(tmp_path / "summary.parquet")
-    write_tables(analyse(runs, decision), tmp_path / "analysis")
+    write_analysis(Analysis(runs, decision), tmp_path / "analysis", TABLES)
     with monkeypatch.context() as patched:
-        patched.setattr("bench.cli.sources.analyse", None)
+        patched.setattr("bench.cli.sources.Analysis", None)
         assert capacity_of(runs, str(tmp_path), decision)["workload"].to_list() == [mix[0]["workload"], "rate"]
     # Other limits are judged anew: of a curve that had one, and of one that had none.
     tighter = capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"]))

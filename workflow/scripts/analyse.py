@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.analyse import analyse, write_tables
+from bench.analyse import TABLES, Analysis, write_analysis
 from bench.analysis.windows import of_windows
 from bench.runs.summary import read_summary
 from bench.study.decision import Decision
@@ -8,4 +8,4 @@ from bench.workflow import job
 
 with job(snakemake.log[0]):
     runs = of_windows(read_summary(Path(snakemake.input.summary)))[0]
-    write_tables(analyse(runs, Decision(**snakemake.params.decision)), Path(snakemake.output[0]).parent)
+    write_analysis(Analysis(runs, Decision(**snakemake.params.decision)), Path(snakemake.output[0]).parent, TABLES)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.analyse import causes_of, findings_of, read_analysis, servers_of, write_causes, write_findings
+from bench.analyse import FINDINGS, TABLES, Analysis, servers_of, write_analysis
 from bench.analysis.windows import of_windows
 from bench.models.config_json import geometry_of_model
 from bench.predict.relief_record import Reliefs, read_reliefs
@@ -12,9 +12,13 @@ from bench.workflow import job
 with job(snakemake.log[0]):
     plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
     folder = Path(snakemake.output.findings).parent
-    runs = of_windows(read_summary(Path(snakemake.input.summary)))[0]
-    servers = servers_of(plan.deployments.values(), geometry_of_model)
-    tables, reliefs = read_analysis(folder), read_reliefs(Path(snakemake.input.reliefs)) or Reliefs()
-    write_causes(causes_of(tables, runs, plan.config.decision, reliefs.by_curve()), folder)
-    found = findings_of(tables, runs, plan.config.decision, plan.device, servers)
-    write_findings(found, folder)
+    found = Analysis(
+        of_windows(read_summary(Path(snakemake.input.summary)))[0],
+        plan.config.decision,
+        plan.device,
+        servers_of(plan.deployments.values(), geometry_of_model),
+        (read_reliefs(Path(snakemake.input.reliefs)) or Reliefs()).by_curve(),
+        folder,
+        TABLES,
+    )
+    write_analysis(found, folder, FINDINGS)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 
-from bench.analyse.causes import causes_table, read_causes
-from bench.analyse.comparisons import effects_table, read_comparisons, sides
 from bench.analyse.findings import Findings, Server, find
 from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, saturation
 from bench.axes import HELD
@@ -26,191 +23,121 @@ from bench.servers.settings import settings_in
 from bench.study import questions
 from bench.study.decision import Decision
 
-_COMPARED, _FINDINGS = "comparisons.json", "findings.json"
+TABLES = ("capacity", "saturation", "comparisons")  # what figures are drawn from
+FINDINGS = ("causes", "findings")  # what the report says beyond them
 _CURVE = ["deployment", "workload"]
+_FRAMES = ("effects", "pairs")  # of a comparison: a table, and what is not kept
+_REMEDY = "Make it again from the summary: `make figures`."
+Curve = tuple[str, str]
 R = TypeVar("R")
 
 
-class Analysis(ABC):
-    """What the runs of a study show. Each part is worked out, or read, when it is asked for."""
-
-    @property
-    @abstractmethod
-    def capacity(self) -> pl.DataFrame:
-        """What each curve sustains; columns: docs/reference/analysis.md, as for the other tables."""
-
-    @property
-    @abstractmethod
-    def saturation(self) -> pl.DataFrame:
-        """Where each curve's KV cache is full, and where its throughput turns."""
-
-    @property
-    @abstractmethod
-    def comparisons(self) -> dict[str, Comparison]:
-        """Each deployment that shares a load with the study's baseline, compared with it, in the study's order."""
-
-    @property
-    @abstractmethod
-    def causes(self) -> dict[tuple[str, str], Bottleneck]:
-        """Why each curve with a capacity by SLOs sustains no more, by deployment and workload."""
-
-    @property
-    @abstractmethod
-    def findings(self) -> Findings:
-        """What the report says beyond these tables."""
+def _part(make: Callable[[Analysis], R]) -> cached_property[R]:
+    """A part of the analysis: worked out when it is first asked for, or read where it is stored."""
+    name = make.__name__
+    part: cached_property[R] = cached_property(lambda it: _read(it.folder, name) if name in it.stored else make(it))
+    part.__doc__ = make.__doc__
+    return part
 
 
 @dataclass(frozen=True, eq=False)
-class _Made(Analysis):
+class Analysis:
+    """What the runs of a study show. The columns of its tables: docs/reference/analysis.md.
+
+    Attributes:
+        runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
+        device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
+        reliefs: of curves that were replayed, by deployment and workload. stored: the parts that `folder` has.
+    """
+
     runs: pl.DataFrame
     decision: Decision
-    device: Accelerator | None
-    servers: Mapping[str, Server]
-    reliefs: Mapping[tuple[str, str], CurveRelief]
+    device: Accelerator | None = None
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    reliefs: Mapping[Curve, CurveRelief] = field(default_factory=dict)
+    folder: Path = Path()
+    stored: Collection[str] = ()
 
-    @cached_property
-    def curves(self) -> pl.DataFrame:
-        return curves_of(self.runs)
-
-    @cached_property
+    @_part
     def capacity(self) -> pl.DataFrame:
+        """What each curve sustains."""
         judged = self.runs if self.decision.slo else self.runs.filter(~pl.col("axis").is_in(HELD))
         return operating_points(judged, self.decision.slos, self.decision.failed_share)
 
-    @cached_property
+    @_part
     def saturation(self) -> pl.DataFrame:
+        """Where each curve's KV cache is full, and where its throughput turns."""
         return saturation(self.runs)
 
-    @cached_property
+    @_part
     def comparisons(self) -> dict[str, Comparison]:
+        """Each deployment that shares a load with the study's baseline, compared with it, in the study's order."""
         return compare_with_baseline(self.runs)
 
-    @cached_property
-    def causes(self) -> dict[tuple[str, str], Bottleneck]:
-        return causes_of(self, self.runs, self.decision, self.reliefs)
+    @_part
+    def causes(self) -> dict[Curve, Bottleneck]:
+        """Why each curve with a capacity by SLOs sustains no more, by deployment and workload."""
+        curves = curves_of(self.runs).partition_by(*_CURVE, as_dict=True)
+        points = {(point["deployment"], point["workload"]): point for point in self._points.iter_rows(named=True)}
+        return {at: bottleneck(curves[at], point, self.decision.slos, self.reliefs.get(at)) for at, point in points.items()}
 
-    @cached_property
+    @_part
     def findings(self) -> Findings:
-        return findings_of(self, self.runs, self.decision, self.device, self.servers)
+        """What the report says beyond these tables."""
+        return find(
+            *(self.runs, self.decision, self.device, self.servers),
+            plain=plain_of(self.runs),
+            curves=curves_of(self.runs),
+            points=self._points,
+            saturation=self.saturation,
+            causes=self.causes,
+        )
 
-
-@dataclass(frozen=True, eq=False)
-class _Read(Analysis):
-    """The analysis that `write_analysis` wrote into `folder`."""
-
-    folder: Path
-
-    @cached_property
-    def capacity(self) -> pl.DataFrame:
-        return _table(self.folder, "capacity")
-
-    @cached_property
-    def saturation(self) -> pl.DataFrame:
-        return _table(self.folder, "saturation")
-
-    @cached_property
-    def comparisons(self) -> dict[str, Comparison]:
-        effects = _table(self.folder, "comparisons")
-        return _read(self.folder / _COMPARED, lambda content: read_comparisons(effects, content))
-
-    @cached_property
-    def causes(self) -> dict[tuple[str, str], Bottleneck]:
-        return read_causes(_table(self.folder, "causes"))
-
-    @cached_property
-    def findings(self) -> Findings:
-        return _read(self.folder / _FINDINGS, lambda content: typed(Findings, content, most=math.inf))
-
-
-def analyse(
-    runs: pl.DataFrame,
-    decision: Decision,
-    device: Accelerator | None = None,
-    servers: Mapping[str, Server] | None = None,
-    reliefs: Mapping[tuple[str, str], CurveRelief] | None = None,
-) -> Analysis:
-    """What the runs show, all of it that figures and the report draw and write.
-
-    Args:
-        runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
-        device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
-        reliefs: of curves that were replayed, by deployment and workload.
-    """
-    return _Made(runs, decision, device, servers or {}, reliefs or {})
-
-
-def causes_of(
-    tables: Analysis, runs: pl.DataFrame, decision: Decision, reliefs: Mapping[tuple[str, str], CurveRelief]
-) -> dict[tuple[str, str], Bottleneck]:
-    """Why each curve with a capacity by SLOs sustains no more, by deployment and workload."""
-    curves = curves_of(runs)
-    of_curve = {(str(name), str(workload)): rows for (name, workload), rows in curves.group_by(*_CURVE)}
-    known = _points(tables.capacity, curves, decision)
-    points = {(point["deployment"], point["workload"]): point for point in known.iter_rows(named=True)}
-    return {curve: bottleneck(of_curve[curve], point, decision.slos, reliefs.get(curve)) for curve, point in points.items()}
-
-
-def findings_of(
-    tables: Analysis,
-    runs: pl.DataFrame,
-    decision: Decision,
-    device: Accelerator | None = None,
-    servers: Mapping[str, Server] | None = None,
-) -> Findings:
-    """What the report says beyond the tables of the same runs, which are made for the same SLOs.
-
-    The other arguments are as of `analyse`.
-    """
-    curves = curves_of(runs)
-    return find(
-        *(runs, decision, device, servers or {}),
-        plain=plain_of(runs),
-        curves=curves,
-        points=_points(tables.capacity, curves, decision),
-        saturation=tables.saturation,
-        causes=tables.causes,
-    )
-
-
-def _points(capacity: pl.DataFrame, curves: pl.DataFrame, decision: Decision) -> pl.DataFrame:
-    """The capacities by SLOs of the curves from which one may be read."""
-    known = capacity.filter(pl.col("slos").list.len() > 0) if decision.slo else capacity.clear()
-    return known.join(curves, on=_CURVE, how="semi", maintain_order="left")
+    @property
+    def _points(self) -> pl.DataFrame:
+        """The capacities by SLOs of the curves from which one may be read."""
+        known = self.capacity.filter(pl.col("slos").list.len() > 0) if self.decision.slo else self.capacity.clear()
+        return known.join(curves_of(self.runs), on=_CURVE, how="semi", maintain_order="left")
 
 
 def read_analysis(folder: Path) -> Analysis:
     """The tables in `folder`. Each is read when it is asked for; a BenchError tells one that is missing, or of another version."""
-    return _Read(folder)
+    return Analysis(pl.DataFrame(), Decision(), folder=folder, stored=(*TABLES, *FINDINGS))
 
 
-def write_analysis(found: Analysis, folder: Path) -> None:
-    """Write the tables, the causes and the findings into `folder`."""
-    write_tables(found, folder)
-    write_causes(found.causes, folder)
-    write_findings(found.findings, folder)
-
-
-def write_findings(found: Findings, folder: Path) -> None:
-    """Write `findings.json` into `folder`."""
-    write_object(plain(found), folder / _FINDINGS)
-
-
-def write_causes(found: Mapping[tuple[str, str], Bottleneck], folder: Path) -> None:
-    """Write `causes.parquet` into `folder`."""
-    causes_table(found).write_parquet(folder / "causes.parquet")
-
-
-def write_tables(found: Analysis, folder: Path) -> None:
-    """Write the tables into `folder`: what figures are drawn from."""
+def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TABLES, *FINDINGS)) -> None:
+    """Write these parts into `folder`: a table each, and as JSON the findings and what comparisons have beside their effects."""
     folder.mkdir(parents=True, exist_ok=True)
-    frames = {
-        "capacity": found.capacity,
-        "saturation": found.saturation,
-        "comparisons": effects_table(found.comparisons),
-    }
-    for name, frame in frames.items():
-        frame.write_parquet(folder / f"{name}.parquet")
-    write_object(sides(found.comparisons), folder / _COMPARED)
+    for name in parts:
+        part = getattr(found, name)
+        if name == "findings":
+            write_object(plain(part), folder / "findings.json")
+            continue
+        if name == "comparisons":
+            beside = {at: {key: value for key, value in vars(each).items() if key not in _FRAMES} for at, each in part.items()}
+            write_object(plain(beside), folder / "comparisons.json")
+            part = pl.concat([pl.DataFrame(schema=schema_of(name)), *(each.effects for each in part.values())])
+        elif name == "causes":
+            rows = [{**dict(zip(_CURVE, at, strict=True)), "cause": each.cause, **asdict(each)} for at, each in part.items()]
+            part = pl.DataFrame(rows, schema=schema_of(name))
+        part.write_parquet(folder / f"{name}.parquet")
+
+
+def _read(folder: Path, name: str) -> Any:
+    if name == "findings":
+        return _object(folder / "findings.json", lambda content: typed(Findings, content, most=math.inf))
+    table = _table(folder, name)
+    if name == "comparisons":
+        return _object(folder / "comparisons.json", lambda content: dict(_comparisons(content, table)))
+    if name == "causes":
+        rows = table.iter_rows(named=True)
+        return {(row["deployment"], row["workload"]): typed(Bottleneck, row, most=math.inf) for row in rows}
+    return table
+
+
+def _comparisons(content: Mapping[str, Any], effects: pl.DataFrame) -> Iterator[tuple[str, Comparison]]:
+    for name, beside in content.items():
+        yield name, typed(Comparison, {**beside, "effects": effects.filter(deployment=name)}, name, most=math.inf)
 
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
@@ -226,9 +153,6 @@ def curves_of(runs: pl.DataFrame) -> pl.DataFrame:
     return plain_of(runs).filter(pl.col("level").n_unique().over(*_CURVE) > 1)
 
 
-_REMEDY = "Make it again from the summary: `make figures`."
-
-
 def _table(folder: Path, name: str) -> pl.DataFrame:
     path = folder / f"{name}.parquet"
     try:
@@ -241,7 +165,7 @@ def _table(folder: Path, name: str) -> pl.DataFrame:
     return frame
 
 
-def _read(path: Path, of: Callable[[dict[str, Any]], R]) -> R:
+def _object(path: Path, of: Callable[[dict[str, Any]], R]) -> R:
     try:
         return of(read_object(path, constants=True))
     except (*UNREADABLE, KeyError) as error:

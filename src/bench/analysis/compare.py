@@ -5,8 +5,9 @@ Definitions, and how often a verdict is wrong or missed: docs/explanation/compar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,8 +23,7 @@ from bench.runs.columns import METRICS
 
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
-UNCOMPARED = {**dict.fromkeys(CONFIGURATION, pl.String()), "level": pl.Float64()}
-ALONE = {"side": pl.String(), **UNCOMPARED, **dict.fromkeys(("session", "repeat", "nth"), pl.Int64())}
+Rows = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Comparison:
 
     Attributes:
         matched: pairs of runs.
-        effects: every verdict, see `bench.analysis.effects`. failures: levels at which either side failed requests, see
-            `bench.analysis.failures`. answers: levels at which answers were kept, see `bench.analysis.identical`.
+        effects: every verdict, see `bench.analysis.effects`. failures: rows of levels at which either side failed requests, see
+            `bench.analysis.failures`. answers: rows of levels at which answers were kept, see `bench.analysis.identical`.
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
-        alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
-        uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
+        alone: rows of valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
+        uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair. estimates: percentiles of so few requests that they carry no bound on a side.
         differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
         pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
@@ -45,15 +45,15 @@ class Comparison:
 
     matched: int
     effects: pl.DataFrame
-    failures: pl.DataFrame
-    answers: pl.DataFrame
+    failures: Rows
+    answers: Rows
     runs: tuple[int, int]
     invalid: tuple[int, int]
-    alone: pl.DataFrame
-    uncompared: pl.DataFrame
-    absent: list[str]
-    estimates: list[str]
-    differences: list[Differs]
+    alone: Rows
+    uncompared: Rows
+    absent: tuple[str, ...]
+    estimates: tuple[str, ...]
+    differences: tuple[Differs, ...]
     replica: bool = False
     pairs: pl.DataFrame | None = None
 
@@ -106,23 +106,24 @@ def compare(
     return Comparison(
         matched=pairs.select(_RUN).n_unique(),
         effects=effects(pairs, spread=spread),
-        failures=matched.failures,
+        failures=_rows(matched.failures),
         # A client that was late, or a machine that drifted, changes no answer.
-        answers=identical(_paired(_numbered(baseline), _numbered(candidate))),
+        answers=_rows(identical(_paired(_numbered(baseline), _numbered(candidate)))),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
-        alone=pl.concat(
-            side.join(other, on=_RUN, how="anti").select(
-                pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]
-            )
+        alone=tuple(
+            row
             for name, side, other in (("baseline", ours, theirs), ("candidate", theirs, ours))
+            for row in _rows(
+                side.join(other, on=_RUN, how="anti").select(
+                    pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]
+                )
+            )
         ),
-        uncompared=measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left"),
-        absent=[metric for metric in metrics if metric not in found and any(side[metric].count() for side in (ours, theirs))],
-        estimates=[
-            metric for metric in metrics if metric in found and any(_estimated(side, metric) for side in (ours, theirs))
-        ],
-        differences=differences(_paired(ours, theirs)),
+        uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
+        absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
+        estimates=tuple(name for name in metrics if name in found and any(_estimated(side, name) for side in (ours, theirs))),
+        differences=tuple(differences(_paired(ours, theirs))),
         pairs=pairs,
     )
 
@@ -211,9 +212,13 @@ def _known_alike(found: Comparison) -> Comparison:
         effects=found.effects.with_columns(
             verdict=pl.lit("no evidence"), pooled=pl.when(pl.col("pooled").is_not_null()).then(pl.lit("no evidence"))
         ),
-        failures=found.failures.with_columns(verdict=pl.lit("no evidence")),
+        failures=tuple({**row, "verdict": "no evidence"} for row in found.failures),
         replica=True,
     )
+
+
+def _rows(frame: pl.DataFrame) -> Rows:
+    return tuple(frame.to_dicts())
 
 
 def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from bench.analysis.effects import CONFIGURATION
 from bench.analysis.power import FAR, Noise, sessions_for
 from bench.runs.columns import METRICS
 
@@ -50,10 +51,10 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     return [*rows, *absent]
 
 
-def unseen(found: Comparison) -> pl.DataFrame:
+def unseen(found: Comparison) -> list[Mapping[str, Any]]:
     """Levels that both sides measured without a pair that compares, but for those at which the candidate fails significantly more."""
-    worse = found.failures.filter(verdict="worse")
-    return found.uncompared.join(worse, on=["deployment", "workload", "axis", "level"], how="anti")
+    worse = [[row[key] for key in CONFIGURATION] for row in found.failures if row["verdict"] == "worse"]
+    return [row for row in found.uncompared if [row[key] for key in CONFIGURATION] not in worse]
 
 
 def sight(found: Comparison) -> dict[str, Any] | None:

@@ -40,11 +40,11 @@ def content(
     return {
         **{side: {"source": source, "runs": runs, "invalid": invalid} for side, source, runs, invalid in sides},
         "pairs": found.matched,
-        "alone": found.alone.drop("nth").to_dicts(),
+        "alone": [{key: value for key, value in row.items() if key != "nth"} for row in found.alone],
         "absent": found.absent,
         "differences": [difference_text(each) for each in found.differences],
-        "failures": found.failures.to_dicts(),
-        "answers": [{**row, "sentence": same_answers(found, row)} for row in found.answers.iter_rows(named=True)],
+        "failures": found.failures,
+        "answers": [{**row, "sentence": same_answers(found, row)} for row in found.answers],
         "overall": [_with_sentence(row, text) for row, text in overall],
         **{
             name: [{key: value for key, value in row.items() if key not in _WHOLE} for row in rows.iter_rows(named=True)]
@@ -86,18 +86,18 @@ def print_comparison(found: Comparison, sources: tuple[str, str], difference: fl
     levels, sessions = (max(found.overall[key], default=0) for key in ("levels", "sessions"))
     sizes = f"{count_text(levels, 'level')}, {count_text(sessions, 'session')}"
     print(f"{'compared':<10} {count_text(found.matched, 'pair')} of runs at {sizes}")
-    for row in found.alone.head(_NAMED).iter_rows(named=True):
+    for row in found.alone[:_NAMED]:
         session = f", session {row['session']}" if sessions > 1 else ""
         print(f"{'alone':<10} {place_text(found, row)}{session}, repeat {row['repeat']}: {row['side']} only")
-    if found.alone.height > _NAMED:
-        print(f"{'':<10} and {count_text(found.alone.height - _NAMED, 'more run')} without a counterpart")
+    if len(found.alone) > _NAMED:
+        print(f"{'':<10} and {count_text(len(found.alone) - _NAMED, 'more run')} without a counterpart")
     for name in found.absent:
         print(f"{'absent':<10} {name}: no pair has a value of it on both sides")
     for each in found.differences:
         print(f"{'differs':<10} {difference_text(each)}")
-    for row in found.failures.iter_rows(named=True):
+    for row in found.failures:
         print(f"{'failures':<10} {failed_requests(found, row)}")
-    for row in found.answers.iter_rows(named=True):
+    for row in found.answers:
         print(f"{'answers':<10} {same_answers(found, row)}")
     if found.overall.height:
         print()

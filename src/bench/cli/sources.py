@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.aggregate import summary_frame
-from bench.analyse import analyse, read_analysis
+from bench.analyse import Analysis, read_analysis
 from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.axes import AXES
 from bench.cli.checks import kept_thresholds, thresholds_of
@@ -132,7 +132,7 @@ def capacity_of(runs: pl.DataFrame, text: str, decision: Decision) -> pl.DataFra
         by = {row[:2]: row[2:] for row in known.select("deployment", "workload", "slos", "failed_share").iter_rows()}
         if by == {curve: (slos, decision.failed_share) for curve, slos in _limits(runs, decision.slos).items()}:
             return known
-    return analyse(with_goodput(runs, text, decision.slos), decision).capacity
+    return Analysis(with_goodput(runs, text, decision.slos), decision).capacity
 
 
 def _limits(runs: pl.DataFrame, slos: Sequence[Slo]) -> dict[tuple[str, str], list[str]]:

@@ -36,7 +36,7 @@ class Results:
         whole: the runs of the study that these are a part of; None where they are all.
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
         calibration: the model of each deployment; None where none was made. searches: the deployment of each search, and what it found.
-        analysed: what they show, as `analyse` wrote it; None where it did not. grades: of answers to a graded set; None without one.
+        analysed: what they show, where it was written before; else None. grades: of answers to a graded set; None without one.
         ungraded: why nothing could be graded. tuning: which of the servers that compete is best; None without one.
     """
 
@@ -69,7 +69,7 @@ class Results:
         loads that go on.
 
         Args:
-            analysis: the folder with the tables of `analyse`; None analyses these runs.
+            analysis: the folder with the tables of the analysis; None analyses these runs.
         """
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
@@ -136,9 +136,9 @@ class Results:
     @cached_property
     def analysis(self) -> Analysis:
         """What the runs of the whole study show."""
-        from bench.analyse import analyse  # noqa: PLC0415 - as above
+        from bench.analyse import Analysis  # noqa: PLC0415 - as above
 
-        return self.analysed or analyse(self.study, self.decision, self.device)
+        return self.analysed or Analysis(self.study, self.decision, self.device)
 
     def of_curves(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of these runs' curves, of a table with `deployment` and `workload`."""

@@ -203,7 +203,7 @@ def _accuracy(results: Results) -> list[dict[str, Any]]:
     same = {
         (name, *(row[key] for key in ("workload", "axis", "level"))): row
         for name, found in results.comparisons.items()
-        for row in found.answers.iter_rows(named=True)
+        for row in found.answers
     }
     families = dict(results.runs.select("workload", "family").iter_rows())
     kv_tokens = dict(results.runs.select("deployment", "kv_tokens").iter_rows())
@@ -238,8 +238,8 @@ def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
 def _compared(found: Comparison) -> dict[str, Any]:
     return {
         **{name: getattr(found, name) for name in ("overall", "regions", "uncompared", "absent", "estimates", "matched")},
-        "failed": [comparison.failed_requests(found, row) for row in found.failures.iter_rows(named=True)],
-        "same": [same_answers(found, row) for row in found.answers.iter_rows(named=True)],
+        "failed": [comparison.failed_requests(found, row) for row in found.failures],
+        "same": [same_answers(found, row) for row in found.answers],
         "differences": [comparison.difference_text(each) for each in found.differences],
     }
 

@@ -126,7 +126,7 @@ def _value(hint: Any, value: Any, at: str, most: float) -> Any:
             return {name: _value(inner[1], v, f"{at}.{name}", most) for name, v in value.items()}
         if kind in (int, float) and _is_number(kind, value, most):
             return value
-        if kind in (str, bool) and isinstance(value, kind):
+        if isinstance(kind, type) and kind not in (int, float) and isinstance(value, kind):
             return value
     raise ValueError(f"{at} is {shown(value)}")
 

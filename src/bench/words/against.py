@@ -44,8 +44,8 @@ def _half(percent: float) -> float:
 def _lines(name: str, found: Comparison) -> list[str]:
     lines = []
     for verdict, how_many in (("worse", "more"), ("better", "fewer")):
-        if rows := found.failures.filter(verdict=verdict).to_dicts():
-            loads = [*(f"{row['level']:g}" for row in rows[:-1]), load_of(rows[-1])]
+        if failing := [row for row in found.failures if row["verdict"] == verdict]:
+            loads = [*(f"{row['level']:g}" for row in failing[:-1]), load_of(failing[-1])]
             lines.append(f"{name}: {how_many} requests fail, at {listed(loads)}.")
     if found.overall.is_empty():
         return [*lines, f"{name}: not known, no pair of runs under the same load is valid on both sides."]
@@ -77,7 +77,7 @@ def _lost(found: Comparison) -> bool:
 
 def _do(name: str, baseline: str, found: Comparison) -> str:
     verdicts = {verdict.split()[0] for verdict in found.overall["verdict"]}  # "worse at some loads", "changes with load"
-    sides = (verdicts | set(found.failures["verdict"])) & {"worse", "better", "mixed"}
+    sides = (verdicts | {row["verdict"] for row in found.failures}) & {"worse", "better", "mixed"}
     match sorted(sides):
         case ["worse"]:
             return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."

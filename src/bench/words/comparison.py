@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
 from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.locked import Differs
 from bench.analysis.power import FAR
@@ -179,8 +177,7 @@ def part_text(row: Row) -> str:
 
 def regression_lines(found: Comparison, percent: float) -> list[str]:
     """A line for each level at which more requests fail, and for each metric that is worse somewhere, by more than `percent`."""
-    failed = found.failures.filter(verdict="worse").iter_rows(named=True)
-    lines = [f"{place_text(found, row)}: {_sides(row)}" for row in failed]
+    lines = [f"{place_text(found, row)}: {_sides(row)}" for row in found.failures if row["verdict"] == "worse"]
     worse = regressions(found.effects, percent)
     for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
         places = [
@@ -197,7 +194,7 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
     for row in blind(found, percent):
         whose = f"{row['deployment']}: " if several(found) and row["deployment"] else ""
         lines.append(f"{whose}{row['metric']}: {overlooked(row, percent)}")
-    levels = [place_text(found, row) for row in unseen(found).iter_rows(named=True)]
+    levels = [place_text(found, row) for row in unseen(found)]
     return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
 
 
@@ -234,7 +231,8 @@ def unlike_failures(found: Comparison) -> list[str]:
     return [
         f"at {load_of(row)}: {shown_share(row['share'])} of the requests failed, of the baseline's "
         f"{shown_share(row['share_baseline'])}"
-        for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
+        for row in found.failures
+        if not row["alike"]
     ]
 
 

@@ -214,7 +214,7 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
     """
     from bench.words.trust import first_line
 
-    if found.matched or found.failures.height or found.answers.height:
+    if found.matched or found.failures or found.answers:
         return
     for side, runs in sources.items():
         if not runs["valid"].any():
@@ -223,7 +223,7 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
                 f"`{BENCH} figures` with --threshold for folders of runs."
             )
     baseline, *_, candidate = *sources, *sources
-    if found.alone.height == sum(found.runs) - sum(found.invalid):
+    if len(found.alone) == sum(found.runs) - sum(found.invalid):
         raise BenchError(
             f"{candidate} has no run with the workload, load and repeat of one in {baseline}: "
             f"{_loads(found, 'baseline')}; {_loads(found, 'candidate')}."
@@ -233,6 +233,9 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
 
 def _loads(found: Comparison, side: str) -> str:
     """What one side measured, such as `the baseline has short at 1, 2, 4`."""
-    mine = found.alone.filter(side=side).group_by("deployment", "workload", maintain_order=True).agg("level")
-    loads = [f"{workload} at {', '.join(f'{x:g}' for x in sorted(set(levels)))}" for _, workload, levels in mine.iter_rows()]
+    levels: dict[tuple[str, str], set[float]] = {}
+    for row in found.alone:
+        if row["side"] == side:
+            levels.setdefault((row["deployment"], row["workload"]), set()).add(row["level"])
+    loads = [f"{workload} at {', '.join(f'{x:g}' for x in sorted(each))}" for (_, workload), each in levels.items()]
     return f"the {side} has {'; '.join(dict.fromkeys(loads))}"

@@ -50,11 +50,13 @@ _SHARES = {"deployment": pl.String, "workload": pl.String, "axis": pl.String, "l
 
 def _identical(results: Results) -> pl.DataFrame:
     """The share of each level's answers that are the baseline's, where it is known."""
-    tables = [
-        found.answers.drop_nulls("share").with_columns(deployment=pl.lit(name)).select(list(_SHARES))
+    rows = [
+        {**{key: row[key] for key in _SHARES}, "deployment": name}
         for name, found in results.comparisons.items()
+        for row in found.answers
+        if row["share"] is not None
     ]
-    return pl.concat([pl.DataFrame(schema=_SHARES), *tables])
+    return pl.DataFrame(rows, schema=_SHARES)
 
 
 def _solved(results: Results) -> pl.DataFrame:
