@@ -38,7 +38,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.slo import parse_slo
 from bench.study.specs import RunSpec
-from bench.words.closing import closing_lines
+from bench.words.trust import closing_lines
 from benchmarks.capacity.files import simulated, write_run
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server

@@ -68,7 +68,7 @@ def test_a_reason_speaks_against_what_rests_on_its_part(summary):
         assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid), change
         assert not found.telemetry_valid, change
     # A further reason counts like our own.
-    found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=Drift(RoundPart(2), None, math.log(1.1), 0.0))])
+    found = verdict(summary, Thresholds(), [Reason("drift", drift=Drift(RoundPart(2), None, math.log(1.1), 0.0))])
     assert (found.faults, reasons(found), found.valid) == (["machine"], ["drift"], False)
     # Faults stand in the order of their parts.
     bad = {"host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1,

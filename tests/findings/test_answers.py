@@ -16,8 +16,7 @@ from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors, levels, plain, with_and_without_streaming
 from bench.words.answer import AGAIN, by_advice
-from bench.words.closing import closing_lines
-from bench.words.trust import alike, changed_thresholds, first_line, remedy
+from bench.words.trust import alike, changed_thresholds, closing_lines, first_line, remedy
 from tests.support.answers import EMPTY, WRONG, answered, compared_rows, length_rows, named, noisy, streamed_rows, study, text
 from tests.support.crossed import planted as crossed
 from tests.support.findings import reported

@@ -36,7 +36,7 @@ def made(seconds, *, deployment="a", noise=0.0, load="8 requests", rounds=None, 
 def in_words(runs):
     """Why each run does not compare."""
     drifts = drift_reasons(runs, THRESHOLDS)
-    return {key: reason_text(Reason("machine", "drift", drift=drift)) for key, drift in drifts.items()}
+    return {key: reason_text(Reason("drift", drift=drift)) for key, drift in drifts.items()}
 
 
 def test_each_run_of_a_round_that_differs_has_the_reason():

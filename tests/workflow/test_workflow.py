@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from bench.study.begin import begin
-from bench.words.closing import closing_lines
+from bench.words.trust import closing_lines
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from bench.figures.results import Results
 from bench.report.page import write_manifest
-from bench.words.closing import closing_lines
+from bench.words.trust import closing_lines
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
 import polars as pl
 
@@ -16,60 +16,128 @@ from bench.parse.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 
 Part = Literal["load", "content", "client", "telemetry", "machine"]
-PARTS: tuple[Part, ...] = ("load", "content", "client", "telemetry", "machine")
-Check = Literal[
-    "burst_spread",
-    "schedule_delay",
-    "other_requests",
-    "other_tokens",
-    "held_back",
-    "nothing_sent",
-    "unreachable",
-    "refused",
-    "none_answered",
-    "not_counted",
-    "prompt_lengths",
-    "output_lengths",
-    "cached_tokens",
-    "hit_rate",
-    "lru_hits",
-    "loop_lag",
-    "loop_stall",
-    "clock_skew",
-    "client_cpu",
-    "other_processes",
-    "clock_step",
-    "drift",
-    "worker_silent",
-    "worker_restarted",
-    "scrape_gap",
-    "never_scraped",
-    "scrape_share",
-    "not_scraped_before",
-    "not_scraped_after",
-    "metrics_missing",
-    "counters_fell",
-    "tokens_not_counted",
-]
-# Checks that the run would fail again; the others come and go with what else a machine does.
-LASTING: frozenset[Check] = frozenset(
-    {
-        "held_back",
-        "nothing_sent",
-        "refused",
-        "none_answered",
-        "not_counted",
-        "prompt_lengths",
-        "output_lengths",
-        "cached_tokens",
-        "hit_rate",
-        "lru_hits",
-        "client_cpu",
-        "never_scraped",
-        "metrics_missing",
-        "tokens_not_counted",
-    }
-)
+#: What is wrong where a part of a run cannot be trusted.
+PARTS: dict[Part, str] = {
+    "load": "the load was not the one asked for",
+    "content": "other requests were served than asked for",
+    "client": "the load generator was late, starved or the limit itself",
+    "telemetry": "the server's metrics are incomplete",
+    "machine": "something else ran on the machine, or its speed changed",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A row of the table of checks.
+
+    Attributes:
+        part: what it speaks against. text: its sentence, with the numbers of a `Reason`, as `bench.words.templates` takes it.
+        lasting: whether the run would fail it again; the others come and go with what else a machine does.
+        column, limit: a column of the summary, and the threshold that it may not exceed; empty where more than that is asked.
+    """
+
+    part: Part
+    text: str
+    lasting: bool = False
+    column: str = ""
+    limit: str = ""
+
+
+_COUNTED = "[ ({counted:.4g} tokens on average, not {limit:.4g})]"
+_OVER = "{value:.3g} s, over {limit:g} s"
+CHECKS = {
+    "burst_spread": Check(
+        "load", f"the burst took too long to leave: {_OVER}", column="client_send_spread_s", limit="send_spread_s"
+    ),
+    "schedule_delay": Check(
+        "load",
+        f"requests left late: P99 of the delay {_OVER}",
+        column="client_schedule_delay_p99_s",
+        limit="schedule_delay_p99_s",
+    ),
+    "other_requests": Check(
+        "load", "the server had {value:.1f} requests in flight on average, the client {limit:.1f}: others use it too"
+    ),
+    "other_tokens": Check("load", "the server made {value:.0f} tokens, the load at most {limit:.0f}: others use it too"),
+    "held_back": Check(
+        "load",
+        "the server had {value:.3g} ({share:share}) fewer requests in flight than the client, at half of the scrapes or more: "
+        "something holds them back",
+        lasting=True,
+    ),
+    "nothing_sent": Check("content", "no request was sent", lasting=True),
+    "unreachable": Check("content", "no request reached the server"),
+    "refused": Check("content", "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})]", lasting=True),
+    "none_answered": Check("content", "every request failed, and not because of the load[ ({kinds})]", lasting=True),
+    "not_counted": Check(
+        "content",
+        "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no readable usage)",
+        lasting=True,
+    ),
+    "prompt_lengths": Check("content", f"{{value:requests}} had another prompt length than asked for{_COUNTED}", lasting=True),
+    "output_lengths": Check("content", f"{{value:requests}} had another output length than asked for{_COUNTED}", lasting=True),
+    "cached_tokens": Check("content", "{value:.0f} tokens came from the prefix cache, where {most} should", lasting=True),
+    "hit_rate": Check(
+        "content",
+        "the prefix cache served {value:share.1} of the prompts' tokens, where the workload implies {limit:share.1}",
+        lasting=True,
+    ),
+    "lru_hits": Check(
+        "content",
+        "the prefix cache served {value:share.1} of the prompts' tokens, where one of its size serves {limit:share.1}",
+        lasting=True,
+    ),
+    "loop_lag": Check(
+        "client", f"the client's event loop was late: P99 {_OVER}", column="client_loop_lag_p99_s", limit="loop_lag_p99_s"
+    ),
+    "loop_stall": Check(
+        "client", f"the client's event loop stood still for {_OVER}", column="client_loop_lag_max_s", limit="loop_lag_max_s"
+    ),
+    "clock_skew": Check(
+        "client", f"the clocks of our processes differ by {_OVER}", column="client_clock_skew_s", limit="clock_skew_s"
+    ),
+    "client_cpu": Check(
+        "client",
+        "the client was the limit: {value:share} of a core in a load process, over {limit:share}",
+        lasting=True,
+        column="client_cpu_share",
+        limit="client_cpu_share",
+    ),
+    "worker_silent": Check("telemetry", f"no scrape of {{names}}[ for {_OVER}]"),
+    "worker_restarted": Check("telemetry", "{names} started again during the run: what had been counted is lost"),
+    "scrape_gap": Check("telemetry", f"no scrape for {_OVER}"),
+    "never_scraped": Check("telemetry", "no scrape succeeded[: {names}]", lasting=True),
+    "scrape_share": Check(
+        "telemetry", "only {value:share} of the scrapes due during the load came, under {limit:share}[: {names}]"
+    ),
+    "not_scraped_before": Check(
+        "telemetry", "no scrape came before the load: what the server counted until the first one is lost"
+    ),
+    "not_scraped_after": Check(
+        "telemetry", "no scrape came after the load: what the server counted since the last one is lost"
+    ),
+    "metrics_missing": Check("telemetry", "the exposition lacks {names}", lasting=True),
+    "counters_fell": Check(
+        "telemetry", "the server's counters fell back ({names}): it was started again, or another one answered"
+    ),
+    "tokens_not_counted": Check(
+        "telemetry",
+        "the metrics count {value:.0f} generated tokens, the answers {limit:.0f} or more: they are another server's, one of "
+        "several replicas', or old",
+        lasting=True,
+    ),
+    "other_processes": Check(
+        "machine",
+        "other processes took {value:share} of the cores' time, over {limit:share}",
+        column="host_other_share",
+        limit="other_share",
+    ),
+    "clock_step": Check(
+        "machine",
+        "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
+    ),
+    "drift": Check("machine", "{drift}"),
+}
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 # largest step of the wall clock against the clock of the stamps (s); convention: corrections move both, only a suspension or a set
@@ -93,7 +161,7 @@ class Reason:
     """One check that a run did not pass.
 
     Attributes:
-        part: what it speaks against. check: which one it is.
+        check: a key of `CHECKS`.
         value: what was found (s, requests, tokens, or a share). limit: the threshold, or what was expected.
         share: of the requests in flight that the server lacked. names: metrics that are missing, counters that fell, workers,
             or what is wrong with scrapes.
@@ -101,8 +169,7 @@ class Reason:
         counted: mean length by the server's count (tokens).
     """
 
-    part: Part
-    check: Check
+    check: str
     value: float | None = None
     limit: float | None = None
     share: float | None = None
@@ -110,6 +177,11 @@ class Reason:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     drift: Drift | None = None
     counted: float | None = None
+
+    @property
+    def part(self) -> Part:
+        """What it speaks against."""
+        return CHECKS[self.check].part
 
     @property
     def code(self) -> str:
@@ -138,7 +210,7 @@ class Reason:
     def _of(cls, code: str) -> Reason:
         place, *pairs = shlex.split(code)
         part, _, check = place.partition(".")
-        if part not in PARTS or check not in get_args(Check):
+        if CHECKS[check].part != part:
             raise ValueError(code)
         said = [(name, value) for name, _, value in (pair.partition("=") for pair in pairs)]
         found = dict(said)
@@ -148,8 +220,7 @@ class Reason:
             at = RoundPart(int(found["round"]), found.get("since"))
             drift = Drift(at, other, float(found["log"]), float(found["usual"]))
         return cls(
-            part,
-            cast("Check", check),
+            check,
             names=tuple(value for name, value in said if name == "name"),
             outcomes={name.removeprefix(_OUTCOME): int(n) for name, n in said if name.startswith(_OUTCOME)},
             drift=drift,
@@ -210,30 +281,35 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, further: Iterable[Re
         further: reasons that no run shows by itself, such as a machine that was slower in one round than in the others.
     """
     kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
-    found = (
+    found = [
+        *_limited(run, thresholds),
         *_load(run, kinds, thresholds),
-        *_content(run, kinds, thresholds),
-        *_client(run, thresholds),
+        *_content(run, kinds),
+        *_cache(run, thresholds),
         *_telemetry(run, thresholds),
-        *_machine(run, thresholds),
-    )
-    return Verdict((*found, *further), run["failed"], run["requests"])
+        *further,
+    ]
+    order = list(CHECKS)
+    return Verdict(tuple(sorted(found, key=lambda reason: order.index(reason.check))), run["failed"], run["requests"])
 
 
-def _over(part: Part, check: Check, value: float | None, limit: float) -> Iterator[Reason]:
-    if value is not None and value > limit:
-        yield Reason(part, check, value, limit)
+def _limited(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
+    """The checks of one column against its threshold."""
+    asked = {"burst_spread": run["arrival"] == "burst", "schedule_delay": not AXES[run["axis"]].held}
+    for name, check in CHECKS.items():
+        value = run.get(check.column) if check.column and asked.get(name, True) else None
+        if value is not None and value > (limit := getattr(thresholds, check.limit)):
+            yield Reason(name, value, limit)
+    step = run.get("host_clock_step_s")
+    if step is not None and abs(step) > _CLOCK_STEP_S:
+        yield Reason("clock_step", step, _CLOCK_STEP_S)
 
 
 def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
-    if run["arrival"] == "burst":
-        yield from _over("load", "burst_spread", run.get("client_send_spread_s"), thresholds.send_spread_s)
-    if not AXES[run["axis"]].held:
-        yield from _over("load", "schedule_delay", run.get("client_schedule_delay_p99_s"), thresholds.schedule_delay_p99_s)
     yield from _others(run, kinds, thresholds)
     missing, share = run.get("held_back_requests"), run.get("held_back_share")
     if missing is not None and share is not None and missing > 1 and share > thresholds.in_flight_error:
-        yield Reason("load", "held_back", missing, share=share)
+        yield Reason("held_back", missing, share=share)
 
 
 def _others(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
@@ -246,35 +322,33 @@ def _others(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresh
         return
     mine, its = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
     if mine is not None and its is not None and its - mine > max(1.0, thresholds.in_flight_error * mine):
-        yield Reason("load", "other_requests", its, mine)
+        yield Reason("other_requests", its, mine)
         return
     made, most = run.get("server_generation_tokens"), run.get("server_tokens_most")
     one = run.get("asked_output_tokens") or 0.0  # one more request, such as a health check, is no load
     if made is not None and most is not None and made - most > max(one, thresholds.token_count_error * most):
-        yield Reason("load", "other_tokens", made, most)
+        yield Reason("other_tokens", made, most)
 
 
-def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
+def _content(run: Mapping[str, Any], kinds: Mapping[str, int]) -> Iterator[Reason]:
     refused = {kind: n for kind, n in kinds.items() if kind.startswith(("http_3", "http_4")) and kind not in _OVERLOAD}
     if not run["requests"]:
-        yield Reason("content", "nothing_sent")
+        yield Reason("nothing_sent")
     elif kinds.get("unreachable") == run["requests"]:
-        yield Reason("content", "unreachable")
+        yield Reason("unreachable")
     elif refused:
         # A wrong model, key, path or length is refused under any load.
-        yield Reason("content", "refused", sum(refused.values()), run["requests"], outcomes=refused)
+        yield Reason("refused", sum(refused.values()), run["requests"], outcomes=refused)
     elif run["failed"] == run["requests"] and 2 * sum(n for kind, n in kinds.items() if kind not in _OF_LOAD) > run["failed"]:
-        yield Reason("content", "none_answered", run["failed"], outcomes=kinds)
+        yield Reason("none_answered", run["failed"], outcomes=kinds)
     uncounted = run.get("uncounted_answers") or 0
     # Prompts of a file with natural answers have no length that could be wrong: uncounted, only tokens/s and TPOT are unknown.
     if uncounted and (run["wrong_prompt_tokens"] or run["wrong_output_tokens"]):
-        yield Reason("content", "not_counted", uncounted)
-    lengths: tuple[tuple[str, Check], ...] = (("prompt", "prompt_lengths"), ("output", "output_lengths"))
-    for part, check in lengths:
-        if run[f"wrong_{part}_tokens"] > uncounted:
+        yield Reason("not_counted", uncounted)
+    for part in ("prompt", "output"):
+        if (wrong := run[f"wrong_{part}_tokens"]) > uncounted:
             counted, asked = run.get(f"counted_{part}_tokens"), run.get(f"asked_{part}_tokens")
-            yield Reason("content", check, run[f"wrong_{part}_tokens"], asked, counted=counted)
-    yield from _cache(run, thresholds)
+            yield Reason(f"{part}_lengths", wrong, asked, counted=counted)
 
 
 def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
@@ -298,26 +372,12 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     template = float(run.get("template_tokens") or 0)
     most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0
     if not expected and (run.get("prefix_hits") or 0.0) > by_chance + template * run["requests"]:
-        yield Reason("content", "cached_tokens", run["prefix_hits"], template * run["requests"])
+        yield Reason("cached_tokens", run["prefix_hits"], template * run["requests"])
     elif rate is not None and not evicted:
         slack = thresholds.prefix_hit_error
         if not least - slack <= rate <= expected + most + slack:
             few = lru is not None and rate < least
-            yield Reason("content", "lru_hits" if few else "hit_rate", rate, least if few else expected)
-
-
-def _client(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
-    yield from _over("client", "loop_lag", run.get("client_loop_lag_p99_s"), thresholds.loop_lag_p99_s)
-    yield from _over("client", "loop_stall", run.get("client_loop_lag_max_s"), thresholds.loop_lag_max_s)
-    yield from _over("client", "clock_skew", run.get("client_clock_skew_s"), thresholds.clock_skew_s)
-    yield from _over("client", "client_cpu", run.get("client_cpu_share"), thresholds.client_cpu_share)
-
-
-def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
-    yield from _over("machine", "other_processes", run.get("host_other_share"), thresholds.other_share)
-    step = run.get("host_clock_step_s")
-    if step is not None and abs(step) > _CLOCK_STEP_S:
-        yield Reason("machine", "clock_step", step, _CLOCK_STEP_S)
+            yield Reason("lru_hits" if few else "hit_rate", rate, least if few else expected)
 
 
 def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
@@ -326,27 +386,26 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
     if silent:  # a fleet has no scrape that one worker lacks
         gaps = [each.value for each in silent]
         longest = None if None in gaps else max(map(float, gaps))  # type: ignore[arg-type]
-        yield Reason(
-            "telemetry", "worker_silent", longest, thresholds.scrape_gap_s, names=tuple(each.worker for each in silent)
-        )
+        yield Reason("worker_silent", longest, thresholds.scrape_gap_s, names=tuple(each.worker for each in silent))
     else:
-        yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
+        gap, share = run.get("scrape_gap_max_s"), run.get("scrape_share")
+        error = (run["scrape_error"],) if run.get("scrape_error") else ()
+        if gap is not None and gap > thresholds.scrape_gap_s:
+            yield Reason("scrape_gap", gap, thresholds.scrape_gap_s)
+        if run.get("scraped") is False:
+            yield Reason("never_scraped", names=error)
+        if share is not None and share < thresholds.scrape_share:
+            yield Reason("scrape_share", share, thresholds.scrape_share, names=error)
     if restarted:
-        yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
-    error = (run["scrape_error"],) if run.get("scrape_error") else ()
-    if run.get("scraped") is False and not silent:
-        yield Reason("telemetry", "never_scraped", names=error)
-    share = run.get("scrape_share")
-    if share is not None and share < thresholds.scrape_share and not silent:
-        yield Reason("telemetry", "scrape_share", share, thresholds.scrape_share, names=error)
+        yield Reason("worker_restarted", names=tuple(each.worker for each in restarted))
     if run.get("scraped_before") is False:
-        yield Reason("telemetry", "not_scraped_before")
+        yield Reason("not_scraped_before")
     if run.get("scraped_after") is False:
-        yield Reason("telemetry", "not_scraped_after")
+        yield Reason("not_scraped_after")
     if run["metrics_missing"]:
-        yield Reason("telemetry", "metrics_missing", names=tuple(run["metrics_missing"]))
+        yield Reason("metrics_missing", names=tuple(run["metrics_missing"]))
     if run.get("counters_fell") and not restarted:
-        yield Reason("telemetry", "counters_fell", names=tuple(run["counters_fell"]))
+        yield Reason("counters_fell", names=tuple(run["counters_fell"]))
     made, least = run.get("server_generation_tokens"), run.get("server_tokens_least")
     if made is not None and least is not None and made < (1 - thresholds.token_count_error) * least:
-        yield Reason("telemetry", "tokens_not_counted", made, least)
+        yield Reason("tokens_not_counted", made, least)

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from bench import __version__
 from bench.analyse import Findings
 from bench.analysis import Comparison, Prices, graded, left_out
+from bench.analysis.validity import PARTS
 from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import count_text, shown_share
@@ -48,7 +49,7 @@ from bench.words.identical import same_answers
 from bench.words.loads import latency_text, load_cell, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
-from bench.words.verdicts import PARTS, failures, reason_texts, stopped
+from bench.words.verdicts import failures, reason_texts, stopped
 
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
 _SECTIONS = (

@@ -12,7 +12,7 @@ from bench.study.searches import SearchSpec
 from bench.study.specs import RunSpec
 
 _MOST_NAMED = 3
-_MOST_DEPLOYMENTS = 8  # most deployments that a line names, all of them; of more, the first few; convention
+_MOST_DEPLOYMENTS = 8  # most deployments that a line names; convention
 
 
 def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> list[str]:
@@ -22,8 +22,7 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Seque
         held: whether a run is measured already. searches: those that have not ended.
     """
     missing = [run.key for run in plan.listed if not held(run)]
-    names = list(plan.deployments)
-    of = ", ".join(names) if len(names) <= _MOST_DEPLOYMENTS else first_names(names, _MOST_NAMED)
+    of = first_names(list(plan.deployments), _MOST_DEPLOYMENTS)
     begun = starts(plan, held, searches)
     wanted = runs_and_searches(len(missing), len(searches)) or "facts"
     line = f"“{plan.config.study.title}”: to measure: {wanted} of {of}"

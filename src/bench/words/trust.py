@@ -1,4 +1,4 @@
-"""How many runs can be trusted and by which limits that was judged, in words: the first line of a report."""
+"""How many runs can be trusted and by which limits that was judged, in words: the first line of a report, the last of a workflow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from bench.analysis.validity import LASTING, Reason, invalid
+from bench.analysis.validity import CHECKS, Reason, invalid
 from bench.errors import count_text, is_are, listed, shown_share
+from bench.shipped import BENCH
 from bench.study.config import Thresholds
 from bench.words.answer import AGAIN
 from bench.words.verdicts import reason_texts
@@ -19,6 +20,7 @@ _LASTING = f"Measured again they would be the same: {_ADVICE}."
 _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
 _OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
 _MANY = 4  # fewest invalid runs that count as most of them
+_MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 _LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
 _STEP = 0.05  # step in which a threshold is advised, above what was seen; convention
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
@@ -89,7 +91,7 @@ def _accepted(share: float, how: str) -> str:
 
 
 def _lasts(code: str) -> bool:
-    return Reason.of(code).check in LASTING
+    return CHECKS[Reason.of(code).check].lasting
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:
@@ -129,3 +131,26 @@ def changed_thresholds(thresholds: Thresholds) -> str:
     if tightened:
         parts.append(f"The study tightened limits of validity: {listed(tightened)}.")
     return " ".join(parts)
+
+
+def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
+    """Lines to end with: what cannot be trusted and what failed, if anything, and last where the report is.
+
+    Args:
+        runs: the summary table, with the columns of the verdict. figures: how many files of figures there are.
+    """
+    rejected = runs.filter(invalid())
+    lines = []
+    if not figures:
+        lines.append("No figure: these runs answer no figure's question (most need two levels of load). The report lists them.")
+    if rejected.height:
+        lines.append(f"{first_line(runs)} The report and `{BENCH} runs` say why. {remedy(runs)}")
+    if allowed := accept_others(rejected["reasons"]):
+        lines.append(allowed)
+    failing = runs.filter(pl.col("failed") > 0)
+    if failing.height:
+        lines.append(
+            f"Requests failed in {count_text(failing.height, 'run', of=runs.height)}. That is the server's answer to its load, and "
+            "makes no run invalid; the report says how many, and how."
+        )
+    return [*lines, _MADE]

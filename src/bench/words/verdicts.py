@@ -6,55 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.analysis.validity import Check, Part, Reason
+from bench.analysis.validity import CHECKS, Reason
 from bench.errors import count_text, shown, shown_share, was_were
 from bench.parse.drift import Drift, RoundPart
 from bench.words.templates import filled
-
-PARTS: dict[Part, str] = {
-    "load": "the load was not the one asked for",
-    "content": "other requests were served than asked for",
-    "client": "the load generator was late, starved or the limit itself",
-    "telemetry": "the server's metrics are incomplete",
-    "machine": "something else ran on the machine, or its speed changed",
-}
-_COUNTED = "[ ({counted:.4g} tokens on average, not {limit:.4g})]"
-_TEXTS: dict[Check, str] = {
-    "burst_spread": "the burst took too long to leave: {value:.3g} s, over {limit:g} s",
-    "schedule_delay": "requests left late: P99 of the delay {value:.3g} s, over {limit:g} s",
-    "other_requests": "the server had {value:.1f} requests in flight on average, the client {limit:.1f}: others use it too",
-    "other_tokens": "the server made {value:.0f} tokens, the load at most {limit:.0f}: others use it too",
-    "held_back": "the server had {value:.3g} ({share:share}) fewer requests in flight than the client, at half of the scrapes or more: "
-    "something holds them back",
-    "nothing_sent": "no request was sent",
-    "unreachable": "no request reached the server",
-    "refused": "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})]",
-    "none_answered": "every request failed, and not because of the load[ ({kinds})]",
-    "not_counted": "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no readable usage)",
-    "prompt_lengths": f"{{value:requests}} had another prompt length than asked for{_COUNTED}",
-    "output_lengths": f"{{value:requests}} had another output length than asked for{_COUNTED}",
-    "cached_tokens": "{value:.0f} tokens came from the prefix cache, where {most} should",
-    "hit_rate": "the prefix cache served {value:share.1} of the prompts' tokens, where the workload implies {limit:share.1}",
-    "lru_hits": "the prefix cache served {value:share.1} of the prompts' tokens, where one of its size serves {limit:share.1}",
-    "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
-    "loop_stall": "the client's event loop stood still for {value:.3g} s, over {limit:g} s",
-    "clock_skew": "the clocks of our processes differ by {value:.3g} s, over {limit:g} s",
-    "client_cpu": "the client was the limit: {value:share} of a core in a load process, over {limit:share}",
-    "other_processes": "other processes took {value:share} of the cores' time, over {limit:share}",
-    "clock_step": "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
-    "drift": "{drift}",
-    "worker_silent": "no scrape of {names}[ for {value:.3g} s, over {limit:g} s]",
-    "worker_restarted": "{names} started again during the run: what had been counted is lost",
-    "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
-    "never_scraped": "no scrape succeeded[: {names}]",
-    "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}[: {names}]",
-    "not_scraped_before": "no scrape came before the load: what the server counted until the first one is lost",
-    "not_scraped_after": "no scrape came after the load: what the server counted since the last one is lost",
-    "metrics_missing": "the exposition lacks {names}",
-    "counters_fell": "the server's counters fell back ({names}): it was started again, or another one answered",
-    "tokens_not_counted": "the metrics count {value:.0f} generated tokens, the answers {limit:.0f} or more: they are another "
-    "server's, one of several replicas', or old",
-}
 
 
 def reason_text(reason: Reason) -> str:
@@ -65,7 +20,7 @@ def reason_text(reason: Reason) -> str:
         "names": "; ".join(reason.names) or None,
         "drift": _drift(reason.drift) if reason.drift else None,
     }
-    return filled(_TEXTS[reason.check], {**vars(reason), **words})
+    return filled(CHECKS[reason.check].text, {**vars(reason), **words})
 
 
 def reason_texts(codes: Iterable[str]) -> list[str]:
