@@ -2,7 +2,6 @@
 
 from dataclasses import fields, replace
 from types import SimpleNamespace
-from typing import get_args
 
 import polars as pl
 import pytest
@@ -10,7 +9,7 @@ from polars.testing import assert_frame_equal
 
 from bench import analyse as stage
 from bench.analyse import Analysis, read_analysis, write_analysis
-from bench.analysis.evidence import Bottleneck, Evidence
+from bench.analysis.evidence import RULES, Bottleneck
 from bench.errors import BenchError
 from bench.figures.results import Results
 from bench.runs.columns import ANALYSIS, schema_of
@@ -61,7 +60,7 @@ def test_what_is_written_is_read_again(tmp_path, compared):
 
 def test_every_evidence_is_a_row_and_back(tmp_path):
     for numbers in ({}, CAUSE):
-        for evidence in (None, *get_args(Evidence)):
+        for evidence in (None, *RULES):
             gains = {"gains": CAUSE["gains"]} if evidence == "relieved" else {}
             causes = {("a", "w"): Bottleneck(evidence=evidence, runs=("one", "two"), **{**numbers, **gains})}
             write_analysis(SimpleNamespace(causes=causes), tmp_path, ["causes"])

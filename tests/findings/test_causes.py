@@ -37,12 +37,12 @@ def test_what_each_limit_shows(summary):
     held = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
     preempting = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
     for rows, slos, facts, cause_, told in (
-        (ladder(summary, room=4), TTFT, {"slots": 4}, "sequences", {"evidence": "held_by_slots", "slots": 4}),
+        (ladder(summary, room=4), TTFT, {"slots": 4}, "sequences", {"evidence": "slots", "slots": 4}),
         # All slots of the KV cache are taken, and so it is full: one bound and not two.
-        (ladder(summary, room=4), TTFT, {"slots": 4, "of_cache": True}, "sequences", {"evidence": "held_by_slots", "slots": 4}),
+        (ladder(summary, room=4), TTFT, {"slots": 4, "of_cache": True}, "sequences", {"evidence": "slots", "slots": 4}),
         (held, TTFT, {**FOUR_FIT, "slots": 64}, "kv",
-         {"evidence": "held_by_cache", "free_tokens": pytest.approx(16), "prompt_tokens": pytest.approx(32)}),
-        (preempting, TPOT, {}, "kv", {"evidence": "preemptions", "per_request": 0.2}),
+         {"evidence": "full_cache", "free_tokens": pytest.approx(16), "prompt_tokens": pytest.approx(32)}),
+        (preempting, TPOT, {}, "kv", {"evidence": "full_cache", "per_request": 0.2}),
         # Refusals come before all else.
         (refused, TTFT, {"slots": 4}, "refusals", {"evidence": "refused", "failed": 200, "requests": 400}),
         ([served_row(summary, level) for level in (1, 2)], TTFT, {}, "none", {"evidence": "highest_level"}),
@@ -86,7 +86,7 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     # A gain beyond what is replayed is so much at least; without any, what the server shows is the cause.
     found, _ = relieved(Gain("sequences", 7.2, 5.0, 9.9, more=True), GAINS[2], tied=1)
     assert "without a bound on sequences, it carries 7.2 times the requests/s (at least 5); with four times" in why(found)
-    assert relieved(Gain("decode", 1.01, 1.0, 1.03), tied=0)[0].evidence == "held_by_slots"
+    assert relieved(Gain("decode", 1.01, 1.0, 1.03), tied=0)[0].evidence == "slots"
     # Refusals and a request alone need no replay.
     rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
     assert cause(rows, TTFT, Relief(GAINS, tied=1), slots=4)[0].evidence == "refused"
@@ -109,8 +109,8 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
 def test_without_the_servers_gauges_no_cause_is_claimed(summary):
     nothing = {"steady_queued_share": None, "steady_kv_usage": None}
     for withheld, said in (
-        ({"steady_queued_share": None}, "no_queue"),
-        ({"steady_kv_usage": None}, "no_usage"),
+        ({"steady_queued_share": None}, "no_gauges"),
+        ({"steady_kv_usage": None}, "no_gauges"),
         (nothing, "no_gauges"),
         ({**nothing, "steady_running": None, "kv_usage_peak": None}, "no_gauges"),
         ({"scrape_gap_max_s": 30.0}, "metrics_gaps"),  # the telemetry cannot be trusted
@@ -250,15 +250,15 @@ def test_what_is_full_while_requests_wait(summary):
         ({}, ("pinned", {"running": 4.0, "waiting": 3})),
         ({"steady_running": 3.3}, ("nothing_full", {"waiting": None})),
         ({"steady_queued_share": 0.05}, ("nothing_full", {})),
-        ({"max_num_seqs": 4}, ("held_by_slots", {"slots": 4, "running": 4.0})),
-        ({"max_num_seqs": 2, "engines": 2}, ("held_by_slots", {"slots": 4})),
+        ({"max_num_seqs": 4}, ("slots", {"slots": 4, "running": 4.0})),
+        ({"max_num_seqs": 2, "engines": 2}, ("slots", {"slots": 4})),
         ({"max_num_seqs": 5}, ("nothing_full", {"slots": None})),
-        ({"steady_kv_usage_queued": 0.9}, ("held_by_cache", {"free_tokens": pytest.approx(100), "prompt_tokens": 100, "request_bytes": 150 * 2**20})),
+        ({"steady_kv_usage_queued": 0.9}, ("full_cache", {"free_tokens": pytest.approx(100), "prompt_tokens": 100, "request_bytes": 150 * 2**20})),
         ({"steady_kv_usage_queued": 0.84}, ("pinned", {})),  # room for a prompt and a half
-        ({"steady_kv_usage_queued": 0.84, "saturated": True}, ("held_by_cache", {"free_tokens": None})),
+        ({"steady_kv_usage_queued": 0.84, "saturated": True}, ("full_cache", {"free_tokens": None})),
         ({"steady_kv_usage_queued": 0.9, "kv_slots": True}, ("pinned", {})),
-        ({"preemptions": 20.0}, ("preemptions", {"per_request": 0.05})),
-        ({"preemptions": 20.0, "steady_queued_share": 0.0}, ("preemptions", {})),
+        ({"preemptions": 20.0}, ("full_cache", {"per_request": 0.05})),
+        ({"preemptions": 20.0, "steady_queued_share": 0.0}, ("full_cache", {})),
         ({"preemptions": 8.0}, ("pinned", {})),  # no more than 0.02 a request
     ):  # fmt: skip
         rows = [steady_row(summary, 1), steady_row(summary, 8, ttft=9.0)]
@@ -270,7 +270,7 @@ def test_what_is_full_while_requests_wait(summary):
         assert limit.evidence == found[0], columns
         assert {name: getattr(limit, name) for name in found[1]} == found[1], columns
     # At 8 requests wait now and then. At 11 all four sequences run; as far off as 12 says nothing of 8.
-    for pushed, found in ((11, "held_by_slots"), (12, "nothing_full")):
+    for pushed, found in ((11, "slots"), (12, "nothing_full")):
         quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_kv_usage": 0.2}
         full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0}
         loads = ((1, quiet), (8, quiet), (pushed, full))
@@ -310,8 +310,8 @@ def test_failures_limit_a_load_where_they_are_its_own_and_more_than_chance(summa
     # Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases.
     for below, failed, late, evidence in (
         (0, 8, 0, "refused"), (0, 4, 0, "few_failures"), (0, 5, 1, "few_failures"),
-        (0, 5, 3, "held_by_slots"),  # of 100 requests 3 that are late miss a P99 by themselves
-        (1, 4, 0, "held_by_slots"),  # some fail at any load
+        (0, 5, 3, "slots"),  # of 100 requests 3 that are late miss a P99 by themselves
+        (1, 4, 0, "slots"),  # some fail at any load
     ):  # fmt: skip
         found = limit_of(((1, below, 0), (8, failed, late)), [parse_slo("ttft_p99=2s")], 100, room=4)
         assert found.evidence == evidence, (below, failed, late)

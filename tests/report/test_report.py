@@ -99,7 +99,7 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
     page = drawn(tmp_path, study, names=["latencies", "performance-profile"], pictures=False)
     sections = [a["id"] for a, _ in page.find("section")]
-    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics"]
+    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "models", "economics"]
     assert sections == ["headline", "answers", "levels", *decided, "runs", "invalid", "provenance", "methods"]
     assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())

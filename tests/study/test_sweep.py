@@ -143,4 +143,4 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
     content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
     assert starts(plan(content), lambda _: False, ()) == 0
     (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
-    assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
+    assert "one-seqs8 and 4 more, in 12 starts of a server." in line

@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from bench.analyse import FINDINGS, TABLES, Analysis, servers_of, write_analysis
+from bench.analyse import FINDINGS, TABLES, Analysis, write_analysis
+from bench.analysis.ceilings import servers_of
 from bench.analysis.windows import of_windows
 from bench.models.config_json import geometry_of_model
 from bench.predict.relief_record import Reliefs, read_reliefs

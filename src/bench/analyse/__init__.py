@@ -1,7 +1,7 @@
 """What the runs of a study show, as tables: worked out once, for figures, the report and commands."""
 
 from bench.analyse.analysis import FINDINGS, TABLES, Analysis, read_analysis, write_analysis
-from bench.analyse.findings import CurveFindings, Findings, Server, servers_of
+from bench.analyse.findings import CurveFindings, Findings
 
 __all__ = [
     "FINDINGS",
@@ -9,8 +9,6 @@ __all__ = [
     "Analysis",
     "CurveFindings",
     "Findings",
-    "Server",
     "read_analysis",
-    "servers_of",
     "write_analysis",
 ]

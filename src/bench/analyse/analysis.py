@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from bench.analyse.findings import Findings, Server, find
+from bench.analyse.findings import Findings, find
 from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, saturation
+from bench.analysis.ceilings import Server
 from bench.axes import HELD
 from bench.errors import BenchError
 from bench.models.accelerators import Accelerator
@@ -90,7 +91,6 @@ class Analysis:
             curves=curves_of(self.runs),
             points=self._points,
             saturation=self.saturation,
-            causes=self.causes,
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,7 @@ import polars as pl
 
 from bench.analysis import (
     Advice,
-    Bottleneck,
     OperatingPoint,
-    Prediction,
     Prices,
     advice,
     best_points,
@@ -22,22 +20,18 @@ from bench.analysis import (
     is_machine,
     knees,
     length_costs,
-    predictions,
     sized,
     streaming_gains,
 )
+from bench.analysis.ceilings import Ceiling, Server, ceilings
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.factors import Decided
 from bench.analysis.lengths import LengthCost, StreamingGain
 from bench.analysis.level_values import level_values
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.models.accelerators import Accelerator
-from bench.models.geometry import Geometry
-from bench.models.model import Model
 from bench.parse.percentiles import upper_bound
-from bench.servers.deployment import Deployment
 from bench.servers.settings import settings_in
-from bench.servers.spec import DeploymentSpec
 from bench.study.decision import Decision
 from bench.study.questions import crossed_factors, several_settings, swept_length, with_and_without_streaming
 from bench.workloads.workload import ALIKE
@@ -45,23 +39,6 @@ from bench.workloads.workload import ALIKE
 _ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
 _CURVE = ("deployment", "workload")
 Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """A deployment, for the ceilings of its speed."""
-
-    geometry: Geometry
-    settings: Deployment
-
-
-def servers_of(specs: Iterable[DeploymentSpec], geometry: Callable[[Model], Geometry | None]) -> dict[str, Server]:
-    """The deployments whose model's geometry is known, by name."""
-    return {
-        spec.name: Server(geometry=shape, settings=spec.deployment)
-        for spec in specs
-        if (shape := geometry(spec.model)) is not None
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +74,7 @@ class Findings:
 
     curves: tuple[CurveFindings, ...]
     advice: tuple[Advice, ...]
-    predictions: tuple[Prediction, ...]
+    ceilings: tuple[Ceiling, ...]
     economics: tuple[Mapping[str, Any], ...]
     factors: tuple[Decided, ...]
     lengths: tuple[LengthCost, ...]
@@ -121,7 +98,6 @@ def find(
     curves: pl.DataFrame,
     points: pl.DataFrame,
     saturation: pl.DataFrame,
-    causes: Mapping[tuple[str, str], Bottleneck],
 ) -> Findings:
     """What the runs say.
 
@@ -135,16 +111,8 @@ def find(
     )
     return Findings(
         curves=_curves(priced, decision, device, points, knees(curves)),
-        advice=tuple(advice(runs, saturation, points, causes)),
-        predictions=tuple(
-            predictions(
-                runs,
-                saturation,
-                geometries={name: server.geometry for name, server in servers.items()},
-                deployments={name: server.settings for name, server in servers.items()},
-                device=device,
-            )
-        ),
+        advice=tuple(advice(runs, saturation, points)),
+        ceilings=tuple(ceilings(runs, servers, device)) if device else (),
         economics=tuple(best_points(priced).to_dicts()),
         factors=tuple(decided(runs)) if crossed_factors(asked) else (),
         lengths=tuple(length_costs(runs)) if swept_length(asked) else (),

@@ -12,7 +12,6 @@ from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
 from bench.analysis.lengths import length_costs, streamed_both_ways, streaming_gains
 from bench.analysis.power import Noise, sessions_for, visible
-from bench.analysis.predictions import Prediction, predictions
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
@@ -27,7 +26,6 @@ __all__ = [
     "Limits",
     "Noise",
     "OperatingPoint",
-    "Prediction",
     "Prices",
     "advice",
     "best_points",
@@ -45,7 +43,6 @@ __all__ = [
     "limits",
     "needed",
     "operating_points",
-    "predictions",
     "regions",
     "regressions",
     "repeats",

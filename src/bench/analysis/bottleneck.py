@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
+from bench.analysis.evidence import Bottleneck
 from bench.axes import CONCURRENCY
 from bench.predict.relief_record import CurveRelief
 from bench.runs.classes import class_column
@@ -64,15 +64,14 @@ def bottleneck(
     if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
         return found
     if relief is not None and relief.relief is not None:
-        known = relief.relief
-        here = replace(here, gains=known.gains, tied=known.tied)
-        if known.tied:
+        here = replace(here, gains=relief.relief.gains, tied=relief.relief.tied)
+        if here.tied:
             here = replace(here, evidence="relieved", slots=_slots_of(missing), request_bytes=_request_bytes(missing))
             return _beside(missing, here)
     elif relief is not None:
         here = replace(here, no_model=relief.why_not)
-    told = [_mean(missing, column) is not None for column in ("steady_queued_share", "steady_kv_usage")]
-    if silent := _silent(missing, *told):
+    known = None not in [_mean(missing, column) for column in ("steady_queued_share", "steady_kv_usage")]
+    if silent := _silent(missing, known=known):
         return replace(here, evidence=silent)
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
@@ -83,9 +82,7 @@ def bottleneck(
 def _beside(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck:
     """`here`, with what shows that the KV cache is full as well where it is not the cause. Args: runs: of one level."""
     full = None if any(gain.resource == "kv" for gain in here.gains[: here.tied]) else _full(runs, here)
-    if full is None or CAUSES.get(cast("Evidence", full.evidence)) != "kv":
-        return here
-    return replace(full, evidence=here.evidence)
+    return replace(full, evidence=here.evidence) if full and full.cause == "kv" else here
 
 
 def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
@@ -94,19 +91,19 @@ def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
     per_request = preempted / requests if preempted and requests else 0.0
     here = replace(here, runs=_names(runs), level=float(runs["level"][0]))
     if per_request > _PREEMPTED:
-        return replace(here, evidence="preemptions", per_request=per_request, request_bytes=_request_bytes(runs))
+        return replace(here, evidence="full_cache", per_request=per_request, request_bytes=_request_bytes(runs))
     running, high = _mean(runs, "steady_running") or 0.0, _mean(runs, "steady_running_high") or 0.0
     if (_mean(runs, "steady_queued_share") or 0.0) < _QUEUED or not running:
         return None
     here = replace(here, waiting=math.ceil(_mean(runs, "steady_waiting") or 0.0))
     slots = _slots_of(runs)
     if slots is not None and high >= slots - 0.5:
-        return replace(here, evidence="held_by_slots", slots=slots, running=high)
+        return replace(here, evidence="slots", slots=slots, running=high)
     # A slot reserves a place in the batch and its KV memory, so that a full cache is no limit of its own.
     if not _has_slots(runs) and (left := _no_room(runs)) is not None:
         free, prompt = left
         bytes_each = _request_bytes(runs)
-        return replace(here, evidence="held_by_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
+        return replace(here, evidence="full_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
     if slots is None and pinned(running, high):
         return replace(here, evidence="pinned", running=high)
     return None
@@ -181,7 +178,7 @@ def refusals(
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
     said = missing["failure_said"].drop_nulls() if "failure_said" in missing.columns else pl.Series([], dtype=pl.String)
     broken = sum(missing[name].sum() for kind in _BROKEN if (name := f"outcome_{kind}") in missing.columns)
-    kind: Evidence = "broken" if 2 * broken > missing["failed"].sum() else "refused"
+    kind = "broken" if 2 * broken > missing["failed"].sum() else "refused"
     return replace(
         here,
         evidence=kind if refused else "few_failures",
@@ -217,13 +214,10 @@ def _of_burst(
 ) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
     waiting = _mean(missing, "waiting_standing")
-    if found := refusals(missing, lower, point, slos, here):
+    if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
         return found
-    if found := _alone(missing, point, slos, here):
-        return found
-    queue, usage = waiting is not None, not missing["saturated"].null_count()
-    if not (queue and usage):
-        return replace(here, evidence=_silent(missing, queue, usage))
+    if waiting is None or missing["saturated"].null_count():
+        return replace(here, evidence=_silent(missing, known=False))
     if missing["saturated"].any() and not _has_slots(missing):
         return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
     slots, running = _slots_of(missing), _mean(missing, "running_peak")
@@ -244,7 +238,7 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
         value = _mean(missing, slo.column if burst else f"steady_{slo.column}")
         if value is None or value <= slo.limit_s:
             continue
-        evidence: Evidence = "alone_prefill" if slo.metric == "ttft" else "alone_decode"
+        evidence = "alone_prefill" if slo.metric == "ttft" else "alone_decode"
         if slo.metric == "e2e":
             first = _mean(missing, class_column(slo.request_class, "ttft_p50_s" if burst else "steady_ttft_p50_s"))
             evidence = "alone" if first is None else "alone_prefill" if first > value / 2 else "alone_decode"
@@ -253,13 +247,11 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
     return None
 
 
-def _silent(runs: pl.DataFrame, queue: bool, usage: bool) -> Evidence | None:
-    """Which of the server's metrics are missing to show why. Args: queue, usage: whether they are known."""
+def _silent(runs: pl.DataFrame, *, known: bool) -> str | None:
+    """Which of the server's metrics are missing to show why. Args: known: whether its queue and its KV usage are."""
     whole = bool(runs["telemetry_valid"].all())
-    if queue and usage and whole:
+    if known and whole:
         return None
     if runs["scrape_endpoint"].null_count() == len(runs):
         return "metrics_unread"
-    if not whole:
-        return "metrics_gaps"
-    return "no_usage" if queue else "no_queue" if usage else "no_gauges"
+    return "no_gauges" if whole else "metrics_gaps"

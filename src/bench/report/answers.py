@@ -85,10 +85,8 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
-        kv_bytes = [advice.sentence(each) for each in findings.advice if each.kind == "kv_bytes"]
-        yield saturates.answer(
-            full, several_workloads=results.several_workloads, decided=bool(decision.slo), geometry="".join(kv_bytes)
-        )
+        yield saturates.answer(full, several_workloads=results.several_workloads, decided=bool(decision.slo))
+    yield advice.answer(findings.advice)
 
 
 def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searched: Collection[tuple[str, str]]) -> pl.DataFrame:

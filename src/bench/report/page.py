@@ -16,7 +16,6 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from bench import __version__
-from bench.analyse import Findings
 from bench.analysis import Comparison, Prices, graded, left_out
 from bench.analysis.validity import PARTS
 from bench.axes import AXES
@@ -41,7 +40,7 @@ from bench.runs.deployment import read_facts
 from bench.runs.searches import SearchRecord
 from bench.study.config import Thresholds
 from bench.study.slo import applying
-from bench.words import accuracy, advice, comparison, predicted, predictions, regions, setting_gain, trust
+from bench.words import accuracy, comparison, predicted, regions, setting_gain, trust
 from bench.words.answer import AGAIN
 from bench.words.capacity import BURSTS
 from bench.words.curves import limits, limits_text
@@ -66,10 +65,8 @@ _SECTIONS = (
     "figures",
     "saturation",
     "comparison",
-    "predictions",
     "models",
     "economics",
-    "advice",
     "runs",
     "failures",
     "streams",
@@ -165,8 +162,7 @@ def write_report(
         "curves": told,
         "of_bursts": BURSTS if any(curve.burst for curve in told) else "",
         "economics": found.economics,
-        "advice": _advised(found),
-        "predictions": _predicted(found),
+        "ceilings": [predicted.ceiling_text(each, results.device.title) for each in found.ceilings if results.device],
         "models": _models(results, geometries or {}),
         "spent": _spent(results),
         "slos": results.decision.slos,
@@ -243,17 +239,6 @@ def _compared(found: Comparison) -> dict[str, Any]:
         "same": [same_answers(found, row) for row in found.answers],
         "differences": [comparison.difference_text(each) for each in found.differences],
     }
-
-
-def _advised(found: Findings) -> list[dict[str, Any]]:
-    return [{"role": advice.role(each), "sentence": advice.sentence(each), "runs": each.runs} for each in found.advice]
-
-
-def _predicted(found: Findings) -> list[dict[str, Any]]:
-    return [
-        {**vars(each), "quantity": predictions.quantity(each), "comparison": predictions.comparison(each)}
-        for each in found.predictions
-    ]
 
 
 def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from bench.analysis.ceilings import Ceiling
 from bench.errors import count_text, shown_share, three_digits
 from bench.models.geometry import Geometry
 from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, Judgement, ModelRecord
@@ -50,6 +51,16 @@ def doubt_text(doubt: Doubt) -> str:
     """Why a prediction must not be relied on, and what would help."""
     share = shown_share(doubt.value) if doubt.value <= 1 else "more than 100 %"
     return filled(DOUBTS[doubt.name], {**vars(doubt), "share": share})
+
+
+def ceiling_text(found: Ceiling, device: str) -> str:
+    """How near a request that is alone comes to what the device allows."""
+    parts = [
+        f"{what} at {shown_share(share)}"
+        for what, share in (("decodes", found.decode), ("computes its prompt", found.prefill))
+        if share
+    ]
+    return f"{found.deployment}, {found.workload}: a request alone {' and '.join(parts)} of what {device}'s bandwidth and FLOP/s allow."
 
 
 def no_model(model: ModelRecord) -> str | None:

@@ -20,12 +20,11 @@ _UNFILLED = "[ ({predicted} in flight predicted)]"
 _FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
 
 
-def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geometry: str) -> Answer:
+def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> Answer:
     """Where each curve saturates.
 
     Args:
-        rows: of `bench.analysis.saturation`. decided: whether SLOs are given. geometry: that KV bytes and not parameters decide, where
-            the runs show it.
+        rows: of `bench.analysis.saturation`. decided: whether SLOs are given.
     """
     do = []
     if not decided:  # within SLOs fewer may be sustained than fit
@@ -34,10 +33,7 @@ def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geome
     return Answer(
         name="concurrency",
         question="At what concurrency does the KV cache fill, and where does throughput peak?",
-        lines=(
-            *filter(None, [geometry]),
-            *shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
-        ),
+        lines=shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
         sure=tuple(_sure(rows)),
         do=shortened(do, 5),
     )

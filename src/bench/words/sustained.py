@@ -25,6 +25,11 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
     raise_it = by_advice(
         (curve.name, f"to sustain more: {_lower_case(curve.remedy)}" if curve.remedy else "") for curve in curves
     )
+    admit = by_advice(
+        (curve.name, f"admit at most {load_text(point['operate_at'], point['unit'])}, and add instances beyond.")
+        for curve in curves
+        if (point := curve.point) and (point["kind"], point["basis"]) == ("found", "steady")
+    )
     unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
     ends = _upper_ends(curves)
     bursts = [curve for curve in curves if curve.burst and curve.point and curve.point["c_max"] is not None]
@@ -43,6 +48,7 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
         ),
         do=(
             *([f"To sustain the peak at 95 % confidence, plan {listed(ends)}."] if ends else []),
+            *shortened(admit, 4),
             *shortened(raise_it, 4),
             *(
                 []
