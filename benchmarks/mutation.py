@@ -47,12 +47,12 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["findings/test_analysis", "study/test_precision", "parse/test_aggregate", "parse/test_drift"],
     ),
     "curves": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "factors", "predictions", "lengths")],
+        [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "factors", "lengths")],
         ["findings/test_slo", "findings/test_decisions", "findings/test_regions", "findings/test_lengths", "findings/test_factors"],
     ),
     "words": (
-        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "loads", "predictions",
-                                                   "regions", "sizing", "verdicts")],
+        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "loads", "regions", "sizing",
+                                                   "verdicts")],
         ["report/test_words", "findings/test_findings", "findings/test_decisions", "findings/test_regions",
          "findings/test_causes", "findings/test_capacity_rules", "findings/test_compare"],
     ),

@@ -309,7 +309,7 @@ def check(folder: Path) -> Checked:
         for row in table.rows
         for head, cell in zip(table.heads, row, strict=False)
     )
-    texts = [*outputs.texts, *cells, *(Text(where, f"{name}: {what} {value}") for where, name, what, value in outputs.cards)]
+    texts = [*outputs.texts, *cells]
     shown = list(_shown(study, outputs, texts))
     told = [each for text in texts for each in _of_text(study, text, outputs)]
     told += [*_bold(study, outputs.tables), *_named(study, outputs), *_unsaid(study, outputs), *_ticks(outputs.panels)]
@@ -360,12 +360,6 @@ def _bold(study: Study, tables: Sequence[Table]) -> Told:
 
 def _named(study: Study, outputs: Outputs) -> Told:
     """A number names its curve where there are several, and its unit."""
-    for where, deployment, what, value in outputs.cards:
-        said = f"{deployment}: {what} {value}"
-        others = [curve.workload for curve in study.curves.values() if curve.deployment == deployment]
-        named = len(others) == 1 or any(workload in f"{what} {value}" for workload in others)
-        yield "named", None if named else Finding("named", where, said, f"it has {' and '.join(others)}")
-        yield "unit", None if re.search(rf"{UNIT}|^\D*$", value) else Finding("unit", where, said, "the number has no unit")
     for text in outputs.texts:
         found = re.search(rf"[Ss]ustains {N} requests/s|it misses|KV cache is full at {N}", text.text)
         if found and len(study.curves) > 1:

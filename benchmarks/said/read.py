@@ -49,11 +49,10 @@ class Panel:
 
 @dataclass
 class Outputs:
-    """All that a study says. Attributes: cards: (deployment, what, value with its unit). drawn: a figure, its y title, a row."""
+    """All that a study says. Attributes: drawn: a figure, its y title, a row."""
 
     texts: list[Text] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    cards: list[tuple[str, str, str, str]] = field(default_factory=list)
     panels: list[Panel] = field(default_factory=list)
     drawn: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
@@ -75,13 +74,12 @@ def read_outputs(folder: Path) -> Outputs:
 
 
 class _Page(HTMLParser):
-    """The report: its blocks under their headings, its tables, its cards."""
+    """The report: its blocks under their headings, and its tables."""
 
     def __init__(self, found: Outputs) -> None:
         super().__init__()
         self.found, self.headings, self.open, self.skipped = found, ["", "", "", ""], [], ""  # type: ignore[var-annotated]
         self.bold: list[bool] = []
-        self.card: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ("script", "style", "nav", "noscript"):
@@ -126,11 +124,7 @@ class _Page(HTMLParser):
             self.headings[int(tag[1]) - 1 :] = [text, *[""] * (4 - int(tag[1]))]
             if self.headings[1] not in _DEFINITIONS:
                 self.found.texts.append(Text("page", text))
-        elif tag == "dt":
-            self.card = [text]
-        elif tag == "dd" and self.headings[1] == "At a glance" and self.card:
-            self.found.cards.append(("page", self.headings[2], self.card[0], text))
-        elif tag != "figcaption" and self.headings[1] not in _DEFINITIONS and text:
+        elif tag not in ("dt", "figcaption") and self.headings[1] not in _DEFINITIONS and text:
             self.found.texts.append(Text("page", text, " ".join(self.headings[2:])))
 
 
@@ -155,12 +149,6 @@ def _markdown(text: str, found: Outputs) -> None:
         else:
             found.tables[-1].rows.append([cell.replace("**", "") for cell in cells])
             found.tables[-1].bold.append([cell.startswith("**") for cell in cells])
-            if heads[0] == "deployment" and "load" not in heads:
-                found.cards += (
-                    ("report.md", cells[0], what, value.replace("**", ""))
-                    for what, value in zip(heads[1:], cells[1:], strict=False)
-                    if value != "–"
-                )
 
 
 # Figures

@@ -17,7 +17,7 @@ from bench.figures.results import Results
 from bench.parse.fleet import FLEET, fleet_telemetry
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
-from bench.report.workers import fleets
+from bench.report.levels import worker_rows
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.study.config import Thresholds
 from bench.study.slo import Slo
@@ -195,12 +195,10 @@ def runs(tmp_path_factory):
 
 
 def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, tmp_path):
-    (fleet,) = fleets(runs, THRESHOLDS)
-    assert len(fleet["rows"]) == 4
-    said = " ".join(fleet["sentences"])
-    assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in said
+    assert len(worker_rows(runs)) == 4
+    (apart,) = workers_of_runs(runs, 1.0).values()
+    assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in sentences(apart)
     assert sentences({"r": []}) == []
-    assert list(workers_of_runs(runs, 1.0)) == ["a"]
     drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
     text = json.dumps(drawn)
     assert "share of requests" in text
@@ -208,12 +206,12 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, 
     assert "http://10.0.0.2:8000" in text
     # A single worker is no matter of balance.
     alone = runs.with_columns(pl.col("workers").list.head(1))
+    assert worker_rows(alone) == []
     assert load_figure("worker-balance").draw(Results(alone, pl.DataFrame())).why.startswith("no run keeps several workers")
     # Shares are those of a role in the report and the figure.
     Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
     runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
-    (fleet,) = fleets(runs, THRESHOLDS)
-    assert [round(row["requests_share"], 2) for row in fleet["rows"]] == [0.5] * 4
+    assert [round(row["requests_share"], 2) for row in worker_rows(runs)] == [0.5] * 4
     drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
     shown = [row for rows in drawn["datasets"].values() for row in rows]
     assert {round(row["share"], 2) for row in shown if "share" in row} == {0.5}

@@ -22,7 +22,7 @@ from bench.archive.unpack import unpack
 from bench.errors import BenchError
 from bench.figures.results import Results
 from bench.report.answers import answers
-from bench.report.findings import curves
+from bench.report.view import curves
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store

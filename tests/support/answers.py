@@ -8,7 +8,7 @@ import polars as pl
 from bench.aggregate import summary_frame
 from bench.figures.results import Results
 from bench.report.answers import answers
-from bench.report.findings import curves
+from bench.report.view import curves
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from tests.support import records

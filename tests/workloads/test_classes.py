@@ -26,8 +26,7 @@ from bench.measure.warmup import warm_up
 from bench.predict.carried import worst_excess
 from bench.report.answers import answers
 from bench.report.classes import class_rows
-from bench.report.findings import curves
-from bench.report.headline import headline
+from bench.report.view import curves
 from bench.runs.classes import class_column, served_alike
 from bench.search.placing import Aim
 from bench.study.config import Measurement
@@ -280,8 +279,6 @@ def test_headings_say_which_limits_are_of_classes(summary):
     assert [limits(curves(each)) for each in (both, one)] == [differ, alike]
     question = next(each.question for each in answers(both, curves(both)) if each.name == "capacity")
     assert question == f"What load does one instance sustain within {differ}?"
-    heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
-    assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
 
 def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):

@@ -62,3 +62,33 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+_WORKER = ("deployment", "workload", "family", "axis", "turns", "level")
+_MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
+
+
+def worker_rows(runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """Each worker of a fleet at each level; none where there is a single one, which had all of the load.
+
+    The shares of requests and of output tokens (0–1) that it had of its level's runs, the highest KV usage, and the means over runs of
+    the other columns; null where no run has a value. Args: runs: rows of the summary with `workers`.
+    """
+    table = runs.select(*_WORKER, pl.col("workers")).explode("workers").unnest("workers")
+    if table["worker"].n_unique() < 2:
+        return []
+    alike, counted = (*_WORKER, "role"), ("requests", "generation_tokens")
+    each = table.group_by(*alike, "worker", maintain_order=True).agg(
+        pl.col(counted).sum(),
+        *(pl.col(name).null_count().alias(f"{name}_lacking") for name in counted),
+        pl.col("kv_usage_peak").max(),
+        pl.col(_MEANS).mean(),
+        pl.col("version").first(),
+    )
+    shares = [
+        pl.when(pl.col(f"{name}_lacking").sum().over(alike) == 0, pl.col(name).sum().over(alike) > 0)
+        .then(pl.col(name) / pl.col(name).sum().over(alike))
+        .alias(f"{name}_share")
+        for name in counted
+    ]
+    return each.with_columns(shares).sort("workload", "axis", "level", maintain_order=True).to_dicts()
