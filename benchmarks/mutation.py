@@ -38,7 +38,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "servers/test_parallel", "findings/test_regions"],
     ),
     "compare": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("compare", "blocks", "effects", "failures", "gate", "power", "repeats", "levels")],
+        [f"{_ANALYSIS}/{name}.py" for name in ("compare", "effects", "failures", "gate", "power", "repeats", "levels")],
         ["statistics/test_noise", "findings/test_effects", "findings/test_regions",
          "findings/test_compare_command", "findings/test_compare"],
     ),

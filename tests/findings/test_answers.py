@@ -147,7 +147,7 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert re.search(r"sustains \S+ requests/s \(.*\) at 8 requests/s; at 24 requests/s it misses steadiness \(.* 40 % ", curve)
     assert "1.7 s after the step" in found["recovery"].lines[0]
     assert "sets no SLO" in found["capacity"].sure[0] and "is 8 (" in found["capacity"].sure[1]
-    assert "Set `decision.slo`" in found["capacity"].do[0]
+    assert "admit at most 8 requests/s" in found["capacity"].do[0] and "Set `decision.slo`" in found["capacity"].do[1]
     fast = answered(study(rows[:2]))["capacity"]
     assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
     lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
@@ -192,9 +192,6 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
     assert worse.do[0].startswith("Keep old")
     alike = against(compared_rows(summary))
     assert "no evidence of a difference in tokens/s" in alike.lines[0] and "no reason to prefer" in alike.do[0]
-    # As much better at the least load as it is worse at the highest, each too little to be sure of.
-    trend = against(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)))
-    assert "changes with the load, but at no load is either significantly better" in trend.do[0]
     # Requests that no longer fail are a reason to change.
     for failing, line, do in (("old", "new: fewer requests fail, at 1, 2 and 4", "it can replace old"), ("new", "new: more requests fail, at 1, 2 and 4", "Keep old")):  # fmt: skip
         failed = {failing: {"failed": 20, "ok": 80}}

@@ -276,19 +276,19 @@ def test_doubts_about_predictions():
 
 TOKENS = "throughput_tokens_per_s"
 ROW = {"metric": TOKENS, "scope": "all", "verdict": "no evidence", "pooled": "no evidence", "ratio": 0.8, "low": 0.7, "high": 0.9,
-       "could_see": 0.1234, "workload": None, "axis": None, "level": None, "loads": [1.0], "region": None}  # fmt: skip
+       "could_see": 0.1234, "workload": None, "axis": None, "level": None}  # fmt: skip
 
 
-def compared(worse=(), regions=()):
-    """Four levels, of which some are worse; regions, by name; and all together."""
+def compared(worse=()):
+    """Four levels, of which some are worse, and all together."""
     levels = [{**ROW, "scope": "level", "workload": "chat", "axis": "concurrency", "level": load, "verdict": "worse" if load in worse else "no evidence"}
               for load in (1, 2, 4, 8)]  # fmt: skip
-    return [*levels, *({**ROW, "scope": "region", "region": name, "loads": [4.0, 8.0], "verdict": "worse"} for name in regions), ROW]  # fmt: skip
+    return [*levels, ROW]
 
 
 def test_comparisons():
     lines = [comparison.sentence(compared(worse)) for worse in ((1, 2, 4, 8), (4, 8), (1, 2), (2, 4), (1, 8), (2,))]
-    lines += [comparison.sentence(rows) for rows in (compared((), ["high loads"]), [ROW], [{**ROW, "low": None, "high": None}])]
+    lines += [comparison.sentence(rows) for rows in ([ROW], [{**ROW, "low": None, "high": None}])]
     differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)))  # fmt: skip
     lines += map(comparison.difference_text, differences)
     lines += [comparison.overlooked({"could_see": could, "sessions": None}, 5) for could in (None, 12.5)]

@@ -8,175 +8,41 @@ import pytest
 from scipy import stats
 
 from bench.analysis import repeats
-from bench.analysis.blocks import Fit, correlation, critical, fit, judge
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.power import Noise, sessions_for, smallest_difference, visible
+from bench.analysis.power import Error, Noise, sessions_for, smallest_difference, visible
 from bench.statistics import student_t
-
-NAN = math.nan
-
-
-def made(
-    effects=(0.1, 0.3), *, between=0.01, within=0.002, freedoms=(3.0, 4.0), assumed=False, share=None, excess=None, **more
-):
-    """A fit whose parts are given."""
-    ones = np.ones(len(effects))
-    share, excess = (ones if some is None else np.array(some) for some in (share, excess))
-    sizes = {"sessions": 4, "repeats": 2.0, **more}
-    return Fit(np.array(effects), share, excess, between, freedoms[0], within, freedoms[1], assumed, **sizes)
-
-
-# Fits
-
-
-def test_the_noise_of_a_run_and_the_spread_of_sessions_by_hand():
-    """A cell's variance is twice a run's ÷ its repeats, and an effect's that of a cell ÷ the sessions."""
-    assert made(within=0.0004).run_noise == pytest.approx(0.04)  # √(0.0004 · 4 · 2 / 2)
-    assert made(between=0.01, within=0.004).spread == pytest.approx(math.sqrt(4 * (0.01 - 0.004 / 2)))
-    assert made((0.1, NAN), between=0.01, within=0.004).spread == pytest.approx(math.sqrt(4 * (0.01 - 0.004)))
-    assert made((NAN, NAN), between=0.01, within=0.004).spread == pytest.approx(math.sqrt(4 * (0.01 - 0.004)))
-    assert made(between=0.001, within=0.004).spread == 0
-    assert made(between=0.01, within=0.004, assumed=True).spread == pytest.approx(0.2)
-
-
-def test_when_the_noise_is_known():
-    for effects, freedom, assumed, known in [
-        ((0.1, 0.3), 1.0, True, True),
-        ((0.1, 0.3), 0.0, True, False),
-        ((0.1, 0.3), 0.0, False, False),  # the levels' own noise is not known
-        ((0.1, NAN), 0.0, False, True),  # of one level the sessions' means are all there is
-        ((0.1, NAN), 0.0, True, False),
-        ((NAN, NAN), 0.0, False, False),
-    ]:
-        assert made(effects, freedoms=(3.0, freedom), assumed=assumed).known is known
-
-
-def test_one_session_takes_the_noise_of_repeats_and_the_assumed_spread():
-    cells, counts = np.array([[0.1, 0.2, NAN]]), np.array([1.0, 1.0, 0.0])
-    found = fit(cells, counts, repeats=2, noise=(0.0008, 3.0), spread=0.2)
-    assert found.effects[:2].tolist() == [0.1, 0.2] and np.isnan(found.effects[2])
-    assert (found.share.tolist(), found.excess.tolist(), found.levels) == ([1, 1, 0], [1, 1, 1], 2)
-    assert (found.between, found.between_freedom) == (pytest.approx(0.04), math.inf)
-    assert (found.within, found.within_freedom, found.assumed) == (pytest.approx(0.0008), 3, True)
-    assert (found.sessions, found.repeats) == (1, 2)
-    # No run repeats itself better than to half a per cent: 2 · 0.005² of a pair, over its repeats.
-    assert fit(cells, counts, repeats=2, noise=(0.0, 0.0), spread=0.1).within == pytest.approx(2.5e-5)
-    assert fit(cells, counts, repeats=0.5, noise=(0.0, 0.0), spread=0.1).within == pytest.approx(5e-5)
-    assert fit(cells, counts, repeats=2, noise=(0.0, 0.0), spread=0.1, spread_freedom=5.0).between_freedom == 5
-
-
-def test_fits_of_two_sessions_and_more_by_hand():
-    # Two sessions widen the assumed spread, and never narrow it.
-    cells = np.array([[0.0, 0.2], [0.2, 0.4]])  # off by −0.1 and 0.1: a variance of 0.02
-    far, near = (fit(cells, np.full(2, 2.0), repeats=1, noise=(9.0, 9.0), spread=spread) for spread in (0.1, 0.2))
-    assert (far.between, near.between, far.assumed) == (pytest.approx(0.01), pytest.approx(0.02), True)
-    assert (far.effects.tolist(), far.excess.tolist()) == (pytest.approx([0.1, 0.3]), [1, 1])
-    assert (far.within, far.within_freedom) == (pytest.approx(2.5e-5), 1)  # nothing is left: 0.00005 over two sessions
-    # The residuals of three sessions.
-    # Each level ± 0.01 about the mean of its session: squares 6 · 0.01², less what the levels' means take.
-    cells = np.array([[0.01, -0.01], [-0.01, 0.01], [0.03, -0.03]])
-    found = fit(cells, np.full(2, 3.0), repeats=1, noise=(9.0, 9.0), spread=0.1)
-    # Means 0.01 and −0.01; left 0, −0.02, 0.02 and their opposites: 16e-4 with 2 degrees of freedom, over 3 sessions.
-    assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(8e-4 / 3), 2, [1, 1])
-    # A single level takes the noise of its repeats.
-    cells = np.array([[0.0], [0.1], [0.2], [0.1]])
-    found = fit(cells, np.array([4.0]), repeats=2, noise=(0.0012, 6.0), spread=0.1)
-    assert (found.between, found.between_freedom, found.assumed) == (pytest.approx(0.02 / 3 / 4), 3, False)
-    assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(0.0003), 6, [1])
-    three = fit(cells[:3], np.array([3.0]), repeats=2, noise=(0.0012, 6.0), spread=0.3)
-    assert (three.between, three.assumed, three.between_freedom) == (pytest.approx(0.03), True, math.inf)
-    # Sessions that agree entirely still have the noise of runs.
-    found = fit(np.full((4, 2), 0.1), np.full(2, 4.0), repeats=1, noise=(9.0, 9.0), spread=0.1)
-    assert (found.between, found.excess.tolist()) == (pytest.approx(5e-5 / 2 / 4), [1, 1])
-
-
-# Sums of levels
-
-
-def test_estimate_error_and_freedom_of_a_sum_by_hand():
-    for assumed, contrast, estimate, whole, own in [
-        # A level in half of the sessions with twice the variance counts four times: scales 1 and 4.
-        (True, [0.5, 0.5], 0.2, 1, 0.25 + 0.25 * 4),
-        (True, [-1, 1], 0.2, 0, 1 + 4),
-        (False, [0.5, 0.5], 0.2, 1, 0),  # the sessions' means hold all of it
-        (False, [1, 0], 0.1, 1, 0),  # 1 − 5 / 4 is less than nothing
-        (False, [0, 1], 0.3, 1, 4 - 5 / 4),
-        (False, [0, 2], 0.6, 4, 16 - 4 * 5 / 4),
-    ]:
-        found = made((0.1, 0.3, NAN), share=(1, 0.5, 0), excess=(1, 2, 1), assumed=assumed)
-        told, error, freedom = judge(found, np.array([[*contrast, 0.0]]))
-        one, two = whole * 0.01, own * 0.002
-        assert (told[0], error[0]) == (pytest.approx(estimate), pytest.approx(math.sqrt(one + two))), assumed
-        assert freedom[0] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 4)), assumed
-    # Degrees of freedom have bounds.
-    mean = np.array([[0.5, 0.5]])
-    assert judge(made(within=0.0, freedoms=(math.inf, 1.0), assumed=True), mean)[2][0] == math.inf
-    assert judge(made(between=0.0, within=0.0), mean)[2][0] == 1
-    assert judge(made(between=0.0, freedoms=(3.0, 0.0), assumed=True), mean)[2][0] == 1
-
-
-def test_the_correlation_of_metrics_by_hand():
-    residuals = np.array([[1.0, 2.0, 0.0], [-1.0, -2.0, 0.0], [1.0, -2.0, 0.0]])  # (2 + 2 − 2) / (3 · 2) = 1 / 3
-    third = 1 / 3 * 2 / 4
-    assert correlation(residuals, 2.0) == pytest.approx(np.array([[1, third, 0], [third, 1, 0], [0, 0, 1]]))
-    assert correlation(residuals, 1.0)[0, 1] == pytest.approx(1 / 3 * 1 / 3)
-    assert correlation(residuals, 0.5).tolist() == np.eye(3).tolist()
-    assert correlation(residuals[:, :1], 2.0).tolist() == [[1]]
-
-
-MEAN, TREND = np.full((1, 3), 1 / 3), np.array([[-0.5, 0, 0.5]])
-
-
-def test_one_test_alone_has_the_whole_five_per_cent_and_what_cannot_be_judged_none():
-    """2,000 draws tell 5 % to half a point."""
-    for told, test in [
-        ({"freedoms": (5.0, 10.0)}, MEAN),
-        ({"freedoms": (5.0, 10.0)}, TREND),
-        ({"freedoms": (math.inf, 4.0), "assumed": True}, MEAN),
-        ({"freedoms": (math.inf, 4.0), "assumed": True, "between": 0.0}, MEAN),
-        ({"freedoms": (3.0, 20.0), "within": 0.0, "assumed": True}, np.array([[1.0, 0, 0]])),
-        ({"freedoms": (90.0, 90.0), "share": (1, 0.25, 1), "assumed": True}, np.array([[0, 1.0, 0]])),
-    ]:
-        one = made((0.1, 0.2, 0.3), **told)
-        assert critical([one], [test], [np.ones(1)], np.eye(1)) == pytest.approx(0.05, abs=0.012), told
-        assert critical([one], [test], [np.full(1, 0.2)], np.eye(1)) == pytest.approx(0.25, abs=0.06), told
-    known, unknown = made((0.1, 0.2, 0.3)), made((0.1, 0.2, 0.3), freedoms=(3.0, 0.0))
-    assert critical([unknown], [MEAN], [np.ones(1)], np.eye(1)) == 1
-    assert critical([known], [np.empty((0, 3))], [np.ones(0)], np.eye(1)) == 1
-    both = critical([unknown, known], [MEAN, MEAN], [np.ones(1)] * 2, np.eye(2))
-    assert both == pytest.approx(0.05, abs=0.012)
-
 
 # What a comparison can see
 
 
 def test_the_smallest_difference_by_hand():
     """Normal: 1.960 + 0.842 standard errors, and a tenth on top; a t test's power is that of the noncentral t."""
-    assert smallest_difference(0.01, 200.0, 0.05) == pytest.approx(math.expm1(1.1 * 0.01 * 2.81), rel=2e-3)  # t of 200: 1.972
-    assert smallest_difference(0.01, 1e6, 0.05) == pytest.approx(math.expm1(1.1 * 0.01 * 2.8016), rel=1e-4)
-    assert smallest_difference(0.01, 1e6, 0.05, 0.5) == pytest.approx(math.expm1(1.1 * 0.01 * 1.9600), rel=1e-4)
-    away = math.log1p(smallest_difference(0.02, 5.0, 0.05)) / (1.1 * 0.02)
+
+    def seen(deviation, freedom, wrong=0.05):
+        return smallest_difference(Error(deviation, freedom), wrong)
+
+    assert seen(0.01, 200.0) == pytest.approx(math.expm1(1.1 * 0.01 * 2.81), rel=2e-3)  # t of 200: 1.972
+    assert seen(0.01, 1e6) == pytest.approx(math.expm1(1.1 * 0.01 * 2.8016), rel=1e-4)
+    away = math.log1p(seen(0.02, 5.0)) / (1.1 * 0.02)
     assert stats.nct.sf(stats.t.ppf(0.975, 5), 5, away) == pytest.approx(0.8, abs=1e-6)
-    away = math.log1p(smallest_difference(0.02, 199.0, 0.05)) / (1.1 * 0.02)
+    away = math.log1p(seen(0.02, 199.0)) / (1.1 * 0.02)
     assert away == pytest.approx(stats.t.ppf(0.975, 199) + 0.8416, rel=0.003)
-    assert smallest_difference(99.0, 5.0, 0.05) == math.expm1(50)
+    assert seen(99.0, 5.0) == math.expm1(50)
     far = stats.t.isf(6.5e-10, 1.5) * math.sqrt(stats.chi2.ppf(0.8, 1.5) / 1.5)  # the exact value takes minutes
-    assert math.log1p(smallest_difference(1e-6, 1.5, 1.3e-9)) == pytest.approx(1.1e-6 * far)
+    assert math.log1p(seen(1e-6, 1.5, 1.3e-9)) == pytest.approx(1.1e-6 * far)
+    # Two parts of an error add up as squares, and of one that is nothing nothing is left.
+    both = Error(0.03, 3.0).and_also(Error(0.04, 1e6))
+    assert (both.deviation, both.freedom) == pytest.approx((0.05, 0.05**4 / (0.03**4 / 3)), rel=1e-4)
+    assert Error(0.03, 3.0).and_also(Error(0.0, 0.0)) == Error(0.03, 3.0)
 
 
 def test_what_many_sessions_see_by_hand():
-    """Of 400 sessions the mean is about normal; levels and regions take a twentieth each of what all levels have, and so little."""
-    for levels, count, metrics in [(1, 2, 1), (1, 1, 1), (4, 1, 1)]:
-        seen = visible(Noise(run=0.04, spread=0.1), 400, levels, count, metrics)
-        error = math.sqrt((0.1**2 + 2 * 0.04**2 / count / levels) / 400)
-        assert math.log1p(seen) / (1.1 * error) == pytest.approx(2.80 if levels == 1 else 2.87, abs=0.07)
-    # Six that are independent would take Bonferroni's bar: 2.64 + 0.84 standard errors against 1.96 + 0.84.
+    """Of 400 sessions the mean is about normal: 2.170 + 0.842 standard errors at 3 %, and 2.807 + 0.842 for each of six metrics."""
     noise = Noise(run=0.04, spread=0.1)
-    one, six, default = visible(noise, 400, 1, 1, 1), visible(noise, 400, 1, 1, 6), visible(noise, 400, 1, 1)
-    assert six == default
-    assert 1.15 < math.log1p(six) / math.log1p(one) < 1.05 * 3.48 / 2.80
-    one = made(within=0.0004, assumed=True)
-    assert Noise.of(one) == Noise(pytest.approx(0.04), pytest.approx(0.2))
+    for levels, count, metrics, away in [(1, 2, 1, 3.012), (4, 1, 1, 3.012), (4, 1, 6, 3.649)]:
+        error = math.sqrt((0.1**2 + 2 * 0.04**2 / count / levels) / 400)
+        assert math.log1p(visible(noise, 400, levels, count, metrics)) / (1.1 * error) == pytest.approx(away, rel=0.01)
+    assert visible(noise, 400, 1, 1, 6) == visible(noise, 400, 1, 1)
 
 
 def test_the_fewest_sessions_are_four_and_the_most_a_hundred():

@@ -1,10 +1,10 @@
-"""Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, no text."""
+"""Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, as codes."""
 
 from bench.analysis.accuracy import Graded, graded, left_out
 from bench.analysis.advice import Advice, advice
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import operating_points
-from bench.analysis.compare import Comparison, compare, compare_with_baseline, with_replicas
+from bench.analysis.compare import Comparison, compare, compare_with_baseline
 from bench.analysis.economics import Prices, best_points, economics
 from bench.analysis.evidence import Bottleneck
 from bench.analysis.factors import decided
@@ -55,5 +55,4 @@ __all__ = [
     "unseen",
     "verdict",
     "visible",
-    "with_replicas",
 ]

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
-from bench.analysis.effects import CONFIGURATION, Spreads, effects
+from bench.analysis.effects import ASSUMED_SPREAD, CONFIGURATION, effects
 from bench.analysis.failures import failures
 from bench.analysis.identical import identical
 from bench.analysis.locked import Differs, differences
@@ -63,16 +61,6 @@ class Comparison:
         return self.effects.filter(scope="all")
 
     @property
-    def regions(self) -> pl.DataFrame:
-        """One row a metric and third of a load sweep."""
-        return self.effects.filter(scope="region")
-
-    @property
-    def trends(self) -> pl.DataFrame:
-        """One row a metric and load sweep: the factor for each doubling of the load."""
-        return self.effects.filter(scope="trend")
-
-    @property
     def configurations(self) -> pl.DataFrame:
         """One row a metric and level."""
         return self.effects.filter(scope="level")
@@ -98,17 +86,16 @@ def compare(
     Raises:
         BenchError: several deployments, and none in common.
     """
-    matched = _matched(baseline, candidate, metrics)
-    baseline, candidate, pairs = matched.baseline, matched.candidate, matched.pairs
+    baseline, candidate, failed, pairs = _matched(baseline, candidate, metrics)
     ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
     found = set(pairs["metric"])
     measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
     return Comparison(
         matched=pairs.select(_RUN).n_unique(),
         effects=effects(pairs, spread=spread),
-        failures=_rows(matched.failures),
+        failures=_rows(failed),
         # A client that was late, or a machine that drifted, changes no answer.
-        answers=_rows(identical(_paired(_numbered(baseline), _numbered(candidate)))),
+        answers=tuple(identical(_paired(_numbered(baseline), _numbered(candidate)))),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
         alone=tuple(
@@ -128,17 +115,10 @@ def compare(
     )
 
 
-@dataclass(frozen=True)
-class _Matched:
-    """Both sides' runs, with the same deployment names and in steady windows. Attributes: failures, pairs: as of `Comparison`."""
-
-    baseline: pl.DataFrame
-    candidate: pl.DataFrame
-    failures: pl.DataFrame
-    pairs: pl.DataFrame
-
-
-def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> _Matched:
+def _matched(
+    baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Both sides' runs, with the same deployment names and in steady windows; the levels at which requests failed; and the pairs."""
     baseline, candidate = (
         side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
     )
@@ -151,13 +131,13 @@ def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[
     # slower one, and would have been slower still.
     whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
     pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
-    return _Matched(baseline, candidate, failed, pairs)
+    return baseline, candidate, failed, pairs
 
 
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
     """Each deployment of a study that has a load in common with its baseline, compared with it.
 
-    Where the study measures the baseline's deployment under other names too, those show how far sessions differ, and have no verdict.
+    Where the study measures the baseline's deployment under other names too, whatever differs is no evidence.
 
     Args:
         runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so) and `replica` (for those of
@@ -171,38 +151,7 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     names = others.join(baseline, on=load, how="semi", maintain_order="left")["deployment"].unique(maintain_order=True)
     replicas = set(others.filter("replica")["deployment"])
     found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
-    again = [found[name] for name in names if name in replicas]
-    return {
-        name: _known_alike(comparison) if name in replicas else with_replicas(comparison, again)
-        for name, comparison in found.items()
-    }
-
-
-def with_replicas(found: Comparison, again: Sequence[Comparison], *, spread: float = ASSUMED_SPREAD) -> Comparison:
-    """`found`, judged by how far sessions of the baseline differ, where it has fewer than `FEWEST_SESSIONS` of its own.
-
-    Of k sessions of the baseline, whose ln ratios to the first have the standard deviation s, two more differ by √2 · s, with k − 1
-    degrees of freedom. Of fewer than `FEWEST_SESSIONS` it is held to be no less than `spread`.
-
-    Args:
-        again: the baseline's k − 1 other sessions, compared with it.
-    """
-    if not again:
-        return found
-    assert found.pairs is not None
-    return replace(found, effects=effects(found.pairs, spread=spread, spreads=_spreads(again, spread)))
-
-
-def _spreads(again: Sequence[Comparison], spread: float) -> Spreads:
-    """Of each metric, how far two sessions differ, and the degrees of freedom behind it; 0 where it is taken as given."""
-    logs = pl.concat([other.overall.select("metric", log=pl.col("ratio").log()) for other in again])
-    spreads = {}
-    for (metric,), mine in logs.group_by("metric"):
-        sessions = [0.0, *mine["log"]]
-        apart = float(2**0.5 * np.std(sessions, ddof=1))
-        enough = len(sessions) >= FEWEST_SESSIONS
-        spreads[str(metric)] = (apart, len(sessions) - 1.0) if enough else (max(spread, apart), 0.0)
-    return spreads
+    return {name: _known_alike(each) if name in replicas else each for name, each in found.items()}
 
 
 def _known_alike(found: Comparison) -> Comparison:

@@ -1,4 +1,9 @@
-"""From pairs of runs to verdicts: by level, by region of loads, over all levels, and whether the effect changes with the load."""
+"""From pairs of runs to verdicts: at each level, and over all of them together.
+
+What a session shares is one observation, whatever the number of its runs: ln (candidate ÷ baseline) at level l in session s is taken as
+δ_l + b_s + e_ls, the level's effect, what the whole session is off by (another start of a server, another hour of the machine) and the
+rest. How the intervals follow, and how often they are wrong: docs/explanation/comparing.md.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from bench.analysis import blocks
-from bench.analysis.levels import squares_within
-from bench.analysis.parts import Part, parts_of
-from bench.analysis.power import Noise, smallest_difference
+from bench.analysis.levels import LEAST_NOISE, squares_within
+from bench.analysis.power import WRONG, Error, smallest_difference
 from bench.runs.columns import METRICS, schema_of
 from bench.statistics import FEWEST_POINTS
 
+Floats = npt.NDArray[np.float64]
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
+FEWEST_SESSIONS = 4  # fewest sessions that show how far sessions differ; derived: Student's t is 3.2 for four and 12.7 for two
+# standard deviation of ln ratio between two sessions of one deployment, where fewer were measured; convention: a baseline against
+# itself was 11 % off once (docs/explanation/decisions.md)
+ASSUMED_SPREAD = 0.10
+_SHARED = 0.5  # what repeats of a level share within a session, as a multiple of their noise; convention
+_PASSES = 50  # of the fit of levels and sessions, each to what the other leaves; convention
+_KNOWN = 1e6  # degrees of freedom of what is assumed; derived: Student's t is a normal one
 _FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
-Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
 
 
 @dataclass(frozen=True)
@@ -40,166 +51,170 @@ class Ratio:
         return cls(value, math.exp(log - half), math.exp(min(_FAR, log + half)))
 
 
-def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, spreads: Spreads | None = None) -> pl.DataFrame:
+@dataclass(frozen=True)
+class Effect:
+    """The ln ratio of a metric at a level, or over all levels, and what it may be off by."""
+
+    log: float
+    error: Error | None
+    told: Mapping[str, Any]
+
+    def beyond(self, wrong: float) -> bool:
+        """Whether noise alone is as far from 0 in fewer than so many cases."""
+        return self.error is not None and abs(self.log) > self.error.half_width(wrong)
+
+
+def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD) -> pl.DataFrame:
     """Every verdict on `pairs`; those of a deployment are one family, and several deployments share its 5 %.
 
     Args:
-        pairs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio`. spread: see `blocks.fit`. spreads: the same of single
-            metrics, where replicas of the baseline show it.
+        pairs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio`. spread: standard deviation of the ln ratio between
+            two sessions, where there are fewer than `FEWEST_SESSIONS`.
 
     Returns:
-        One row a deployment, metric and part. `scope` is `level`, `region`, `all` or `trend`; `loads` are the levels in it; `ratio`,
-        `low` and `high` candidate ÷ baseline (of a trend: its factor for each doubling of the load; null where the noise is not known)
-        at `confidence`; `verdict`; `could_see`, the smallest relative difference that such a comparison finds in 8 of 10 cases.
-        Rows of `all`, each the last of its metric, have the pooled verdict in `pooled`, what all parts together show in `verdict`,
-        and the `noise` of a run and the `spread` of sessions (relative).
+        One row a deployment, metric and part. `scope` is `level` or `all`; `ratio`, `low` and `high` candidate ÷ baseline (null where
+        the noise is not known) at `confidence`; `verdict`; `could_see`, the smallest relative difference that such a comparison finds
+        in 8 of 10 cases. Rows of `all`, each the last of its metric, have the pooled verdict in `pooled`, what all levels show in
+        `verdict`, and the `noise` of a run and the `spread` of sessions (relative).
     """
     deployments = pairs["deployment"].unique(maintain_order=True).to_list()
     rows: list[dict[str, Any]] = []
     for name in deployments:
-        rows += _of_deployment(pairs.filter(pl.col("deployment") == name), len(deployments), spread, spreads or {})
+        parts = pairs.filter(deployment=name).partition_by("metric", maintain_order=True)
+        found = [each for part in parts for each in _effects(part, spread)]
+        wrong = {
+            scope: _wrong([each for each in found if each.told["scope"] == scope], WRONG[scope] / len(deployments))
+            for scope in WRONG
+        }
+        judged = [_judged(each, wrong[each.told["scope"]]) for each in found]
+        for row in judged:
+            if row["scope"] == "all":
+                row["pooled"] = row["verdict"]
+                row["verdict"] = _overall([each for each in judged if each["metric"] == row["metric"]], row["pooled"])
+        rows += judged
     return pl.DataFrame(rows, schema=schema_of("comparisons"))
 
 
-def _of_deployment(pairs: pl.DataFrame, share: int, spread: float, spreads: Spreads) -> list[dict[str, Any]]:
-    """The rows of one deployment; its tests get one `share`-th of the 5 %."""
-    configurations = pairs.select("workload", "axis", "level").unique(maintain_order=True).with_row_index("at")
-    metrics = pairs["metric"].unique(maintain_order=True).to_list()
-    known = pairs.join(configurations, on=["workload", "axis", "level"], maintain_order="left")
-    cubes = {name: _cells(known, configurations.height, name) for name in metrics}
-    fits = [_fit(*cubes[name], *spreads.get(name, (spread, 0.0))) for name in metrics]
-    parts = [parts_of(configurations, np.isfinite(one.effects)) for one in fits]
-    weights = [np.array([part.weights for part in some]) for some in parts]
-    together = _together([cubes[name][0] for name in metrics], fits)
-    shares = [np.array([blocks.WEIGHTS[part.scope] for part in some]) for some in parts]
-    alpha = blocks.critical(fits, weights, shares, together) / share
-    rows: list[dict[str, Any]] = []
-    for name, one, some, matrix in zip(metrics, fits, parts, weights, strict=True):
-        counts = known.filter(pl.col("metric") == name).group_by("at").len()
-        runs = dict(zip(counts["at"], counts["len"], strict=True))
-        common = {"deployment": pairs["deployment"][0], "metric": name}
-        judged = _judged(one, some, matrix, alpha, METRICS[name].higher_is_better)
-        mine = [{**common, **_named(part, configurations, runs), **row} for part, row in zip(some, judged, strict=True)]
-        rows += _summed(mine, one)
-    return rows
+def _effects(pairs: pl.DataFrame, spread: float) -> list[Effect]:
+    """The effects of one deployment and metric: of each level, and of all, which comes last."""
+    at = pairs.select("workload", "axis", "level").unique(maintain_order=True)
+    cells = np.full((pairs["session"].n_unique(), at.height), np.nan)
+    known = pairs.join(at.with_row_index("at"), on=at.columns, maintain_order="left")
+    known = known.with_columns(row=pl.col("session").rank("dense") - 1)
+    for row, column, mean in known.group_by("row", "at").agg(pl.col("log_ratio").mean()).iter_rows():
+        cells[int(row), column] = mean
+    sessions, levels = cells.shape
+    logs, off, left = _fitted(cells)
+    counts = np.isfinite(cells).sum(axis=0)
+    repeats = pairs.height / counts.sum()
+    variance, freedom = _of_cells(left, counts) if sessions > 1 else (0.0, 0.0)
+    if not freedom:
+        variance, freedom = _within_session(known, repeats)
+    variance = max(variance, 2 * LEAST_NOISE**2 / repeats)
+    enough = sessions >= FEWEST_SESSIONS
+    own = np.maximum(variance, _of_levels(left, counts)) if enough else np.full(levels, variance)
+    own = own / counts  # of the means of levels
+    apart = float(np.var(off, ddof=1)) if sessions > 1 else 0.0
+    if enough:
+        shared = Error(math.sqrt(max(apart, 2 * LEAST_NOISE**2 / repeats / levels) / sessions), sessions - 1.0)
+        own, whole = np.maximum(own - own.mean() / levels, 0.0), 0.0  # the sessions' means have their share of it
+    else:
+        shared, whole = Error(max(spread, math.sqrt(apart)) / math.sqrt(sessions), _KNOWN), float(own.mean()) / levels
+    common = {"deployment": pairs["deployment"][0], "metric": pairs["metric"][0]}
+    runs = known.group_by("at").len().sort("at")["len"].to_list()
+
+    def effect(log: float, variance: float, told: dict[str, Any]) -> Effect:
+        error = shared.and_also(Error(math.sqrt(variance), freedom)) if freedom or enough else None
+        return Effect(log, error, {**common, **told})
+
+    found = [
+        effect(float(logs[i]), float(own[i]), {"scope": "level", **place, "levels": 1, "pairs": runs[i]})
+        for i, place in enumerate(at.iter_rows(named=True))
+    ]
+    told = {
+        "scope": "all",
+        "levels": levels,
+        "pairs": pairs.height,
+        "sessions": sessions,
+        "repeats": float(repeats),
+        "noise": math.sqrt(variance * repeats / 2) if freedom or enough else None,
+        "spread": math.sqrt(max(0.0, apart - variance / levels)) if enough else shared.deviation * math.sqrt(sessions),
+        "spread_assumed": not enough,
+    }
+    return [*found, effect(float(logs.mean()), whole, told)]
 
 
-def _cells(known: pl.DataFrame, levels: int, metric: str) -> tuple[blocks.Floats, pl.DataFrame]:
-    """[session, level] means of the pairs of a metric, NaN where there is none; and the pairs."""
-    mine = known.filter(pl.col("metric") == metric)
-    sessions = known["session"].unique().sort()
-    index = {session: i for i, session in enumerate(sessions)}
-    cells = np.full((len(sessions), levels), np.nan)
-    for session, at, mean in mine.group_by("session", "at").agg(pl.col("log_ratio").mean()).iter_rows():
-        cells[index[session], at] = mean
-    return cells[np.isfinite(cells).any(axis=1)], mine
+def _fitted(cells: Floats) -> tuple[Floats, Floats, Floats]:
+    """The effects of levels, what sessions are off by, and what is left. Args: cells: [session, level]; NaN where there is none."""
+    off = np.zeros(len(cells))
+    for _ in range(_PASSES):
+        logs = np.nanmean(cells - off[:, None], axis=0)
+        off = np.nanmean(cells - logs, axis=1)
+        off -= off.mean()
+    return logs, off, cells - off[:, None] - logs
 
 
-def _fit(cells: blocks.Floats, mine: pl.DataFrame, spread: float, freedom: float) -> blocks.Fit:
-    counts = np.isfinite(cells).sum(axis=0).astype(float)
-    repeats = mine.height / max(1.0, float(counts.sum()))
-    noise = _within_session(mine, repeats)
-    return blocks.fit(cells, counts, repeats=repeats, noise=noise, spread=spread, spread_freedom=freedom)
+def _of_cells(left: Floats, counts: npt.NDArray[np.int_]) -> tuple[float, float]:
+    """Variance of a cell about its level and session, and its degrees of freedom; 0 where nothing shows it."""
+    freedom = float(counts.sum() - left.shape[1] - left.shape[0] + 1)
+    return (float(np.nansum(left**2)) / freedom, freedom) if freedom > 0 else (0.0, 0.0)
+
+
+def _of_levels(left: Floats, counts: npt.NDArray[np.int_]) -> Floats:
+    """The same of each level by itself: noise grows with the load at times."""
+    levels = left.shape[1]
+    of_levels: Floats = np.nansum(left**2, axis=0) / np.maximum(counts - 1, 1) * levels / max(1, levels - 1)
+    return of_levels
 
 
 def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
-    """Variance of a level's mean within a session, and its degrees of freedom; 0 where nothing shows it.
+    """Variance of a cell by its repeats, which share something within a session, and its degrees of freedom; 0 where nothing shows it.
 
-    By its repeats, which share something within a session; without repeats by how far levels lie off a straight line over the log of
-    the load, which is too much where the effect bends, and never too little.
+    Of one session without repeats by how far levels lie off a straight line over the log of the load, which is too much where the
+    effect bends, and never too little.
     """
     alone = mine["session"].n_unique() == 1
     squares, freedom = squares_within(mine, "log_ratio", ("session", "at"), ("repeat", "nth") if alone else ())
     if freedom > 0:
-        return squares / freedom * (1 / repeats + blocks.SHARED**2), float(freedom)
-    if not alone:
-        return 0.0, 0.0
-    squares, freedom = 0.0, 0
-    for _, curve in mine.group_by("workload", "axis"):
+        return squares / freedom * (1 / repeats + _SHARED**2), float(freedom)
+    for _, curve in mine.group_by("workload", "axis") if alone else ():
         if curve.height >= FEWEST_POINTS and curve["level"].min() > 0:  # type: ignore[operator]
             line = np.polyfit(np.log(curve["level"].to_numpy()), curve["log_ratio"].to_numpy(), 1, full=True)
             squares, freedom = squares + float(sum(line[1])), freedom + curve.height - 2
     return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
 
 
-def _together(cells: Sequence[blocks.Floats], fits: Sequence[blocks.Fit]) -> blocks.Floats:
-    """Correlation of the metrics' noise, from what is left of the cells without the levels' effects."""
-    if len({one.shape for one in cells}) > 1 or len(cells[0]) == 1:
-        return np.eye(len(fits))
-    left = [np.nan_to_num(one - fit.effects).ravel() for one, fit in zip(cells, fits, strict=True)]
-    return blocks.correlation(np.array(left).T, len(cells[0]) - 1.0)
+def _wrong(found: Sequence[Effect], wrong: float) -> float:
+    """The probability of chance below which each is significant, so that all together are wrong in so many cases (Holm 1979)."""
+    left = len(found)
+    while left:
+        still = max(1, len(found) - sum(each.beyond(wrong / left) for each in found))
+        if still >= left:
+            break
+        left = still
+    return wrong / max(1, left)
 
 
-def _judged(one: blocks.Fit, parts: Sequence[Part], weights: Any, alpha: float, higher_is_better: bool) -> list[dict[str, Any]]:
-    from scipy.special import stdtrit  # noqa: PLC0415 - 0.4 s, which jobs without a comparison need not pay
-
-    estimate, error, freedom = blocks.judge(one, weights)
-    own = np.array([alpha * blocks.WEIGHTS[part.scope] for part in parts])
-    half = stdtrit(freedom, 1 - own / 2) * error
-    rows = []
-    for i, part in enumerate(parts):
-        log, width = float(estimate[i]), float(half[i])
-        known = one.known and (part.scope != "trend" or one.within_freedom > 0)
-        ratio = Ratio.of(log, width if known else None)
-        up, down = known and log - width > 0, known and log + width < 0
-        good, bad = (up, down) if higher_is_better else (down, up)
-        verdict = "better" if good else "worse" if bad else "no evidence"
-        if part.scope == "trend" and verdict != "no evidence":
-            verdict = f"{verdict} as load grows"
-        rows.append(
-            {
-                "ratio": ratio.value,
-                "low": ratio.low,
-                "high": ratio.high,
-                "confidence": 1 - float(own[i]) if known else None,
-                "verdict": verdict,
-                "could_see": smallest_difference(float(error[i]), float(freedom[i]), float(own[i])) if known else None,
-            }
-        )
-    return rows
-
-
-def _named(part: Part, configurations: pl.DataFrame, runs: Mapping[int, int]) -> dict[str, Any]:
-    at = np.flatnonzero(part.weights)
-    if part.scope == "trend":
-        at = np.array([row for row in configurations.filter(workload=part.workload, axis=part.axis)["at"] if row in runs])
-    loads = [configurations["level"][int(i)] for i in at]
+def _judged(effect: Effect, wrong: float) -> dict[str, Any]:
+    """The row of an effect with its interval and its verdict."""
+    half = effect.error.half_width(wrong) if effect.error else None
+    ratio = Ratio.of(effect.log, half)
+    higher = (effect.log > 0) == METRICS[effect.told["metric"]].higher_is_better
     return {
-        "scope": part.scope,
-        "workload": part.workload,
-        "axis": part.axis,
-        "region": part.region,
-        "level": loads[0] if part.scope == "level" else None,
-        "loads": sorted(loads),
-        "levels": len(at),
-        "pairs": sum(runs.get(int(i), 0) for i in at),
+        **effect.told,
+        "ratio": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
+        "confidence": None if half is None else 1 - wrong,
+        "verdict": ("better" if higher else "worse") if effect.beyond(wrong) else "no evidence",
+        "could_see": smallest_difference(effect.error, wrong) if effect.error else None,
     }
 
 
-def _summed(rows: list[dict[str, Any]], one: blocks.Fit) -> list[dict[str, Any]]:
-    """The rows of a metric, with the verdict of all of them in the row of all levels."""
-    whole = rows[-1]
-    noise = Noise.of(one)
-    whole |= {
-        "pooled": whole["verdict"],
-        "sessions": one.sessions,
-        "repeats": one.repeats,
-        "noise": noise.run if one.known else None,
-        "spread": noise.spread,
-        "spread_assumed": one.assumed,
-    }
-    whole["verdict"] = _overall_verdict(rows)
-    return rows
-
-
-def _overall_verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the parts of a metric show together: a level that is significantly worse is never averaged away."""
-    sides = {row["verdict"] for row in rows if row["scope"] != "trend"}
-    pooled = rows[-1]["verdict"]
+def _overall(rows: Sequence[Mapping[str, Any]], pooled: str) -> str:
+    """What the levels of a metric show together: one that is significantly worse is never averaged away."""
+    sides = {row["verdict"] for row in rows}
     if {"better", "worse"} <= sides:
         return "mixed"
-    for side in ("worse", "better"):
-        if side in sides:
-            return side if pooled == side else f"{side} at some loads"
-    changes = any(row["scope"] == "trend" and row["verdict"] != "no evidence" for row in rows)
-    return "changes with load" if changes else "no evidence"
+    side = next((side for side in ("worse", "better") if side in sides), "no evidence")
+    return side if side in (pooled, "no evidence") else f"{side} at some loads"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
-    """The levels, regions and metrics whose whole interval is worse than the baseline by more than `beyond_percent`."""
+    """The levels and metrics whose whole interval is worse than the baseline by more than `beyond_percent`."""
     share = beyond_percent / 100
     higher = pl.col("metric").replace_strict({name: metric.higher_is_better for name, metric in METRICS.items()})
     beyond = pl.when(higher).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
     verdict = pl.when(pl.col("scope") == "all").then("pooled").otherwise("verdict")
-    return effects.filter((pl.col("scope") != "trend") & (verdict == "worse") & beyond)
+    return effects.filter((verdict == "worse") & beyond)
 
 
 def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:

@@ -12,19 +12,7 @@ import polars as pl
 from bench.analysis.effects import CONFIGURATION
 from bench.analysis.proportions import Share
 
-IDENTICAL = {
-    "deployment": pl.String,
-    "workload": pl.String,
-    "axis": pl.String,
-    "level": pl.Float64,
-    "answers": pl.Int64,
-    "prompts": pl.Int64,
-    "identical": pl.Int64,
-    "share": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "unknown": pl.String,
-}
+_UNKNOWN = dict.fromkeys(("answers", "prompts", "identical", "share", "low", "high", "unknown"))
 Row = Mapping[str, Any]
 
 
@@ -34,7 +22,7 @@ class _Pair(NamedTuple):
     theirs: str
 
 
-def identical(both: pl.DataFrame) -> pl.DataFrame:
+def identical(both: pl.DataFrame) -> list[dict[str, Any]]:
     """The levels at which either side kept its answers.
 
     Answers belong together whose requests are the same but for the model's name (`request_digest`); of several in a run, in order.
@@ -50,12 +38,11 @@ def identical(both: pl.DataFrame) -> pl.DataFrame:
         interval (`low`, `high`; 0–1). `unknown`, where nothing is known: `baseline` or `candidate` (that side kept no answers),
         `temperature` (not 0 on both sides), or `requests` (none is the same on both).
     """
-    rows = [
-        {**dict(zip(CONFIGURATION, level, strict=True)), **_row(pairs.to_dicts())}
+    return [
+        {**dict(zip(CONFIGURATION, level, strict=True)), **_UNKNOWN, **_row(pairs.to_dicts())}
         for level, pairs in both.group_by(CONFIGURATION, maintain_order=True)
         if pairs["kept_answers"].count() or pairs["kept_answers_candidate"].count()
     ]
-    return pl.DataFrame(rows, schema=IDENTICAL)
 
 
 def _row(runs: Sequence[Row]) -> dict[str, Any]:

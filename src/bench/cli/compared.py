@@ -14,7 +14,6 @@ from bench.words.comparison import (
     estimated_percent,
     failed_requests,
     interval_text,
-    part_text,
     place_text,
     sentences,
     several,
@@ -46,17 +45,17 @@ def content(
         "failures": found.failures,
         "answers": [{**row, "sentence": same_answers(found, row)} for row in found.answers],
         "overall": [_with_sentence(row, text) for row, text in overall],
-        **{
-            name: [{key: value for key, value in row.items() if key not in _WHOLE} for row in rows.iter_rows(named=True)]
-            for name, rows in (("regions", found.regions), ("trends", found.trends), ("configurations", found.configurations))
-        },
+        "configurations": [
+            {key: value for key, value in row.items() if key not in _WHOLE}
+            for row in found.configurations.iter_rows(named=True)
+        ],
         "regressions": worse,
         "cannot_see": missed,
         "plan": _plan(found, difference) if difference else None,
     }
 
 
-_PART = ("scope", "workload", "axis", "region", "level", "loads")
+_PART = ("scope", "workload", "axis", "level")
 _WHOLE = ("scope", "pooled", "sessions", "repeats", "noise", "spread", "spread_assumed")
 
 
@@ -145,11 +144,13 @@ def _print_meaning(found: Comparison) -> None:
 
 
 def _print_parts(found: Comparison) -> None:
-    parts = found.effects.filter(found.effects["scope"] != "all")
-    for (deployment, metric), rows in parts.group_by("deployment", "metric", maintain_order=True):
+    for (deployment, metric), rows in found.configurations.group_by("deployment", "metric", maintain_order=True):
         heading = f"{deployment} · {metric}" if several(found) else str(metric)
         print()
-        lines = [[*_cells(found, part_text(row), row), str(row["pairs"])] for row in rows.iter_rows(named=True)]
+        lines = [
+            [*_cells(found, f"{row['workload']} at {row['level']:g}", row), str(row["pairs"])]
+            for row in rows.iter_rows(named=True)
+        ]
         print_table([[heading, "difference", "interval", "verdict", "pairs"], *lines], "<><<>")
 
 

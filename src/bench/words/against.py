@@ -16,7 +16,7 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     others = {name: each for name, each in found.items() if not each.replica}
     replicas = [name for name, each in found.items() if each.replica]
     compared = {name: each for name, each in others.items() if each.overall.height}
-    again = f"{baseline} was measured again as {listed(replicas)}, which shows how far its sessions differ."
+    again = f"{baseline} was measured again as {listed(replicas)}, where any difference is chance."
     sights = [
         f"{name}, {METRICS[row['metric']].title}: {overlooked(row, _half(row['could_see']))}."
         for name, each in compared.items()
@@ -76,18 +76,13 @@ def _lost(found: Comparison) -> bool:
 
 
 def _do(name: str, baseline: str, found: Comparison) -> str:
-    verdicts = {verdict.split()[0] for verdict in found.overall["verdict"]}  # "worse at some loads", "changes with load"
+    verdicts = {verdict.split()[0] for verdict in found.overall["verdict"]}  # such as "worse at some loads"
     sides = (verdicts | {row["verdict"] for row in found.failures}) & {"worse", "better", "mixed"}
     match sorted(sides):
         case ["worse"]:
             return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."
         case ["better"]:
             return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
-        case [] if "changes" in verdicts:
-            return (
-                f"How {name} compares with {baseline} changes with the load, but at no load is either significantly better: "
-                "measure more repeats at the loads that matter to you."
-            )
         case []:
             return f"These runs give no reason to prefer {name} or {baseline}."
     return f"{name} is better in some and worse in others: decide by the metric and the load that matter to you."

@@ -38,19 +38,18 @@ def sentence(rows: Rows) -> str:
     """What the rows of one metric show, such as `tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
 
     Args:
-        rows: those that `effects` has of a metric: levels, regions, trends and all, which comes last.
+        rows: those that `effects` has of a metric: levels and all, which comes last.
     """
     whole = rows[-1]
     title = METRICS[whole["metric"]].title
     if whole["low"] is None and all(row["low"] is None for row in rows):
         return f"{title}: {percent_text(whole['ratio'])}, without a measure of the noise"
     clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
-    parts = [*clauses, *_trends(rows, bool(clauses))]
-    if not parts:
+    if not clauses:
         return f"{title}: no difference seen; one of {_seen_text(whole['could_see'])} would have been"
-    quiet = [row for row in rows if row["scope"] == "level" and row["verdict"] == "no evidence"]
-    rest = ["elsewhere no difference seen"] if clauses and quiet and whole["pooled"] == "no evidence" else []
-    return f"{title}: {'; '.join([*parts, *rest])}"
+    quiet = any(row["scope"] == "level" and row["verdict"] == "no evidence" for row in rows)
+    rest = ["elsewhere no difference seen"] if quiet and whole["pooled"] == "no evidence" else []
+    return f"{title}: {'; '.join([*clauses, *rest])}"
 
 
 def _clause(rows: Rows, side: str) -> str | None:
@@ -63,9 +62,7 @@ def _clause(rows: Rows, side: str) -> str | None:
         return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
     if whole["pooled"] == side or (sure and len(levels) == len(sure)):
         return f"{percent_text(whole['ratio'])} over all loads ({interval_text(whole['low'], whole['high'])}), {side}"
-    regions = [row for row in rows if row["scope"] == "region" and row["verdict"] == side]
-    parts = [f"{row['region']} ({loads_text(row['loads'])}) {percent_text(row['ratio'])}" for row in regions]
-    return f"{', '.join(parts)}, {side}" if parts else None
+    return None
 
 
 def _where(sure: Rows, levels: Rows) -> str:
@@ -90,19 +87,6 @@ def _where(sure: Rows, levels: Rows) -> str:
             place = f"at {loads_text(mine)}{unit}"
         places.append(f"{workload} {place}" if len(workloads) > 1 else place)
     return ", ".join(places)
-
-
-def _trends(rows: Rows, differs: bool) -> list[str]:
-    trends = [row for row in rows if row["scope"] == "trend"]
-    found = []
-    for row in trends:
-        if row["verdict"] != "no evidence":
-            pooled = math.log(rows[-1]["ratio"])
-            word = "grows" if math.log(row["ratio"]) * pooled > 0 else "shrinks"
-            what = f"the difference {word} with the load" if differs else "the ratio to the baseline changes with the load"
-            of = f"{row['workload']}: " if len(trends) > 1 else ""
-            found.append(f"{of}{what} ({percent_text(row['ratio'])} a doubling)")
-    return found
 
 
 def interval_text(low: float | None, high: float | None, digits: int = 1) -> str:
@@ -168,21 +152,12 @@ def load_of(row: Row) -> str:
     return load_text(row["level"], AXES[row["axis"]].unit)
 
 
-def part_text(row: Row) -> str:
-    """A level, region or trend, such as `short, low loads`."""
-    if row["scope"] == "level":
-        return f"{row['workload']} at {row['level']:g}"
-    return f"{row['workload']}, {'a doubling' if row['scope'] == 'trend' else row['region']}"
-
-
 def regression_lines(found: Comparison, percent: float) -> list[str]:
     """A line for each level at which more requests fail, and for each metric that is worse somewhere, by more than `percent`."""
     lines = [f"{place_text(found, row)}: {_sides(row)}" for row in found.failures if row["verdict"] == "worse"]
     worse = regressions(found.effects, percent)
     for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
-        places = [
-            f"at {load_of(row)}" if row["scope"] == "level" else f"at {row['region']}" for row in rows.iter_rows(named=True)
-        ]
+        places = [f"at {load_of(row)}" for row in rows.filter(scope="level").iter_rows(named=True)]
         whose = f"{deployment}: " if several(found) else ""
         lines.append(f"{whose}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}")
     return lines
@@ -243,6 +218,5 @@ def assumed_text(sessions: int, spread: float) -> str:
     """That too few sessions were measured to show how far they differ, and what is assumed. Args: spread: relative."""
     return (
         f"{count_text(sessions, 'session')} of each side: too few to show how far sessions differ, so the intervals allow for "
-        f"{two_digits(100 * spread)} % (standard deviation; --between, --again). A change with the load needs no such allowance. Four "
-        "sessions or more (study.sessions) measure it."
+        f"{two_digits(100 * spread)} % (standard deviation; --between). Four sessions or more (study.sessions) measure it."
     )

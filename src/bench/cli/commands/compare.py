@@ -38,7 +38,7 @@ _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the n
 @dataclass(frozen=True, kw_only=True)
 class Compare:
     """Compares the runs of B, the candidate, with those of A, the baseline, that have the same workload, load, session and repeat: the
-    difference in each metric, its interval, and a verdict over all levels, by region and by level.
+    difference in each metric, its interval, and a verdict over all levels and by level.
 
     A and B are each a folder with results or with parsed runs (results, runs/today), a table (old/summary.parquet), either of them with
     one of its deployments (results:tiny-mha), or a deployment of the study in this folder (tiny-mha).
@@ -64,13 +64,6 @@ class Compare:
             complete=completion.metrics,
         ),
     ] = None
-    again: Annotated[
-        list[str] | None,
-        option(
-            "A2",
-            "A measured once more, in another session. Repeatable; shows how far sessions differ if there are fewer than four.",
-        ),
-    ] = None
     between: Annotated[
         float | None,
         option(
@@ -85,14 +78,14 @@ class Compare:
         float | None,
         option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent),
     ] = None
-    runs: Annotated[bool, flag("--runs", "Show each level, region and trend too.")] = False
+    runs: Annotated[bool, flag("--runs", "Show each level too.")] = False
     json: Json = False
     fail_on_regression: Annotated[
         float | None,
         option(
             "PERCENT",
-            "Exit 1 where the interval of a metric is worse by more than PERCENT, over all levels, in a region or at a level, "
-            "or where more requests fail. Exit 3 where a regression of PERCENT over all levels could have been overlooked. With 0, any "
+            "Exit 1 where the interval of a metric is worse by more than PERCENT, over all levels or at a level, or where more "
+            "requests fail. Exit 3 where a regression of PERCENT over all levels could have been overlooked. With 0, any "
             "regression exits 1, and one of 5 % has to be visible.",
             _GATE,
             parser=percent,
@@ -128,8 +121,8 @@ class Compare:
             self._decide(worse, missed, self.fail_on_regression)
 
     def _compared(self, baseline: str, candidate: str) -> Comparison:
-        from bench.analysis import compare, with_replicas
-        from bench.analysis.blocks import ASSUMED_SPREAD
+        from bench.analysis import compare
+        from bench.analysis.effects import ASSUMED_SPREAD
         from bench.cli.sources import read_source
         from bench.runs.columns import METRICS
 
@@ -141,11 +134,7 @@ class Compare:
         spread = ASSUMED_SPREAD if self.between is None else self.between / 100
         found = compare(first, second, metrics, spread=spread)
         _refuse_nothing(found, {baseline: first, candidate: second}, self.metric or METRICS)
-        again = [compare(first, read_source(source), metrics) for source in self.again or []]
-        for source, other in zip(self.again or [], again, strict=True):
-            if not other.matched:
-                raise BenchError(f"--again {source}: has no valid run with the workload, load and repeat of one in {baseline}.")
-        return with_replicas(found, again, spread=spread)
+        return found
 
     def _decide(self, worse: list[str], missed: list[str], limit: float) -> None:
         more = f" by more than {limit:g} %" if limit else ""

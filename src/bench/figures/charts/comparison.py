@@ -26,7 +26,7 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
     reading="Difference from the baseline's runs of the same load and session. Large, with its interval as a band: all loads together;"
-    " middle: thirds of loads; small: each load. Triangles are significant: without any difference, 95 in 100 comparisons have none. "
+    " small: each load. Triangles are significant: without any difference, 95 in 100 comparisons have none. "
     "Intervals know what sessions differ by where there are four or more, and assume 10 % otherwise; those that are cut at the frame "
     "go on. Loads at which one side fails more requests are missing: above each strip is which, and what the marks say in words.",
     invalid="Left out, with their counterparts",
@@ -54,12 +54,10 @@ def _left_out(runs: pl.DataFrame) -> int:
 
 
 def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
-    """One deployment's panels: its loads that are counted as `axis` says, their regions, and all that it has together."""
-    loads, regions = (frame.filter(pl.col("axis") == axis) for frame in (found.configurations, found.regions))
+    """One deployment's panels: its loads that are counted as `axis` says, and all that it has together."""
     of_workload = [pl.col("workload"), pl.lit(" · ")] if results.several_workloads else []
-    loads = _percent(loads).with_columns(load=pl.concat_str(*of_workload, _level()))
-    regions = _percent(regions).with_columns(load=pl.concat_str(*of_workload, "region"))
-    order = [*loads["load"].unique(maintain_order=True), *regions["load"].unique(maintain_order=True), _OVERALL]
+    loads = _percent(found.configurations.filter(axis=axis)).with_columns(load=pl.concat_str(*of_workload, _level()))
+    order = [*loads["load"].unique(maintain_order=True), _OVERALL]
     together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL), verdict="pooled")
     baseline = results.runs.filter("baseline")["deployment"][0]
     panels = []
@@ -72,7 +70,7 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
             scale=alt.Scale(domain=order),
         )
         of_metric = pl.col("metric") == metric
-        panels.append(_panel(loads.filter(of_metric), regions.filter(of_metric), together.filter(of_metric), y))
+        panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
     by = f"by {'workload and ' if results.several_workloads else ''}{AXES[axis].title}"
     heading = alt.TitleParams(
         f"{name} against {baseline}, {by}",
@@ -89,7 +87,7 @@ def _words(found: Comparison) -> list[str]:
     return [*unlike_failures(found), *sure_sentences(found)]
 
 
-def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
+def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
     metric = METRICS[together["metric"][0]]
     across: dict[str, Any] = {"title": "difference (%)", "scale": alt.Scale(domain=_domain(loads, together), nice=False)}
     x, ends = alt.X("percent:Q", **across), {"x": alt.X("low:Q", **across), "x2": "high:Q"}
@@ -102,16 +100,14 @@ def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y
         "verdict:N",
         "pairs:Q",
     ]
-    each, thirds, whole = alt.Chart(loads), alt.Chart(regions), alt.Chart(together)
+    each, whole = alt.Chart(loads), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
     layers = [
         whole.mark_rect(opacity=0.14, clip=True).encode(**ends, color=colour),
         alt.Chart(pl.DataFrame({"percent": [0.0]})).mark_rule(color="#222222", strokeWidth=1).encode(x=x),
         each.mark_rule(clip=True, strokeWidth=1.3).encode(**ends, y=y, color=colour),
-        thirds.mark_rule(clip=True, strokeWidth=2).encode(**ends, y=y, color=colour),
         whole.mark_rule(clip=True, strokeWidth=3).encode(**ends, y=y, color=colour),
         each.mark_point(filled=True, opacity=1, size=45).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
-        thirds.mark_point(filled=True, opacity=1, size=90).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
         whole.mark_point(filled=True, opacity=1, size=170).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
     ]
     title = alt.TitleParams(heading, fontSize=11, fontWeight="normal", anchor="start")
