@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.economics import Prices, economics
-from bench.analysis.effects import ASSUMED_SPREAD, FEWEST_SESSIONS
 from bench.analysis.level_values import level_values
 from bench.analysis.sizing import HOUR_S
 
