@@ -45,7 +45,8 @@ from bench.predict.judge import measured, self_judged
 from bench.predict.predict import ensemble_interval, measures, widened
 from bench.predict.sources import read_limits
 from bench.predict.state import Limits
-from bench.runs.launch import Launch, read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.search.running import RunningServer
 from bench.servers.server import Server
@@ -191,7 +192,7 @@ def main() -> None:
     root, folder = Path(place), options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     limits = read_limits(root, name)
-    launch = read_launch(root / Path(Paths.LAUNCH.format(deployment=name)).relative_to("results"))
+    launch = read(Launch, root / Path(Paths.LAUNCH.format(deployment=name)).relative_to("results"))
     found: list[dict[str, Any]] = []
     with ExitStack() as stack:
         urls = started(launch, folder, options.servers, stack)

@@ -27,7 +27,8 @@ from bench.cli.output import print_table
 from bench.drifted import Window, find_drift
 from bench.drifted.lines import conclusion, rows
 from bench.guard import read_curve, read_measured
-from bench.runs.launch import read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.servers.server import Server
 from benchmarks import guard
 
@@ -37,7 +38,7 @@ _BEGINS_S = 20.0  # until a load stands
 def real(results: Path, minutes: float) -> None:
     """What is said of the study's own server."""
     measured, curve = read_measured(results), read_curve(results)
-    launch = read_launch(results / "deployments" / measured.deployment / "launch.json")
+    launch = read(Launch, results / "deployments" / measured.deployment / "launch.json")
     held, _ = guard.loads(measured)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -29,7 +29,8 @@ import yaml
 
 from bench.axes import CONCURRENCY
 from bench.guard import FILES, Measured, read_measured
-from bench.runs.launch import Launch, read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.servers.fleet import server_of
 
 _SCRAPE = "5s"
@@ -129,7 +130,7 @@ def main() -> None:
     options = parser.parse_args()
     measured = read_measured(options.results, options.deployment)
     sustained, beyond = loads(measured)
-    launch = read_launch(options.results / "deployments" / measured.deployment / "launch.json")
+    launch = read(Launch, options.results / "deployments" / measured.deployment / "launch.json")
     print(f"{measured.deployment}: {measured.limit_text}", flush=True)
     found = {}
     with tempfile.TemporaryDirectory() as place:

@@ -26,7 +26,8 @@ import numpy as np
 
 from bench.analysis.observation import observed
 from bench.load.target import Target
-from bench.runs.launch import read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.search.running import RunningServer
 from bench.servers.server import Server
 from bench.statistics import isotonic
@@ -226,7 +227,7 @@ def main() -> None:
     parser.add_argument("--precision", type=float, default=10, help="of the search (%%)")
     options = parser.parse_args()
     asked = Asked(*options.lengths, *options.limits, options.requests, options.precision)
-    launch, folder = read_launch(options.launch), options.folder.resolve()
+    launch, folder = read(Launch, options.launch), options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     grid: Grid | None = None

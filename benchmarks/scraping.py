@@ -20,7 +20,8 @@ from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import Recording, record_run
-from bench.runs.launch import Launch, read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run import RunHeader
 from bench.servers.server import Server
@@ -39,7 +40,7 @@ def found_launch(path: Path | None) -> Launch:
     path = path or min(Path().glob(Paths.LAUNCH.format(deployment="*")), default=None)
     if path is None or not path.is_file():
         raise BenchError(f"{path or 'results/deployments/*/launch.json'}: no such file; run `make figures` first.")
-    launch = read_launch(path)
+    launch = read(Launch, path)
     if launch.argv is None or launch.served_name is None:
         raise BenchError(f"{path}: not the launch of a server that is started here; run `make figures` first.")
     return launch

@@ -20,7 +20,8 @@ from typing import Any
 import yaml
 from tests.support.stores import ROOT, copy_project
 
-from bench.runs.launch import Launch, read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.servers.server import Server
 
 _BIN = Path(sys.executable).parent
@@ -37,7 +38,7 @@ def prepare(folder: Path) -> Launch:
     (folder / ".venv").symlink_to(_BIN.parent)
     launch = "results/deployments/v0.32/launch.json"
     workflow(folder, launch, "--configfile", str(_STUDY))
-    return read_launch(folder / launch)
+    return read(Launch, folder / launch)
 
 
 def workflow(folder: Path, *arguments: str) -> None:

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.reference import reference_load
-from bench.runs.launch import Launch, read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.servers.server import Server
 from bench.study.read import load_workload
 
@@ -75,7 +76,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = times(read_launch(options.launch), 60 * options.minutes, Path(folder) / "server.log")
+        found = times(read(Launch, options.launch), 60 * options.minutes, Path(folder) / "server.log")
     at, logs = found[:, 0], np.log(found[:, 1])
     rows = logs[: len(logs) // _IN_A_ROW * _IN_A_ROW].reshape(-1, _IN_A_ROW)
     print(f"{len(logs)} reference loads, {np.exp(np.median(logs)):.3f} s in the median")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bench.models.checkpoint import write_checkpoint
 from bench.models.model import Architecture, Model
-from bench.runs.engine import read_engine
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read
 
 __all__ = ["AIPERF", "FOLDER", "GUIDELLM", "VLLM_RS", "environment", "tokenizer", "vllm_python"]
 
@@ -56,7 +57,7 @@ def vllm_python() -> Path:
     if not record.exists():
         print("building vLLM's environment with the workflow's rule (a minute or two)", flush=True)
         _call([str(Path(sys.executable).parent / "snakemake"), "--nolock", "--cores", "1", _VLLM_ENGINE])
-    return ROOT / (read_engine(record).command or ("",))[0]
+    return ROOT / (read(EngineRecord, record).command or ("",))[0]
 
 
 def tokenizer() -> Path:

@@ -19,8 +19,8 @@ from bench.export import FORMS
 from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
-from bench.runs.engine import read_engine
-from bench.runs.files import write_record
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read, write_record
 from bench.runs.launch import flags_of
 from bench.servers.engines import managed
 from bench.servers.launch import resolve_launch
@@ -334,7 +334,7 @@ def test_a_comment_cannot_be_left(tmp_path):
 @pytest.mark.engine
 def test_an_exported_script_serves_a_completion(tmp_path):
     """llama.cpp's own server, by the name that its own distribution gives it: here that starts the wheel's."""
-    ready = read_engine(ROOT / built("llama-cpp", LLAMA))
+    ready = read(EngineRecord, ROOT / built("llama-cpp", LLAMA))
     launch = put(tmp_path, made=LLAMA, record=ready, version="2026.10.11549", deployment={"max_num_seqs": 2})
     write_gguf(CONFIG, tmp_path / "real.gguf", dtype="float32")
     script, program = tmp_path / "start.sh", tmp_path / "bin/llama-server"

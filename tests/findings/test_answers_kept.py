@@ -13,7 +13,8 @@ from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.runs.columns import schema_of
-from bench.runs.request import KEPT, read_requests, write_requests
+from bench.runs.request import KEPT, write_requests
+from bench.runs.request_table import read_requests
 from bench.study.read import load_workload
 from bench.words.identical import same_answers
 from bench.workloads.prompts.own import prompt_digest
@@ -54,7 +55,7 @@ def test_answers_and_their_prompts_are_kept_on_request_without_reasoning(texts, 
     written = [json.loads(line).keys() for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
     assert [set(KEPT) <= keys for keys in written] == [True] * 5 + [False] * 5
     assert not any(keys & set(KEPT) for keys in written[5:])
-    assert read_requests(tmp_path / "requests.jsonl") == [*kept, *bare]
+    assert list(read_requests(tmp_path / "requests.jsonl")) == [*kept, *bare]
 
 
 def test_requests_of_two_runs_are_the_same_without_letters(texts):

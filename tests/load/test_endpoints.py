@@ -28,7 +28,7 @@ from bench.measure.scraper import scraping
 from bench.measure.session import measure
 from bench.parse.run import parse_run
 from bench.runs.files import write_record
-from bench.runs.request import read_requests
+from bench.runs.request_table import read_requests
 from bench.runs.store import Store
 from bench.servers.launch import resolve_launch
 from bench.study.config import Thresholds

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
-from bench.runs.request import read_requests, write_requests
+from bench.runs.request import write_requests
+from bench.runs.request_table import read_requests
 from tests.support.cases import cases
 
 BODY = (
@@ -151,7 +152,7 @@ def test_an_exchange_that_was_never_sent_has_no_stamps():
 def test_records_survive_the_file(tmp_path):
     records = [record_of(exchange([(11.0, BODY)]), 10.0)]
     write_requests(records, tmp_path / "requests.jsonl")
-    assert read_requests(tmp_path / "requests.jsonl") == records
+    assert list(read_requests(tmp_path / "requests.jsonl")) == records
 
 
 def whole(content, head=b""):

@@ -16,7 +16,7 @@ from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.runs.request import read_requests
+from bench.runs.request_table import read_requests
 from bench.workloads.workload import Workload
 from tests.support import records as made
 from tests.support.cases import cases
@@ -251,4 +251,4 @@ def test_records_from_before_have_none(tmp_path):
     record = record_of(Exchange(0, sent=1.0, end=2.0, failure="disconnect"), 0.0)
     old = {key: value for key, value in vars(record).items() if key != "resent"}
     (tmp_path / "requests.jsonl").write_text(json.dumps(old) + "\n")
-    assert read_requests(tmp_path / "requests.jsonl") == [record]
+    assert list(read_requests(tmp_path / "requests.jsonl")) == [record]

@@ -29,7 +29,8 @@ from bench.measure.scraper import scrape
 from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
 from bench.models.model import Architecture
-from bench.runs.deployment import read_facts
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
 from bench.servers import guard
 from bench.servers import server as server_module
 from bench.workloads.workload import Workload
@@ -81,7 +82,7 @@ def test_a_server_that_is_gone_in_a_run_is_started_again(content, killed):
     study.session(signalling(signal.SIGKILL, *words, last=killed == "server"))
     assert any(told in line and "starting it once more" in line for line in study.said), study.said
     assert sum(": starting e for" in line for line in study.said) == 2
-    starts = read_facts(study.facts).starts
+    starts = read(DeploymentFacts, study.facts).starts
     assert len(starts) == 2
     assert all(0 < start.ready_s < start.first_token_s for start in starts)
     assert [": run 1 of 2" in line for line in study.said].count(True) == 1

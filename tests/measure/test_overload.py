@@ -20,7 +20,7 @@ from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.parse.run import parse_run
 from bench.runs.paths import Paths
-from bench.runs.request import read_requests
+from bench.runs.request_table import read_requests
 from bench.runs.run import read_record
 from bench.search.placing import Aim, Step, place
 from bench.search.search import Budget, Measured, search
@@ -199,7 +199,7 @@ def test_an_overloaded_run_is_stopped_drained_recorded_and_read_as_one_that_grow
     assert (record.stopped.why, record.stopped.planned) == ("overloaded", 300)
     assert 100 <= record.stopped.sent < 250
     assert record.stopped.sent == pytest.approx(60 * record.stopped.at_s, abs=30)  # a busy machine is late
-    sent = read_requests(tmp_path / "much" / "requests.jsonl")
+    sent = list(read_requests(tmp_path / "much" / "requests.jsonl"))
     assert [each.index for each in sent] == list(range(record.stopped.sent))
     assert {each.outcome for each in sent} == {"ok"}
     assert len(server.arrivals) == record.stopped.sent

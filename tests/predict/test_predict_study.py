@@ -10,7 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.figures.registry import load_figure
 from bench.predict.calibrate import Given, limits_of, planned_again
-from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, read_calibration
+from bench.predict.calibration import METRICS, Calibration, Doubt, Interval
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.sources import measured_runs
@@ -18,7 +18,7 @@ from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.predict.step_time import fit_steps
 from bench.predict.study import calibrate_study
-from bench.runs.files import write_record
+from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
 from bench.study.read import load_workload
 from bench.words.predicted import (
@@ -86,7 +86,7 @@ def test_a_study_s_model_is_fitted_judged_and_asked_for_loads_that_were_not_meas
     assert again.numbers["throughput_tokens_per_s"].value == pytest.approx(by_run["c4"]["throughput_tokens_per_s"], rel=0.1)
     file = tmp_path / "calibration.json"
     write_record(found, file)
-    assert read_calibration(file) == found
+    assert read_known(Calibration, file) == found
 
 
 def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summary, runs):
@@ -126,9 +126,9 @@ def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summa
 
 def test_a_calibration_that_cannot_be_read_is_none(tmp_path):
     file = tmp_path / "calibration.json"
-    assert read_calibration(file) is None
+    assert read_known(Calibration, file) is None
     file.write_text('{"models": [{"deployment": 4}]}')
-    assert read_calibration(file) is None
+    assert read_known(Calibration, file) is None
 
 
 def why_not(folder, summary, runs, **launched):

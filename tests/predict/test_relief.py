@@ -14,11 +14,11 @@ from bench.predict.calibrate import calibrate
 from bench.predict.ensemble import typical
 from bench.predict.limit import Replays
 from bench.predict.relief import agreed, relief_of
-from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs, read_reliefs
+from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import StepCost
 from bench.predict.step_time import StepTime
-from bench.runs.files import write_record
+from bench.runs.files import read_known, write_record
 from bench.study.slo import parse_slo
 from tests.support.naive_engine import serve
 from tests.support.predict import LIMITS, TRUE, drawn, run_of
@@ -131,7 +131,7 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
     assert curve.relief is None
     assert "launch.json or deployment.json is not there" in curve.why_not
     write_record(first, tmp_path / "reliefs.json")
-    assert read_reliefs(tmp_path / "reliefs.json") == first
+    assert read_known(Reliefs, tmp_path / "reliefs.json") == first
     said = []
     other = CurveRelief(deployment="b", workload="w", digest="x")
     again = find_reliefs(table, tmp_path, capacity, slos, code="1", known=Reliefs(curves=(curve, other)), say=said.append)

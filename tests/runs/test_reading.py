@@ -3,18 +3,19 @@
 import json
 import re
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bench.errors import BenchError
-from bench.models.checkpoint_record import read_checkpoint
+from bench.models.checkpoint_record import Checkpoint
 from bench.runs import launch as launch_module
-from bench.runs.deployment import Start, read_facts
-from bench.runs.engine import read_engine
-from bench.runs.files import write_record
-from bench.runs.launch import Settings, read_launch
-from bench.runs.pack import OtherFormat, read_index
+from bench.runs.deployment import DeploymentFacts, Start
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read, write_record
+from bench.runs.launch import Launch, Settings
+from bench.runs.pack import read_index
 from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA, request_table
 from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run
@@ -93,11 +94,11 @@ SUMMARY_TEXT = """{
 """
 
 
-def refused(read, folder, name, content):
+def refused(reads, folder, name, content):
     """The message about a record of this content."""
     (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(BenchError) as error:
-        read(folder / name)
+        reads(folder / name)
     return str(error.value)
 
 
@@ -113,17 +114,17 @@ def test_what_is_written_is_read(tmp_path):
     write_record(facts, tmp_path / "deployment.json")
     write_record(records.engine(), tmp_path / "engine.json")
     assert read_run(tmp_path) == run
-    assert read_launch(tmp_path / "launch.json") == launch
-    assert read_facts(tmp_path / "deployment.json") == facts
-    assert read_engine(tmp_path / "engine.json") == records.engine()
+    assert read(Launch, tmp_path / "launch.json") == launch
+    assert read(DeploymentFacts, tmp_path / "deployment.json") == facts
+    assert read(EngineRecord, tmp_path / "engine.json") == records.engine()
     write_record(records.checkpoint(config={"a": [1]}), tmp_path / "checkpoint.json")
-    assert read_checkpoint(tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
+    assert read(Checkpoint, tmp_path / "checkpoint.json", constants=True) == records.checkpoint(config={"a": [1]})
 
 
 def test_checkpoints_packs_and_summaries_are_read_and_written_to_the_byte(tmp_path):
     file = tmp_path / "checkpoint.json"
     file.write_text(CHECKPOINT)
-    checkpoint = read_checkpoint(file)
+    checkpoint = read(Checkpoint, file, constants=True)
     assert (checkpoint.path, checkpoint.parameters, checkpoint.weight_bytes) == ("results/checkpoints/m/model", 10, None)
     assert checkpoint.config["time_step_limit"] == [0, float("inf")]
     file.unlink()
@@ -143,77 +144,75 @@ def test_checkpoints_packs_and_summaries_are_read_and_written_to_the_byte(tmp_pa
     assert file.read_text() == SUMMARY_TEXT
 
 
-def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
-    (tmp_path / "pack.json").write_text('{"format": 2, "content": []}')
-    with pytest.raises(OtherFormat, match="a pack of format 2, and this version reads 1"):
-        read_index(tmp_path / "pack.json")
-
-
 def test_settings_that_are_no_numbers_are_left_to_the_engine():
     assert launch_module.settings_of({"max-model-len": "16k", "max-num-seqs": True}) == Settings(random_weights=False)
     assert launch_module.settings_of({}) == Settings()
 
 
-# Of each kind what it is read by, one of them, what is said beside the key, and what stands at the key.
+# Of each kind what reads it, one of them, what is said around the place, and what stands at the place.
 INDEX, SUMMARY = json.loads(INDEX_TEXT), json.loads(SUMMARY_TEXT)
 WRONG = {
-    "summary.json": (read_run_summary, SUMMARY, "not a valid summary.json ({}). Parse its run again: `bench parse`.", [
-        ({"level": None}, "level is None"),
-        ({"deployment": 5}, "deployment is 5"),
-        ({"repeat": 1.5}, "repeat is 1.5"),
-        ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
-        ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
+    "summary.json": (read_run_summary, SUMMARY, "Parse its run again: `bench parse`.", [
+        ({"level": None}, "$.level"),
+        ({"deployment": 5}, "$.deployment"),
+        ({"repeat": 1.5}, "$.repeat"),
+        ({"metrics_missing": "x"}, "$.metrics_missing"),
+        ({"scrape_gaps": {"v": "long"}}, "$.scrape_gaps[...]"),
     ]),
-    "launch.json": (read_launch, LAUNCH, "not a valid launch.json ({})", [
-        ({"argv": "serve"}, "argv is 'serve'"),
-        ({"argv": ["serve", 5]}, "argv[1] is 5"),
-        ({"plan": {**PLAN, "kv_tokens": "many"}}, "plan.kv_tokens is 'many'"),
-        ({"plan": {"parameters": 1}}, "plan.device_memory_bytes is missing"),
-        ({"gpus": True}, "gpus is True"),
-        ({"gpus": 10**20}, "gpus is 100000000000000000000"),
-        ({"environment": {"A": 1}}, "environment.A is 1"),
-        ({"settings": []}, "settings is []"),
+    "launch.json": (partial(read, Launch), LAUNCH, "Remove it, and the next workflow makes it again.", [
+        ({"argv": "serve"}, "$.argv"),
+        ({"argv": ["serve", 5]}, "$.argv[1]"),
+        ({"plan": {**PLAN, "kv_tokens": "many"}}, "$.plan.kv_tokens"),
+        ({"plan": {"parameters": 1}}, "missing required field `device_memory_bytes` - at `$.plan"),
+        ({"gpus": True}, "$.gpus"),
+        ({"gpus": 10**20}, "100000000000000000000 is no measurement"),
+        ({"environment": {"A": 1}}, "$.environment[...]"),
+        ({"settings": []}, "$.settings"),
     ]),
-    "run.json": (read_record, asdict(records.run()), "not a valid record of a run ({}). Restore it, or discard the run", [
-        ({"client": {"cpu_s": "x"}}, "client.cpu_s is 'x'"),
-        ({"client": {"cpu_s": 1e13}}, "client.cpu_s is 10000000000000.0"),
-        ({"prefix": {}}, "prefix.expected_tokens is missing"),
+    "run.json": (read_record, asdict(records.run()), "Restore it, or discard the run", [
+        ({"client": {"cpu_s": "x"}}, "$.client.cpu_s"),
+        ({"client": {"cpu_s": 1e15}}, "1000000000000000.0 is no measurement"),
+        ({"prefix": {}}, "missing required field `expected_tokens` - at `$.prefix"),
         ({"reference": {"seconds": [1.0, 0.0]}}, "reference.seconds is [1.0, 0.0]"),
         ({"reference": {"seconds": [1.0, 2.0, -1.0]}}, "reference.seconds is [1.0, 2.0, -1.0]"),
-        ({"scrape_interval_s": 0}, "scrape_interval_s is 0"),
+        ({"scrape_interval_s": 0}, "scrape_interval_s is [0.0]"),
         ({"files": {"../x": "y"}}, "files names '../x', which is no file beside it"),
-        ({"files": 5}, "files names no checksums"),
-        ({"definition": {}}, "definition.workload is None"),
-        ({"definition": None}, "definition is None"),
-        ({"round": "1"}, "round is '1'"),
+        ({"files": 5}, "$.files"),
+        ({"definition": {}}, "missing required field `workload` - at `$.definition"),
+        ({"definition": {"workload": "w", "axis": "concurrency", "level": "1"}}, "$.definition.level"),
+        ({"definition": None}, "$.definition"),
+        ({"round": "1"}, "$.round"),
     ]),
 }  # fmt: skip
 
 
-def test_a_record_that_is_none_is_named_with_its_key(tmp_path):
-    for name, (read, content, said, rows) in WRONG.items():
+def test_a_record_that_is_none_is_named_with_its_place(tmp_path):
+    for name, (reads, content, remedy, rows) in WRONG.items():
         for change, words in rows:
-            result = refused(read, tmp_path, name, {**content, **change})
-            assert result.startswith(f"{tmp_path}/{name}: {said.format(words)}"), (name, change)
+            result = refused(reads, tmp_path, name, {**content, **change})
+            assert result.startswith(f"{tmp_path}/{name}: not a valid {name} ("), (name, change)
+            assert words in result, (name, change, result)
+            assert remedy in result, (name, change)
     for change, words in (
-        ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
-        ({"runs": [["a/r", "d"]]}, "runs is "),
-        ({"missing": "a/s"}, "missing is 'a/s'"),
-        ({"files": None}, "files is None"),
-        ({"commit": 5}, "commit is 5"),
-        ({"format": None}, "format is missing"),
-        ({"format": "1"}, "format is '1'"),
+        ({"runs": {"a/r": 5}}, "$.runs[...]"),
+        ({"runs": [["a/r", "d"]]}, "$.runs"),
+        ({"missing": "a/s"}, "$.missing"),
+        ({"files": None}, "$.files"),
+        ({"commit": 5}, "$.commit"),
+        ({"format": None}, "a pack of format None"),
+        ({"format": 2, "runs": []}, "a pack of format 2, and this version reads 1"),
     ):
         (tmp_path / "pack.json").write_text(json.dumps({**INDEX, **change}))
-        with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+        with pytest.raises(ValueError, match=re.escape(words)):
             read_index(tmp_path / "pack.json")
 
 
 def test_what_is_no_record_is_refused(tmp_path):
-    reads = {"deployment.json": read_facts, "engine.json": read_engine, "checkpoint.json": read_checkpoint}
-    for name, read in {**reads, **{name: read for name, (read, *_) in WRONG.items()}}.items():
+    kinds = {"deployment.json": DeploymentFacts, "engine.json": EngineRecord, "checkpoint.json": Checkpoint}
+    every = {name: partial(read, kind) for name, kind in kinds.items()} | {name: reads for name, (reads, *_) in WRONG.items()}
+    for name, reads in every.items():
         for content in ("", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000):
-            assert refused(read, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid "), (name, content[:9])
+            assert refused(reads, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid "), (name, content[:9])
 
 
 def test_the_table_of_requests_has_a_column_a_field(tmp_path):
@@ -222,6 +221,22 @@ def test_the_table_of_requests_has_a_column_a_field(tmp_path):
     table = request_table(tmp_path / "requests.jsonl")
     assert dict(table.schema) == REQUEST_SCHEMA
     assert table.to_dicts() == [vars(request) for request in requests]
+
+
+def test_a_line_that_is_no_request_is_named(tmp_path):
+    file, sound = tmp_path / "requests.jsonl", asdict(records.request())
+    for change, words in (
+        ({"status": "200"}, "line 2 is no request record: Expected `int | null`, got `str` - at `$.status`"),
+        ({"outcome": "odd"}, "$.outcome"),
+        ({"token_times_s": [0.1, None]}, "$.token_times_s[1]"),
+        ({"token_times_s": [0.1, 1e12]}, "token_times_s of a request is a number that nothing measures"),
+        ({"end_s": -1e12}, "end_s of a request is a number that nothing measures"),
+        ({"end_s": float("nan")}, "line 2 is no request record"),
+        ({"completion_tokens": 10**30}, "cannot parse '1000000000000000000000000000000' (u128) as Int64"),
+    ):
+        file.write_text(f"{json.dumps(sound)}\n{json.dumps(sound | change)}\n")
+        with pytest.raises(BenchError, match=re.escape(words)):
+            request_table(file)
 
 
 def test_what_is_written_is_there_whole_or_as_it_was(tmp_path, monkeypatch):

@@ -20,10 +20,10 @@ import yaml
 from bench.archive.pack import pack
 from bench.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.runs.files import typed
+from bench.runs.files import read_known, typed
 from bench.runs.paths import Paths
 from bench.runs.run import read_record
-from bench.runs.searches import SearchRecord, read_searches
+from bench.runs.searches import DeploymentSearches, SearchRecord
 from bench.runs.store import Store
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
@@ -74,7 +74,7 @@ class Folder:
 
     @property
     def search(self):
-        (found,) = read_searches(self.path / SEARCH).searches
+        (found,) = read_known(DeploymentSearches, self.path / SEARCH).searches
         return found
 
 

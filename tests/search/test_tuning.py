@@ -23,10 +23,10 @@ from bench.errors import BenchError
 from bench.figures.results import Results
 from bench.report.answers import answers
 from bench.report.view import curves
-from bench.runs.files import write_record
+from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
-from bench.runs.tuning import Confirmed, Predicted, Visit, Visits, read_tuning, read_visits
+from bench.runs.tuning import Confirmed, Predicted, TuningRecord, Visit, Visits, read_visits
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -361,7 +361,7 @@ def test_two_servers_race_in_a_workflow_and_a_second_call_measures_nothing(conte
         command = [sys.executable, "-m", "bench.cli", "tune", "--configfile", "study.yaml", "--json"]
         first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert first.returncode in (0, 3), first.stderr[-4000:]
-        found = read_tuning(tmp_path / Paths.TUNING)
+        found = read(TuningRecord, tmp_path / Paths.TUNING)
         assert json.loads(first.stdout)["leader"] == found.leader
         assert (found.default, found.candidates, found.untried) == ("s-slow", ("s-slow", "s-fast"), ())
         assert found.leader == "s-fast"
@@ -411,7 +411,7 @@ def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along(packed):
     arrived = unpack(file, Store())
     assert len(arrived.runs) == 3 + len(digests)
     assert {run.digest for run in plan.competition().runs} == digests
-    assert read_tuning(Path(Paths.TUNING)) == replace(record(), digest=plan.tuning_digest)
+    assert read(TuningRecord, Path(Paths.TUNING)) == replace(record(), digest=plan.tuning_digest)
     assert len(read_visits(Path(Paths.VISITS), plan.tuning_digest).visits) == len(record().visits)
     assert len(unpack(file, Store()).runs) == len(arrived.runs)
 

@@ -12,9 +12,9 @@ from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
-from bench.runs.engine import read_engine
-from bench.runs.files import write_record
-from bench.runs.launch import read_launch
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read, write_record
+from bench.runs.launch import Launch
 from bench.servers import environment
 from bench.servers import launch as launch_module
 from bench.servers.deployment import Engine
@@ -122,8 +122,8 @@ def test_a_build_goes_on_with_the_batch_that_was_interrupted(tmp_path, monkeypat
     given.append("the same environment")
     prepare_engine("e", engine, record, print)
     assert given[2:] == ["the same environment", ("one==1\n", None, False), ("two==1\n", "https://i/simple", True)]
-    assert read_engine(record).freeze == ("one==1", "two==1")
-    assert not Path(read_engine(record).command[0]).is_absolute()  # the project may be moved
+    assert read(EngineRecord, record).freeze == ("one==1", "two==1")
+    assert not Path(read(EngineRecord, record).command[0]).is_absolute()  # the project may be moved
     Path("two.lock").write_text("two==2\n")
     prepare_engine("e", engine, record, print)
     assert given == [("one==1\n", None, False), ("two==2\n", "https://i/simple", False)]  # another lock is another environment
@@ -161,7 +161,7 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
     real = tmp_path / "elsewhere"
     real.mkdir()
     (tmp_path / "model").symlink_to(real)
-    launch = resolve_launch(spec, read_engine(tmp_path / "engine.json"), replace(CHECKPOINT, path="model"))
+    launch = resolve_launch(spec, read(EngineRecord, tmp_path / "engine.json"), replace(CHECKPOINT, path="model"))
     line = " ".join(launch.argv)
     for part in ("docker run --rm --init --name saturate-a-{port} --network host", "--gpus all", "--env VLLM_ATTENTION_BACKEND",
                  "--env HF_HUB_OFFLINE", f"--volume {tmp_path}:{tmp_path}", f"--volume {real}:{real}", f"--workdir {tmp_path}",
@@ -315,7 +315,7 @@ def write(tmp_path, content, checkpoint=CHECKPOINT):
     write_launch(
         spec, 64, engine=tmp_path / "engine.json", checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "l/launch.json"
     )
-    return read_launch(tmp_path / "l/launch.json")
+    return read(Launch, tmp_path / "l/launch.json")
 
 
 def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch):
@@ -361,7 +361,7 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     write_record(records.engine(source="external", command=None), tmp_path / "engine.json")
     write_launch(spec, 64, engine=tmp_path / "engine.json", checkpoint=None, launch=tmp_path / "launch.json")
-    result = read_launch(tmp_path / "launch.json")
+    result = read(Launch, tmp_path / "launch.json")
     assert result.argv is None
     assert result.plan.kv_tokens is None
     # Architecture facts say nothing of the type that the server loaded.

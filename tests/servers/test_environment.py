@@ -21,9 +21,9 @@ from bench.models.config_json import config_of
 from bench.models.model import Architecture
 from bench.parse.run import parse_run
 from bench.report import provenance
-from bench.runs.deployment import read_facts
+from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
-from bench.runs.files import write_record
+from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.servers.inherited import inherited
@@ -109,7 +109,7 @@ class TestASessionWithSecretsEverywhere:
         log.write_text(began)
         with tarfile.open("packed.tar.gz") as tar:
             tar.extractall("unpacked", filter="data")
-        page = provenance.deployments([read_facts(Path(Paths.FACTS.format(deployment="a")))], summary_rows([result]))
+        page = provenance.deployments([read(DeploymentFacts, Path(Paths.FACTS.format(deployment="a")))], summary_rows([result]))
         Path("page.json").write_text(json.dumps(page, default=vars))
         written = [file for file in Path().rglob("*") if file.is_file() and file.suffix not in (".gz",)]
         assert len(written) > 15

@@ -20,11 +20,12 @@ from bench.load.sdk import sdk_reading
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.models.checkpoint import write_checkpoint
-from bench.models.checkpoint_record import read_checkpoint
+from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of, write_gguf
 from bench.models.model import Architecture
-from bench.runs.engine import read_engine
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read
 from bench.runs.form import RequestForm
 from bench.servers.engines import managed
 from bench.servers.facts import server_info
@@ -51,7 +52,7 @@ ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-
 
 @pytest.fixture(scope="module")
 def engine():
-    return read_engine(built("llama-cpp", ENGINE))
+    return read(EngineRecord, built("llama-cpp", ENGINE))
 
 
 def spec_of(model=None, **deployment):
@@ -81,7 +82,7 @@ def launch(engine, tmp_path_factory):
     spec = spec_of({"path": str(folder / "real.gguf")}, max_num_seqs=2)
     assert spec.checkpoint is not None
     write_checkpoint("m", spec.model, folder / "checkpoint.json")
-    return resolve_launch(spec, engine, read_checkpoint(folder / "checkpoint.json"))
+    return resolve_launch(spec, engine, read(Checkpoint, folder / "checkpoint.json", constants=True))
 
 
 @pytest.fixture(scope="module")

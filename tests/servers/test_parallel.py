@@ -23,8 +23,8 @@ from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.geometry import weight_bytes
 from bench.models.model import Architecture
-from bench.runs.files import write_record
-from bench.runs.launch import read_launch
+from bench.runs.files import read, write_record
+from bench.runs.launch import Launch
 from bench.runs.run import RECORD, read_record
 from bench.servers import launch as launch_module
 from bench.servers.gpus import gpu_names
@@ -182,7 +182,7 @@ def deployed(tmp_path, content, model, **deployment):
     write_record(checkpoint_of(spec), tmp_path / "checkpoint.json")
     paths = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "launch")}
     write_launch(spec, 640, **paths)
-    return read_launch(paths["launch"])
+    return read(Launch, paths["launch"])
 
 
 def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):

@@ -27,8 +27,8 @@ from bench.models.hub import FILES
 from bench.models.model import Architecture
 from bench.parse.scrapes import telemetry_table, wide_table
 from bench.report.page import write_report
-from bench.runs.deployment import read_facts
-from bench.runs.files import write_record
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read, write_record
 from bench.runs.store import Store
 from bench.runs.summary import read_summary
 from bench.servers.engines import MANAGED
@@ -255,10 +255,10 @@ def test_a_name_that_no_chart_can_show_is_refused_where_it_is_read(tmp_path, sum
     assert character not in told
     record = records.facts()
     write_record(record, tmp_path / "deployment.json")
-    assert read_facts(tmp_path / "deployment.json").deployment == "a"
+    assert read(DeploymentFacts, tmp_path / "deployment.json").deployment == "a"
     write_record(records.facts(deployment=name), tmp_path / "deployment.json")
     with pytest.raises(BenchError, match="with a control character"):
-        read_facts(tmp_path / "deployment.json")
+        read(DeploymentFacts, tmp_path / "deployment.json")
     study = results(summary)
     study.runs.with_columns(hardware=pl.lit(name)).write_parquet(tmp_path / "summary.parquet")
     with pytest.raises(BenchError, match=r"hardware is .* with a control character"):

@@ -17,7 +17,8 @@ import pytest
 import vl_convert
 import yaml
 
-from bench.measure.progress_file import SessionProgress, read_progress
+from bench.measure.progress_file import SessionProgress
+from bench.runs.files import read
 from bench.runs.paths import Paths
 from bench.servers.deployment import Engine
 from bench.servers.environment import prepare_engine
@@ -196,7 +197,7 @@ class Project:
 
     def watched(self) -> list[SessionProgress]:
         """How far each session is."""
-        return [read_progress(path) for path in self.folder.glob("results/deployments/**/progress.json")]
+        return [read(SessionProgress, path) for path in self.folder.glob("results/deployments/**/progress.json")]
 
     def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
         end = time.monotonic() + within

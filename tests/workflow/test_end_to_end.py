@@ -9,7 +9,8 @@ import re
 import polars as pl
 import pytest
 
-from bench.predict.calibration import read_calibration
+from bench.predict.calibration import Calibration
+from bench.runs.files import read_known
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -72,7 +73,7 @@ def test_prefixes_come_from_the_cache_as_the_workload_implies(runs):
 
 def test_the_engine_has_a_model_or_a_doubt_that_is_beyond_what_is_allowed(vllm_study):
     """Of so few requests it says little, but its steps take milliseconds. On a machine whose cores are shared they stray too far."""
-    (model,) = read_calibration(vllm_study.folder / "results/calibration.json").models
+    (model,) = read_known(Calibration, vllm_study.folder / "results/calibration.json").models
     assert (model.deployment, model.why_not) == ("one", None)
     assert bool(model.parameters) != bool(model.doubts)
     assert all(doubt.value > doubt.most for doubt in model.doubts)

@@ -10,7 +10,8 @@ from bench.measure.slurm.status import (
     show_preempted_as_cancelled,
 )
 from bench.models.accelerators import accelerators
-from bench.runs.launch import read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch
 
 # What the profile says of every job.
 GIVEN = workflow.resource_settings.default_resources or {}
@@ -40,7 +41,7 @@ def in_words():
 def memory_of(wildcards, input):
     """Memory of a session's job (MB), from the memory plan of its launch."""
     Path(input.launch).stat()  # not there yet: Snakemake asks again when it is
-    launch = read_launch(Path(input.launch))
+    launch = read(Launch, Path(input.launch))
     return needs(wildcards.deployment, launch=launch).memory_mb
 
 

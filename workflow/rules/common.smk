@@ -25,9 +25,10 @@ from bench.errors import BenchError
 from bench.figures.registry import figures_of, module_of, used_by
 from bench.grading.graded_set import graded_sets, set_checksums
 from bench.measure.slurm.needs import needs_of
+from bench.runs.files import read
 from bench.runs.grades import failed_gradings
 from bench.runs.paths import Paths as paths, TABLES
-from bench.runs.session import read_session_index
+from bench.runs.session import SessionIndex
 from bench.runs.store import Store
 from bench.study.last import remember_study
 from bench.study.plan import Plan, PROTOCOL
@@ -208,7 +209,7 @@ def index_of_run(wildcards):
 @cache
 def runs_in(index, _moment):
     """SHA-256 of each record that an index lists."""
-    return read_session_index(index).runs
+    return read(SessionIndex, index).runs
 
 
 def record_of_run(wildcards):

@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from bench.predict.calibration import read_calibration
+from bench.predict.calibration import Calibration
 from bench.predict.study import calibrate_study
-from bench.runs.files import write_record
+from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -16,7 +16,7 @@ with job(snakemake.log[0]) as say:
         file.parent,
         {(run.deployment.name, run.name): run.workload for run in plan.runs},
         code=snakemake.params.code,
-        known=read_calibration(file),
+        known=read_known(Calibration, file),
         say=say,
     )
     write_record(found, file)

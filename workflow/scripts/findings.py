@@ -4,7 +4,8 @@ from bench.analyse import FINDINGS, TABLES, Analysis, write_analysis
 from bench.analysis.ceilings import servers_of
 from bench.analysis.windows import of_windows
 from bench.models.config_json import geometry_of_model
-from bench.predict.relief_record import Reliefs, read_reliefs
+from bench.predict.relief_record import Reliefs
+from bench.runs.files import read_known
 from bench.runs.summary import read_summary
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -18,7 +19,7 @@ with job(snakemake.log[0]):
         plan.config.decision,
         plan.device,
         servers_of(plan.deployments.values(), geometry_of_model),
-        (read_reliefs(Path(snakemake.input.reliefs)) or Reliefs()).by_curve(),
+        (read_known(Reliefs, Path(snakemake.input.reliefs)) or Reliefs()).by_curve(),
         folder,
         TABLES,
     )

@@ -3,8 +3,8 @@ from pathlib import Path
 import polars as pl
 
 from bench.analyse.reliefs import find_reliefs
-from bench.predict.relief_record import read_reliefs
-from bench.runs.files import write_record
+from bench.predict.relief_record import Reliefs
+from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
 from bench.study.decision import Decision
 from bench.workflow import job
@@ -17,7 +17,7 @@ with job(snakemake.log[0]) as say:
         pl.read_parquet(snakemake.input.capacity),
         Decision(**snakemake.params.decision).slos,
         code=snakemake.params.code,
-        known=read_reliefs(file),
+        known=read_known(Reliefs, file),
         say=say,
     )
     write_record(found, file)

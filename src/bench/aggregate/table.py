@@ -19,9 +19,10 @@ from bench.parse.drift import drift_reasons
 from bench.parse.latency import throughput_series
 from bench.parse.server import gauges
 from bench.runs.columns import columns_of
-from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
 from bench.runs.latencies import LATENCIES
-from bench.runs.launch import Launch, read_launch
+from bench.runs.launch import Launch
 from bench.runs.run_summary import NO_COLUMNS, read_run_summary
 from bench.runs.summary import summary_table
 from bench.servers.gpu_metrics import DEVICE_NAMES
@@ -68,13 +69,13 @@ def aggregate(
     Raises:
         BenchError: a run was measured under another definition than it has now.
     """
-    by_deployment = {launch.deployment: launch for launch in map(read_launch, launches)}
-    known = {fact.deployment: fact for fact in map(read_facts, facts)}
-    read = {path: read_run_summary(path) for path in runs}
+    by_deployment = {launch.deployment: launch for launch in (read(Launch, path) for path in launches)}
+    known = {fact.deployment: fact for fact in (read(DeploymentFacts, path) for path in facts)}
+    parsed = {path: read_run_summary(path) for path in runs}
     if expected is not None:
-        _refuse_stale({f"{run.deployment}/{run.run}": run.digest for run in read.values()}, expected)
+        _refuse_stale({f"{run.deployment}/{run.run}": run.digest for run in parsed.values()}, expected)
     summaries = []
-    for path, run in read.items():
+    for path, run in parsed.items():
         try:
             table = pl.scan_parquet(path.parent / "requests.parquet")
             requests = table.select(name for name in _JUDGED if name in table.collect_schema()).collect()

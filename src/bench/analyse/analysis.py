@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import polars as pl
 
 from bench.analyse.findings import Findings, find
@@ -19,7 +19,7 @@ from bench.errors import BenchError
 from bench.models.accelerators import Accelerator
 from bench.predict.relief_record import CurveRelief
 from bench.runs.columns import schema_of
-from bench.runs.files import UNREADABLE, plain, read_object, typed, write_object
+from bench.runs.files import read, read_as, typed, write_object, write_record
 from bench.servers.settings import settings_in
 from bench.study import questions
 from bench.study.decision import Decision
@@ -111,11 +111,11 @@ def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TAB
     for name in parts:
         part = getattr(found, name)
         if name == "findings":
-            write_object(plain(part), folder / "findings.json")
+            write_record(part, folder / "findings.json")
             continue
         if name == "comparisons":
             beside = {at: {key: value for key, value in vars(each).items() if key not in _FRAMES} for at, each in part.items()}
-            write_object(plain(beside), folder / "comparisons.json")
+            write_object(msgspec.to_builtins(beside), folder / "comparisons.json")
             part = pl.concat([pl.DataFrame(schema=schema_of(name)), *(each.effects for each in part.values())])
         elif name == "causes":
             rows = [{**dict(zip(_CURVE, at, strict=True)), "cause": each.cause, **asdict(each)} for at, each in part.items()]
@@ -125,19 +125,19 @@ def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TAB
 
 def _read(folder: Path, name: str) -> Any:
     if name == "findings":
-        return _object(folder / "findings.json", lambda content: typed(Findings, content, most=math.inf))
+        return read(Findings, folder / "findings.json", _REMEDY, constants=True)
     table = _table(folder, name)
     if name == "comparisons":
-        return _object(folder / "comparisons.json", lambda content: dict(_comparisons(content, table)))
+        return read_as(lambda content: dict(_comparisons(content, table)), folder / "comparisons.json", _REMEDY, constants=True)
     if name == "causes":
         rows = table.iter_rows(named=True)
-        return {(row["deployment"], row["workload"]): typed(Bottleneck, row, most=math.inf) for row in rows}
+        return {(row["deployment"], row["workload"]): typed(Bottleneck, row) for row in rows}
     return table
 
 
 def _comparisons(content: Mapping[str, Any], effects: pl.DataFrame) -> Iterator[tuple[str, Comparison]]:
     for name, beside in content.items():
-        yield name, typed(Comparison, {**beside, "effects": effects.filter(deployment=name)}, name, most=math.inf)
+        yield name, typed(Comparison, {**beside, "effects": effects.filter(deployment=name)})
 
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
@@ -163,10 +163,3 @@ def _table(folder: Path, name: str) -> pl.DataFrame:
         other = ", ".join(sorted({*frame.columns} ^ {*schema})) or "types"
         raise BenchError(f"{path}: another version wrote it, with other columns ({other}). {_REMEDY}")
     return frame
-
-
-def _object(path: Path, of: Callable[[dict[str, Any]], R]) -> R:
-    try:
-        return of(read_object(path, constants=True))
-    except (*UNREADABLE, KeyError) as error:
-        raise BenchError(f"{path}: not a valid {path.name} ({error}). {_REMEDY}") from None

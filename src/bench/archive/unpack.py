@@ -19,7 +19,7 @@ from bench.archive.pack import STUDY, Packed, packed_facts
 from bench.errors import BenchError, count_text, is_are, shown
 from bench.runs.checksums import checksum, files_of, record_digest, whole
 from bench.runs.files import UNREADABLE
-from bench.runs.pack import INDEX, OtherFormat, PackIndex, read_index
+from bench.runs.pack import INDEX, PackIndex, read_index
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
@@ -136,8 +136,6 @@ def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:
         index = read_index(folder / INDEX)
     except FileNotFoundError:
         raise BenchError(f"{file}: it has no {INDEX}; `bench pack` writes such files.") from None
-    except OtherFormat as error:
-        raise BenchError(f"{file}: {error}; unpack it with the version that packed it.") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_ODD) as error:
         reason = str(error).partition("\n")[0][:200]
         raise BenchError(f"{file}: not a whole pack ({reason}); `bench pack` writes such files. Copy it again.") from None
@@ -245,7 +243,7 @@ def _goes_on(earlier: Path, index: PackIndex) -> bool:
         return read_index(earlier).runs.items() <= index.runs.items()
     except FileNotFoundError:
         return True
-    except (*UNREADABLE, OtherFormat):
+    except UNREADABLE:
         return False
 
 

@@ -16,8 +16,9 @@ from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.errors import BenchError
 from bench.runs.classes import class_names
 from bench.runs.columns import COLUMNS
-from bench.runs.deployment import read_facts
-from bench.runs.launch import read_launch
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run_summary import read_run_summary
 from bench.runs.summary import read_summary
@@ -173,7 +174,7 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
             f"{folder}: neither summary.parquet, nor {Paths.SUMMARY}, nor a summary.json at any depth. A study's command writes its "
             f"table, `{BENCH} parse` a run's summary."
         )
-    launches = {launch.deployment: launch for launch in map(read_launch, folder.rglob("launch.json"))}
-    facts = {fact.deployment: fact for fact in map(read_facts, folder.rglob("deployment.json"))}
+    launches = {launch.deployment: launch for launch in (read(Launch, path) for path in folder.rglob("launch.json"))}
+    facts = {fact.deployment: fact for fact in (read(DeploymentFacts, path) for path in folder.rglob("deployment.json"))}
     thresholds = thresholds_of(kept_thresholds(run.parent for run in runs))
     return summary_frame([read_run_summary(run).figures for run in runs], launches, facts, thresholds)

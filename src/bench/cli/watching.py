@@ -13,7 +13,8 @@ import psutil
 
 from bench.errors import BenchError
 from bench.measure.progress import session_line
-from bench.measure.progress_file import SessionProgress, read_progress
+from bench.measure.progress_file import SessionProgress
+from bench.runs.files import read
 from bench.runs.paths import Paths
 from bench.terminal import fitted
 
@@ -43,7 +44,7 @@ def watched_lines(now: float | None = None) -> list[str]:
     for pattern in (Paths.PROGRESS, Paths.SESSION_PROGRESS):
         for path in Path().glob(pattern.format(deployment="*", session="*")):
             with suppress(BenchError):  # another program's
-                records.append(read_progress(path))
+                records.append(read(SessionProgress, path))
     records.sort(key=lambda record: record.written)
     running = [record for record in records if not record.over and not _gone(record)]
     if running:

@@ -9,14 +9,15 @@ from pathlib import Path, PurePosixPath
 
 from bench.analyse import read_analysis
 from bench.errors import BenchError, count_text
-from bench.models.checkpoint_record import Checkpoint, read_checkpoint
-from bench.runs.deployment import DeploymentFacts, read_facts
-from bench.runs.engine import read_engine
+from bench.models.checkpoint_record import Checkpoint
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.engine import EngineRecord
 from bench.runs.environment import REDACTED, redacted, redacted_command, shown_settings
-from bench.runs.launch import Launch, flags_of, read_launch
+from bench.runs.files import read
+from bench.runs.launch import Launch, flags_of
 from bench.runs.paths import Paths
 from bench.runs.summary import read_summary
-from bench.runs.tuning import read_tuning
+from bench.runs.tuning import TuningRecord
 from bench.servers.engines import Managed, managed
 from bench.words.capacity import sustains
 from bench.words.tuning import found_line
@@ -147,7 +148,7 @@ def _launch(deployment: str) -> Launch:
             f"There are: {', '.join(known)}." if known else "There are none: run this in a study's folder, after its workflow."
         )
         raise BenchError(f"{file}: no such deployment in {Path.cwd()}. {there}")
-    launch = read_launch(file)
+    launch = read(Launch, file)
     if launch.argv is None:
         raise BenchError(
             f"{deployment}: the server at {launch.base_url} was not started here, so its command line is not known. Export a "
@@ -195,7 +196,7 @@ def _is_plain(kind: Managed, head: Sequence[str]) -> bool:
 def _facts(launch: Launch) -> tuple[DeploymentFacts | None, bool]:
     """What was running, and whether there are facts of another definition alone."""
     file = Paths.facts(launch.deployment)
-    facts = read_facts(file) if file.exists() else None
+    facts = read(DeploymentFacts, file) if file.exists() else None
     stale = facts is not None and launch.digest is not None and facts.digest != launch.digest
     return (None if stale else facts), stale
 
@@ -203,7 +204,7 @@ def _facts(launch: Launch) -> tuple[DeploymentFacts | None, bool]:
 def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
     """The model's id on the hub and its commit, both None without; what it is in words; and a note where production has to name it."""
     file = Path(Paths.CHECKPOINT.format(model=launch.model))
-    checkpoint: Checkpoint | None = read_checkpoint(file) if launch.model and file.exists() else None
+    checkpoint: Checkpoint | None = read(Checkpoint, file, constants=True) if launch.model and file.exists() else None
     if checkpoint and checkpoint.revision:
         return checkpoint.source, checkpoint.revision, f"{checkpoint.source} at {checkpoint.revision}", ""
     parameters = launch.plan.parameters if launch.plan else None
@@ -251,7 +252,7 @@ def _image(
     if published is None:
         return None, f"{kind.title} {version} is no release of which one is published", ""
     file = Path(Paths.ENGINE.format(engine=launch.engine))
-    source = read_engine(file).source if launch.engine and file.exists() else None
+    source = read(EngineRecord, file).source if launch.engine and file.exists() else None
     what = {"lock": "an environment of locked packages", "command": "a command of the machine"}.get(source or "", "no image")
     return published, "", f"Measured was {what}, not the image {published}: the same version, and another build."
 
@@ -286,7 +287,7 @@ def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> It
         if len(started):
             days = dict.fromkeys(str(each)[:10] for each in (started[0], started[-1]))
             yield f"measured: {' to '.join(days)}, {count_text(len(started), 'run')}"
-    if Path(Paths.TUNING).exists() and (line := found_line(read_tuning(Path(Paths.TUNING)), deployment)):
+    if Path(Paths.TUNING).exists() and (line := found_line(read(TuningRecord, Path(Paths.TUNING)), deployment)):
         yield line
     if not Path(Paths.ANALYSED.format(table="capacity.parquet")).exists():
         yield "limit: not known; the study's workflow has not ended, or has no results/analysis"

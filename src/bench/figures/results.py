@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
 from bench.models.accelerators import Accelerator
-from bench.predict.calibration import Calibration, read_calibration
+from bench.predict.calibration import Calibration
 from bench.runs.classes import class_names
+from bench.runs.files import read, read_known
 from bench.runs.searches import SearchRecord, found_in
-from bench.runs.tuning import TuningRecord, read_tuning
+from bench.runs.tuning import TuningRecord
 from bench.study.decision import Decision
 from bench.study.slo import applying
 from bench.work import unit_of
@@ -79,7 +80,7 @@ class Results:
         from bench.runs.summary import read_summary  # noqa: PLC0415 - as above
 
         runs = of_windows(read_summary(summary))[0]
-        models = read_calibration(calibration) if calibration else None
+        models = read_known(Calibration, calibration) if calibration else None
         return cls(
             runs,
             pl.read_parquet(timeseries),
@@ -90,7 +91,7 @@ class Results:
             analysed=read_analysis(analysis) if analysis else None,
             grades=pl.read_parquet(grades) if grades else None,
             ungraded=why_ungraded(grades) if grades else None,
-            tuning=read_tuning(tuning) if tuning else None,
+            tuning=read(TuningRecord, tuning) if tuning else None,
         )
 
     def given(self, uses: Collection[str]) -> Results:

@@ -16,7 +16,8 @@ from bench.axes import CONCURRENCY, RATE
 from bench.errors import BenchError, count_text
 from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
-from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
 from bench.runs.paths import Paths
 from bench.runs.summary import read_summary
 from bench.servers.engines import Kind
@@ -178,7 +179,7 @@ def read_curve(folder: Path, deployment: str | None = None, workload: str | None
     runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
     curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
     file = _in(folder, Paths.FACTS, deployment=name)
-    return Curve(folder, point, curve, read_facts(file) if file.is_file() else None)
+    return Curve(folder, point, curve, read(DeploymentFacts, file) if file.is_file() else None)
 
 
 def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:

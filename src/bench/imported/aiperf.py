@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,7 +86,7 @@ class _Record:
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
-    result = typed(_Result, content, most=math.inf)
+    result = typed(_Result, content)
     phases = [each for each in result.input_config.phases if each.kind != "warmup"]
     if not phases:
         raise ValueError("input_config.phases has no phase but warm-up")
@@ -149,7 +148,7 @@ def _records(file: Path) -> list[_Record]:
     found = []
     try:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):  # noqa: B007 - named where reading stops
-            found.append(typed(_Record, json.loads(line), most=math.inf))
+            found.append(typed(_Record, json.loads(line)))
     except UNREADABLE as error:
         raise BenchError(
             f"{file}: line {number} is no record of a request of AIPerf: {error}. Copy the file again from where it was written."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -104,7 +103,7 @@ class _Report:
 
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
-    report = typed(_Report, content, most=math.inf)
+    report = typed(_Report, content)
     if not report.benchmarks:
         raise ValueError("benchmarks is empty: no load was measured")
     return [_run(report, benchmark) for benchmark in report.benchmarks]
@@ -133,7 +132,7 @@ def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
 
 
 def _totals(benchmark: _Benchmark) -> _Totals:
-    return typed(_Totals, benchmark.metrics.get("request_totals") or {}, "metrics.request_totals")
+    return typed(_Totals, benchmark.metrics.get("request_totals") or {})
 
 
 def _load(strategy: _Strategy, requests: int) -> tuple[str, str, float]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +103,7 @@ class _Configuration:
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
-    requests = [typed(_Request, each, f"[{i}]", most=math.inf) for i, each in enumerate(content)]
+    requests = list(typed(tuple[_Request, ...], content))
     requests.sort(key=lambda each: each.start_time)
     stages = _stages(path)
     all_there("it", len(requests), "the stages beside it", sum(stage.load_summary.count for stage in stages))

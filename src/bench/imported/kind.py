@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from bench.errors import shown
 from bench.runs.request import Outcome, RequestRecord
-from bench.runs.request_table import odd_key
+from bench.runs.request_table import REQUEST_SCHEMA, measured
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
@@ -75,10 +78,16 @@ class PeerRun:
         if not self.level:
             raise ValueError("the load is 0")
         for each in self.requests:
-            content = asdict(each)
-            odd = odd_key(content) or next((name for name in _NOT_NEGATIVE if (content[name] or 0) < 0), None)
-            if odd is not None or each.sent_s is None:
-                raise ValueError(f"request {each.index}: {odd or 'sent_s'} is {shown(content[odd or 'sent_s'])}")
+            for name in _NOT_NEGATIVE:
+                value = getattr(each, name)
+                if each.sent_s is None or (value is not None and not 0 <= value < _MOST):
+                    raise ValueError(f"request {each.index}: {name} is {shown(value)}")
+        _ = self.table
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The requests as a table."""
+        return measured(pl.DataFrame([vars(each) for each in self.requests], schema=REQUEST_SCHEMA))
 
 
 @dataclass(frozen=True, kw_only=True)

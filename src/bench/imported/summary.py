@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from bench.parse.stream import supported
 from bench.runs.checksums import checksum
 from bench.runs.files import digest, write_object
 from bench.runs.request import KEPT
-from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.run import Client, Host, Prefix, RunRecord
 from bench.runs.run_summary import RunSummary, write_run_summary
 
@@ -107,7 +106,7 @@ def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) 
     identity = digest([definition, checksum(source)])
     # Folders of runs have this name: another model's run of the same load, or of a later call, is another one.
     definition["run"] = f"{form.name}_{workload}_{AXES[peer.axis].label(peer.level)}_r{repeat}_{identity[:_IDENTITY]}"
-    table = pl.DataFrame([asdict(each) for each in peer.requests], schema=REQUEST_SCHEMA)
+    table = peer.table
     counted = [pl.coalesce("prompt_asked", "prompt_tokens"), pl.coalesce("output_asked", "completion_tokens")]
     table = latency_columns(table.lazy().with_columns(counted)).collect()
     record = RunRecord(

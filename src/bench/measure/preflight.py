@@ -22,7 +22,8 @@ from bench.models.geometry import Geometry
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.models.model import Model
-from bench.runs.engine import read_engine
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read
 from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.servers.engines import managed
@@ -106,7 +107,7 @@ def _prepared(spec: DeploymentSpec) -> Path | None:
     record = Path(Paths.ENGINE.format(engine=spec.deployment.engine))
     if not record.exists():
         return None
-    ready = read_engine(record)
+    ready = read(EngineRecord, record)
     current = ready.source == spec.engine.source and dict(ready.locks or {}) == dict(spec.locks)
     return record if current and (ready.command or ())[1:] == tuple(spec.engine.command or ())[1:] else None
 

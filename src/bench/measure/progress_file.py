@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from bench.runs.files import read_typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +83,3 @@ class SessionProgress:
     def over(self) -> bool:
         """Whether the session has come to an end."""
         return self.state in ("finished", "failed", "ended")
-
-
-def read_progress(path: Path) -> SessionProgress:
-    """The record in `path`.
-
-    Raises:
-        BenchError: there is none that can be read.
-    """
-    return read_typed(SessionProgress, path, "The next session writes it again.")

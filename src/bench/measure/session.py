@@ -33,9 +33,9 @@ from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.runs.checksums import record_digest, whole
-from bench.runs.deployment import DeploymentFacts, Start, read_facts
-from bench.runs.files import write_record
-from bench.runs.launch import Launch, read_launch
+from bench.runs.deployment import DeploymentFacts, Start
+from bench.runs.files import read, write_record
+from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run import DECODE, RECORD, SessionHeader, of_role
 from bench.runs.store import Store
@@ -106,7 +106,7 @@ def measure(
     missing = [run for run in runs if not store.holds(run)]
     if held := len(runs) - len(missing):
         say(f"{deployment}: {count_text(held, 'run', of=len(runs))} {is_are(held)} measured already")
-    resolved = read_launch(launch)
+    resolved = read(Launch, launch)
     progress = Progress(
         plan,
         spec,
@@ -193,8 +193,8 @@ def _one_start(
         workers = find_workers(
             server.base_url, server.workers, headers, named=str(named), prefill=launch.prefill_workers, alike=_alike(launch)
         )
-        read = not workers and spec.engine.metrics != "none"
-        found = find_metrics(server.base_url, metrics, headers, served=served) if read else None
+        readable = not workers and spec.engine.metrics != "none"
+        found = find_metrics(server.base_url, metrics, headers, served=served) if readable else None
         own = own_headers(server.base_url, server.base_url, headers)
         info = found.info if found else {"version": version_of_all(workers)} if workers else server_info(server.base_url, own)
         facts = gather_facts(
@@ -290,7 +290,7 @@ def _introduced(
 def _starts(kept: Path, server: Server, answers: Sequence[float]) -> list[Start]:
     """The starts that were measured of this definition, this one last. Args: answers: TTFT of its first requests, in turn (s)."""
     try:
-        earlier = list(read_facts(kept).starts) if kept.exists() else []
+        earlier = list(read(DeploymentFacts, kept).starts) if kept.exists() else []
     except BenchError:  # a record that cannot be read is written anew
         earlier = []
     if not server.managed or not answers:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from bench.runs.files import read_typed
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,3 @@ class Checkpoint:
     def weights(self) -> Weights | None:
         """None where they are not known."""
         return Weights(self.parameters, self.weight_bytes) if self.parameters else None
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """The record in `path`. Its `config` is as its publisher wrote it, be it with `Infinity`.
-
-    Raises:
-        BenchError: it names the file, the key and what is wrong.
-    """
-    return read_typed(Checkpoint, path, "Remove it, and the next workflow makes the checkpoint again.", constants=True)

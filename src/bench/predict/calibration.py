@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from bench.errors import BenchError
-from bench.runs.files import read_typed
 
 #: What is predicted, by name: what it is called, with its unit.
 METRICS = {
@@ -137,11 +133,3 @@ class Calibration:
         """Those of these deployments."""
         names = set(deployments)
         return Calibration(models=tuple(model for model in self.models if model.deployment in names))
-
-
-def read_calibration(path: Path) -> Calibration | None:
-    """The record in `path`; None where there is none that can be read: it is made again."""
-    try:
-        return read_typed(Calibration, path, "")
-    except BenchError:
-        return None

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from bench.errors import BenchError
-from bench.runs.files import read_typed
 
 LITTLE = 1.05  # gain up to which more of a resource brings no more; convention
 
@@ -71,11 +67,3 @@ class Reliefs:
     def by_curve(self) -> dict[tuple[str, str], CurveRelief]:
         """By deployment and workload."""
         return {(each.deployment, each.workload): each for each in self.curves}
-
-
-def read_reliefs(path: Path) -> Reliefs | None:
-    """The record in `path`; None where there is none that can be read: it is made again."""
-    try:
-        return read_typed(Reliefs, path, "")
-    except BenchError:
-        return None

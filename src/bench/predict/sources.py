@@ -14,8 +14,9 @@ from bench.parse.stream import ONE_EACH, engine_is_ahead
 from bench.predict.calibrate import Given, MeasuredRun, limits_of
 from bench.predict.state import Limits
 from bench.runs.classes import served_alike
-from bench.runs.deployment import read_facts
-from bench.runs.launch import read_launch
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 
 _FEW = "its valid runs show too few steps of the engine"
@@ -106,7 +107,7 @@ def read_limits(results: Path, deployment: str, given: Given | None = None) -> L
             f"{launch_file.parent}: launch.json or deployment.json is not there, so the scheduler's limits are not known."
         )
     try:
-        return limits_of(read_launch(launch_file), read_facts(facts_file), given)
+        return limits_of(read(Launch, launch_file), read(DeploymentFacts, facts_file), given)
     except BenchError as error:
         raise BenchError(f"{deployment}: {str(error).rstrip('.')}.") from None
 
@@ -114,7 +115,7 @@ def read_limits(results: Path, deployment: str, given: Given | None = None) -> L
 def start_ups_s(results: Path, deployment: str) -> tuple[float, ...]:
     """The measured starts of a deployment, from launch to the first token (s); none where it was not started here."""
     file = _at(results, Paths.FACTS, deployment=deployment)
-    return read_facts(file).start_ups_s if file.exists() else ()
+    return read(DeploymentFacts, file).start_ups_s if file.exists() else ()
 
 
 def _at(results: Path, path: str, **names: str) -> Path:

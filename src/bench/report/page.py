@@ -26,7 +26,8 @@ from bench.figures.results import Results
 from bench.models.geometry import Geometry
 from bench.report import provenance
 from bench.report.view import View, cell
-from bench.runs.deployment import read_facts
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
 from bench.study.config import Thresholds
 from bench.words import accuracy, trust
 from bench.words.answer import AGAIN
@@ -80,7 +81,7 @@ def write_report(
         commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
         thresholds: by which validity was judged; None for the defaults.
     """
-    view = View(results, [read_facts(path) for path in facts], thresholds or Thresholds(), geometries or {})
+    view = View(results, [read(DeploymentFacts, path) for path in facts], thresholds or Thresholds(), geometries or {})
     answered = any(AGAIN in answer.do for answer in view.answers)
     accept = trust.accept_others(view.runs.filter(~pl.col("valid"))["reasons"])
     context: dict[str, Any] = {

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from bench.runs.files import read_typed
 from bench.runs.launch import Settings
 
 
@@ -120,12 +118,3 @@ class DeploymentFacts(KvFacts):
     def start_ups_s(self) -> tuple[float, ...]:
         """Cold starts, from launch to the first token (s); none of a server not started here."""
         return tuple(start.first_token_s for start in self.starts)
-
-
-def read_facts(path: Path) -> DeploymentFacts:
-    """The facts in `path`.
-
-    Raises:
-        BenchError: it names the file, the key and what is wrong.
-    """
-    return read_typed(DeploymentFacts, path, "Remove it, and the next session gathers the facts again.")

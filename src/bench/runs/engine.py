@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from bench.runs.files import read_typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +24,3 @@ class EngineRecord:
     command: tuple[str, ...] | None = None
     locks: Mapping[str, str] | None = None
     freeze: tuple[str, ...] | None = None
-
-
-def read_engine(path: Path) -> EngineRecord:
-    """The record in `path`.
-
-    Raises:
-        BenchError: it names the file, the key and what is wrong.
-    """
-    return read_typed(EngineRecord, path, "Remove it, and the next workflow makes the engine ready again.")

@@ -6,10 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
-
-from bench.runs.files import read_typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,15 +135,6 @@ class Launch:
         """Slots of the KV caches of all replicas, which requests hold from their first token on; None for an engine without slots."""
         slots = self.settings.max_num_seqs if self.settings.slots else None
         return slots and self.replicas * slots
-
-
-def read_launch(path: Path) -> Launch:
-    """The launch in `path`.
-
-    Raises:
-        BenchError: it names the file, the key and what is wrong.
-    """
-    return read_typed(Launch, path, "Remove it, and the next workflow resolves the deployment again.")
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:

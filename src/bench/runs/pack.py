@@ -14,10 +14,6 @@ FORMAT = 1
 INDEX = "pack.json"
 
 
-class OtherFormat(Exception):
-    """A pack of a format that this version does not read."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PackIndex:
     """A pack's contents.
@@ -47,13 +43,9 @@ def read_index(path: Path) -> PackIndex:
     """The index in `path`.
 
     Raises:
-        OSError, ValueError, RecursionError: there is none; where a key is wrong, it is named.
-        OtherFormat: it is of another format.
+        OSError, ValueError, RecursionError: there is none, or one of another format; where a key is wrong, its place is named.
     """
     content = read_object(path)
-    known = content.get("format")
-    if isinstance(known, int) and known != FORMAT:
-        raise OtherFormat(f"a pack of format {shown(known)}, and this version reads {FORMAT}")
-    if known is None:
-        raise ValueError("format is missing")
+    if content.get("format") != FORMAT:
+        raise ValueError(f"a pack of format {shown(content.get('format'))}, and this version reads {FORMAT}")
     return typed(PackIndex, content)

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from bench.errors import BenchError
-
 Outcome = Literal["ok", "http_error", "stream_error", "truncated", "disconnect", "timeout"]
 
 
@@ -100,19 +98,3 @@ def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
         for record in records:
             content = {key: value for key, value in asdict(record).items() if value is not None or key not in _ABSENT}
             file.write(json.dumps(content, separators=(",", ":")) + "\n")
-
-
-def read_requests(path: Path) -> list[RequestRecord]:
-    """The records in a `requests.jsonl`.
-
-    Raises:
-        BenchError: a line is not a record.
-    """
-    records = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                records.append(RequestRecord(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise BenchError(f"{path}: line {number} is no request record: {error}") from None
-    return records

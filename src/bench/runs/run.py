@@ -10,19 +10,33 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.runs.checksums import checked_names, checksum
 from bench.runs.deployment import KvFacts
-from bench.runs.files import UNREADABLE, read_object, typed
+from bench.runs.files import read, typed
 from bench.runs.form import RequestForm
 
 PREFILL, DECODE = "prefill", "decode"  # roles of workers, where prefill and decode are disaggregated
 RECORD, REQUESTS, TELEMETRY = "run.json", "requests.jsonl", "telemetry.jsonl.gz"
-_MOST = 1e12  # of a time or a count: what is beyond it was not measured
-_NUMBER = (int, float)
-# Of a definition, which is the study's own and has more than this: what is computed from it takes these types for granted.
-_DEFINITION: dict[str, tuple[type, ...]] = {
-    **{"workload": (str,), "axis": (str,), "level": _NUMBER},
-    **dict.fromkeys(("deployment", "run", "arrival", "family"), (str, type(None))),
-    **{"repeat": (int, type(None)), "seed": (int, str, type(None)), "turns": (dict, type(None)), "step": (dict, type(None))},
-}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Definition:
+    """What is computed from a definition, which is the study's own and has more than this."""
+
+    workload: str
+    axis: str
+    level: float
+    deployment: str | None = None
+    run: str | None = None
+    arrival: str | None = None
+    family: str | None = None
+    repeat: int | None = None
+    seed: int | str | None = None
+    turns: Mapping[str, Any] | None = None
+    step: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Defined:
+    definition: _Definition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +222,18 @@ class RunRecord(RunHeader):
     versions: Mapping[str, str | None] = field(default_factory=dict)
     files: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        """Refuse what no session writes. Raises: ValueError: it names it."""
+        typed(_Defined, {"definition": self.definition})
+        checked_names(self.files)
+        times = {
+            "scrape_interval_s": (self.scrape_interval_s,),
+            "reference.seconds": self.reference.seconds if self.reference else (),
+        }
+        for name, values in times.items():
+            if not all(value is None or value > 0 for value in values):
+                raise ValueError(f"{name} is {shown(list(values))}")
+
 
 def read_run(folder: Path) -> RunRecord:
     """The record of the run in `folder`, after a check of its files against the checksums in it.
@@ -232,45 +258,10 @@ def read_record(path: Path) -> RunRecord:
     """The record in `path` alone, whatever became of the files beside it.
 
     Raises:
-        BenchError: it names the file, the key and what is wrong.
+        BenchError: it names the file, the place in it and what is wrong.
     """
-    try:
-        return _checked(read_object(path))
-    except UNREADABLE as error:
-        raise BenchError(f"{path}: not a valid record of a run ({error}). Restore it, or {_again(path.parent)}") from None
+    return read(RunRecord, path, f"Restore it, or {_again(path.parent)}")
 
 
 def _again(folder: Path) -> str:
     return f"discard the run (`bench discard {folder.name}`) and measure it again."
-
-
-def _checked(content: dict[str, Any]) -> RunRecord:
-    """The record, if its content is what a session writes.
-
-    Raises:
-        ValueError: it names what is missing or wrong.
-    """
-    definition = content.get("definition")
-    if isinstance(definition, dict):
-        _check_definition(definition)
-    if "files" in content:
-        checked_names(content["files"])
-    record = typed(RunRecord, content, most=_MOST)
-    if record.scrape_interval_s is not None and record.scrape_interval_s <= 0:
-        raise ValueError(f"scrape_interval_s is {shown(record.scrape_interval_s)}")
-    seconds = record.reference.seconds if record.reference else ()
-    if not all(second > 0 for second in seconds):
-        raise ValueError(f"reference.seconds is {shown(list(seconds))}")
-    return record
-
-
-def _check_definition(definition: Mapping[str, Any]) -> None:
-    """Refuse a definition that is none.
-
-    Raises:
-        ValueError: it names what is wrong.
-    """
-    for key, types in _DEFINITION.items():
-        value = definition.get(key)
-        if not isinstance(value, types) or (isinstance(value, _NUMBER) and not abs(value) < _MOST):
-            raise ValueError(f"definition.{key} is {shown(value)}")

@@ -56,6 +56,6 @@ def read_run_summary(path: Path) -> RunSummary:
     """The summary in `path`.
 
     Raises:
-        BenchError: it names the file, the key and what is wrong.
+        BenchError: it names the file, the place in it and what is wrong.
     """
     return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.", constants=True)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.errors import BenchError
-from bench.runs.files import read_typed
+from bench.runs.files import read_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +63,7 @@ class DeploymentSearches:
     searches: tuple[SearchRecord, ...]
 
 
-def read_searches(path: Path) -> DeploymentSearches | None:
-    """The record in `path`; None where there is none that can be read, so that the search goes on from its runs."""
-    try:
-        return read_typed(DeploymentSearches, path, "")
-    except BenchError:
-        return None
-
-
 def found_in(paths: Iterable[Path]) -> tuple[tuple[str, SearchRecord], ...]:
     """The deployment of each search in these files, and what it found."""
-    known = (each for path in paths if (each := read_searches(path)))
+    known = (each for path in paths if (each := read_known(DeploymentSearches, path)))
     return tuple((each.deployment, found) for each in known for found in each.searches)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from bench.runs.files import read_typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +21,3 @@ class SessionIndex:
     facts: str
     searches: str | None
     runs: Mapping[str, str]
-
-
-def read_session_index(path: Path) -> SessionIndex:
-    """The index in `path`.
-
-    Raises:
-        BenchError: it names the file, the key and what is wrong.
-    """
-    return read_typed(SessionIndex, path, "Remove it, and the next workflow writes it again.")

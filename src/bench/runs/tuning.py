@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.errors import BenchError
-from bench.runs.files import read_typed
+from bench.runs.files import read_known
 
 MISSES = ("below", "alone")  #: why a search ended that found no rate within the SLOs
 Phase = Literal["first look", "race", "confirmation"]
@@ -146,17 +145,5 @@ class Visits:
 
 def read_visits(path: Path, digest: str) -> Visits:
     """The visits in `path`, if they are of this tuning; else none."""
-    try:
-        record = read_typed(Visits, path, "")
-    except BenchError:
-        return Visits(digest=digest)
-    return record if record.digest == digest else Visits(digest=digest)
-
-
-def read_tuning(path: Path) -> TuningRecord:
-    """The record in `path`.
-
-    Raises:
-        BenchError: there is none that can be read.
-    """
-    return read_typed(TuningRecord, path, "Run `bench tune` first.")
+    record = read_known(Visits, path)
+    return record if record and record.digest == digest else Visits(digest=digest)

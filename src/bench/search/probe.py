@@ -17,8 +17,7 @@ import numpy as np
 
 from bench.analysis.observation import MOST_EXCESS
 from bench.analysis.regions import FLAT, PROPORTIONAL
-from bench.errors import BenchError
-from bench.runs.files import read_typed, write_record
+from bench.runs.files import read_known, write_record
 from bench.search.placing import CLIMB, Aim, level_of
 from bench.study.slo import Slo
 
@@ -165,10 +164,7 @@ def keep_alone(alone: Alone | None, file: Path) -> None:
 
 def kept_alone(file: Path) -> Alone | None:
     """What `keep_alone` kept; None where no load was found to miss an SLO, or the file cannot be read."""
-    try:
-        return read_typed(Alone, file, "")
-    except BenchError:
-        return None
+    return read_known(Alone, file)
 
 
 def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.runs.checksums import checksum
-from bench.runs.engine import EngineRecord, read_engine
-from bench.runs.files import write_record
+from bench.runs.engine import EngineRecord
+from bench.runs.files import read, write_record
 from bench.servers import guard
 from bench.servers.deployment import Engine
 from bench.servers.engines import managed
@@ -76,7 +76,7 @@ def _found(name: str, key: str, program: str) -> str:
 
 
 def _ready(name: str, record: Path) -> str:
-    program = (read_engine(record).command or ("",))[0]
+    program = (read(EngineRecord, record).command or ("",))[0]
     if shutil.which(program) is None:
         raise BenchError(
             f"engines.{name}: {record} names {program!r}, which is not there. Remove that file, and the next workflow makes the "

@@ -11,14 +11,14 @@ import psutil
 
 from bench.errors import BenchError, shown_size
 from bench.http import api_root
-from bench.models.checkpoint_record import Checkpoint, read_checkpoint
+from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import geometry_of, served_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_per_token
 from bench.models.gguf import gguf_of
 from bench.models.tokenizer import ids_below
-from bench.runs.engine import EngineRecord, read_engine
+from bench.runs.engine import EngineRecord
 from bench.runs.environment import redacted
-from bench.runs.files import write_record
+from bench.runs.files import read, write_record
 from bench.runs.launch import Launch, MemoryPlan, RouterLaunch
 from bench.servers.demand import served_dtype
 from bench.servers.deployment import Deployment
@@ -43,9 +43,9 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
         BenchError: the deployment cannot fit (the message gives the sum and what to change), or an environment is of other locks: a
             folder that came from elsewhere; what it was built from, the workflow does not know.
     """
-    made = read_checkpoint(checkpoint) if checkpoint else None
+    made = read(Checkpoint, checkpoint, constants=True) if checkpoint else None
     geometry = geometry_of(made.config, made.weights) if made else None
-    record = read_engine(engine)
+    record = read(EngineRecord, engine)
     if record.locks is not None and record.locks != spec.locks:
         raise BenchError(
             f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "

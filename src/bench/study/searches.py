@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.runs.files import UNREADABLE, digest, read_object
+from bench.runs.files import UNREADABLE, digest, read_known, read_object
 from bench.runs.paths import Paths
-from bench.runs.searches import SearchRecord, read_searches
+from bench.runs.searches import DeploymentSearches, SearchRecord
 from bench.servers.spec import DeploymentSpec
 from bench.study.search import Search
 from bench.study.slo import Slo
@@ -124,5 +124,5 @@ def found_runs(searches: Sequence[SearchSpec], records: Iterable[Path]) -> list[
 def search_record(search: SearchSpec, results: Path = Path(Paths.RESULTS)) -> SearchRecord | None:
     """What a search found, if it has ended as it is defined now."""
     place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Paths.RESULTS)
-    record = read_searches(place)
+    record = read_known(DeploymentSearches, place)
     return next((each for each in record.searches if each.digest == search.digest), None) if record else None

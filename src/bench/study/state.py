@@ -11,10 +11,10 @@ from typing import Literal
 
 from bench.errors import BenchError
 from bench.runs.checksums import checksum, record_digest, whole
-from bench.runs.files import write_record
+from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
-from bench.runs.session import SessionIndex, read_session_index
+from bench.runs.session import SessionIndex
 from bench.runs.store import Store
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
@@ -122,7 +122,7 @@ def _outdated(path: Path, plan: Plan, deployment: str, session: int, store: Stor
 
 def _index(path: Path) -> SessionIndex | None:
     try:
-        return read_session_index(path) if path.exists() else None
+        return read(SessionIndex, path) if path.exists() else None
     except BenchError:
         return None
 

@@ -18,8 +18,9 @@ from bench.predict.calibrate import MeasuredRun, calibrate, limits_of
 from bench.predict.limit import highest_loads
 from bench.predict.sources import measured_runs, why_none
 from bench.predict.state import Limits
-from bench.runs.deployment import DeploymentFacts, read_facts
-from bench.runs.launch import Launch, read_launch
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
+from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
@@ -87,8 +88,8 @@ def limits_of_candidate(default: Launch, facts: DeploymentFacts, candidate: Laun
 
 
 def _rates(plan: Plan, names: Sequence[str], near: float) -> dict[str, float]:
-    default, *others = (read_launch(Path(Paths.LAUNCH.format(deployment=name))) for name in names)
-    facts, search = read_facts(Paths.facts(names[0])), plan.searches_of(names[0])[0]
+    default, *others = (read(Launch, Path(Paths.LAUNCH.format(deployment=name))) for name in names)
+    facts, search = read(DeploymentFacts, Paths.facts(names[0])), plan.searches_of(names[0])[0]
     limits = limits_of(default, facts)
     runs = _runs(plan, search, default, facts, limits)
     model = calibrate(runs, limits, draws=1)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.errors import BenchError, count_text
 from bench.runs.checksums import checksum
-from bench.runs.deployment import DeploymentFacts, read_facts
+from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import counted
-from bench.runs.files import digest
-from bench.runs.launch import Launch, read_launch
+from bench.runs.files import digest, read
+from bench.runs.launch import Launch
 from bench.runs.run import RECORD, RunRecord, read_record
 from bench.servers.spec import DeploymentSpec
 from bench.verify.check import Check
@@ -109,7 +109,7 @@ def _described(folder: Path) -> Iterator[tuple[Path, str, Launch | DeploymentFac
         facts = [*sorted(own.glob("deployment.json")), *sorted(own.glob("session-*/deployment.json"))]
         for path in (*launches, *facts):
             try:
-                yield path, own.name, read_launch(path) if path in launches else read_facts(path)
+                yield path, own.name, read(Launch, path) if path in launches else read(DeploymentFacts, path)
             except BenchError as error:
                 yield path, own.name, str(error)
 

@@ -102,15 +102,16 @@ def runs(
 def _tuning_text(plan: Plan) -> str:
     from pathlib import Path
 
+    from bench.runs.files import read
     from bench.runs.paths import Paths
-    from bench.runs.tuning import read_tuning, read_visits
+    from bench.runs.tuning import TuningRecord, read_visits
     from bench.words.tuning import state_line
 
     assert plan.tuned is not None
     assert plan.config.tune is not None
     minutes, file = plan.config.tune.minutes, Path(Paths.TUNING)
     try:
-        found = read_tuning(file) if file.exists() else None
+        found = read(TuningRecord, file) if file.exists() else None
     except BenchError:  # of another version: the next tuning writes it again
         found = None
     ended = found is not None and found.digest == plan.tuning_digest and found.minutes >= minutes

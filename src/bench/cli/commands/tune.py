@@ -35,8 +35,9 @@ def tune(
     from dataclasses import asdict
 
     from bench.cli.study import load_plan, no_workflow
+    from bench.runs.files import read
     from bench.runs.paths import Paths
-    from bench.runs.tuning import read_tuning
+    from bench.runs.tuning import TuningRecord
     from bench.shipped import SNAKEFILE
     from bench.words.tuning import tuning_lines
 
@@ -56,7 +57,7 @@ def tune(
         done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr, env=environment)
     if done.returncode:
         raise SystemExit(1)
-    found = read_tuning(Path(Paths.TUNING))
+    found = read(TuningRecord, Path(Paths.TUNING))
     if json:
         print_json(asdict(found))
     else:
