@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from tests.support import records
 
 from bench.archive.unpack import unpack
 from bench.load.connection import UNREADABLE, Connection
@@ -30,7 +31,7 @@ from bench.parse.reference_samples import ExpositionError
 from bench.parse.run import parse_run
 from bench.runs.store import Store
 from bench.servers.metrics import exposition_names, find_catalogue
-from bench.study.plan import Plan
+from bench.study.plan import PROTOCOL, Plan
 from bench.study.read import load_config, load_file
 
 __all__ = ["TARGETS", "Target"]
@@ -248,12 +249,16 @@ def _pack() -> dict[str, bytes]:
     plan = Plan.of(load_config(content, source="fuzz"))
     spec = plan.deployments["a"]
     members = {"study.yaml": yaml.safe_dump(content, sort_keys=False).encode()}
-    for part in ("launch.json", "deployment.json"):
-        members[f"deployments/a/{part}"] = json.dumps({"deployment": "a", "digest": spec.digest}).encode()
+    for part, record in (
+        ("launch.json", records.launch(digest=spec.digest)),
+        ("deployment.json", records.facts(digest=spec.digest)),
+    ):
+        members[f"deployments/a/{part}"] = json.dumps(asdict(record)).encode()
     files = {"requests.jsonl": hashlib.sha256(b"{}\n").hexdigest()}
     for run in plan.runs:
         members[f"runs/{run.key}/requests.jsonl"] = b"{}\n"
-        members[f"runs/{run.key}/run.json"] = json.dumps({"digest": run.digest, "files": files}).encode()
+        of = {"protocol": PROTOCOL, "deployment_digest": spec.digest, "digest": run.digest, "definition": run.definition}
+        members[f"runs/{run.key}/run.json"] = json.dumps(asdict(records.run(**of, files=files))).encode()
     index = {"format": 1, "runs": {run.key: run.digest for run in plan.runs}, "missing": [], "commit": None}
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     return {**members, "pack.json": json.dumps({**index, "files": hashes}).encode()}

@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from rich.text import Text
 
+from bench.archive.pack import PackIndex
 from bench.cli.entry import loaded
 from bench.cli.run import app
 from bench.imported import FORMATS
@@ -28,7 +29,6 @@ from bench.runs.deployment import DeploymentFacts
 from bench.runs.engine import EngineRecord
 from bench.runs.form import OPTIONAL, RequestForm
 from bench.runs.launch import Launch
-from bench.runs.pack import PackIndex
 from bench.runs.paths import Paths
 from bench.runs.reference import with_tables
 from bench.runs.request import RequestRecord

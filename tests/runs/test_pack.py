@@ -149,7 +149,7 @@ def lacks(members, *endings):
     return {name: content for name, content in members.items() if not name.endswith(endings)}
 
 
-UNDEFINED = "is missing, or is not what the pack's study defines"
+NO_RECORD = "not a valid run.json"
 OTHERWISE = {
     "a run's file": (lambda m: {**m, named(m, "requests.jsonl"): b"{}"}, "1 of its files are missing or are not what was"),
     "two launches less": (lambda m: lacks(m, "launch.json"), "2 of its files are missing"),
@@ -157,15 +157,15 @@ OTHERWISE = {
     "a file elsewhere": (lambda m: {**m, "../evil": b""}, "not a whole pack"),
     "another format": (lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'}, "a pack of format 2, and this version reads 1"),
     "no list": (lambda m: lacks(m, "pack.json"), "it has no pack.json"),
-    "no record": (lambda m: without(m, "run.json"), f"run.json {UNDEFINED}"),
-    "no requests": (lambda m: without(m, "requests.jsonl"), f"run.json {UNDEFINED}"),
-    "no launch": (lambda m: without(m, "launch.json"), f"launch.json {UNDEFINED}"),
+    "no record": (lambda m: without(m, "run.json"), ": not the run that the pack's study defines"),
+    "no requests": (lambda m: without(m, "requests.jsonl"), "requests.jsonl: missing"),
+    "no launch": (lambda m: without(m, "launch.json"), "launch.json: missing"),
     "no text": (lambda m: holding(m, "study.yaml", b"study: \xff"), "not UTF-8"),
     "too deep": (lambda m: holding(m, "study.yaml", b"[" * 5000), "nested more than"),
-    "no files": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": 5}'), UNDEFINED),
-    "files elsewhere": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": {"../../../../x": "0"}}'), UNDEFINED),
-    "no checksum": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": {"requests.jsonl": 5}}'), UNDEFINED),
-    "a record of bytes": (lambda m: holding(m, "run.json", b"\xff"), UNDEFINED),
+    "no files": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": 5}'), NO_RECORD),
+    "files elsewhere": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": {"../../../../x": "0"}}'), NO_RECORD),
+    "no checksum": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": {"requests.jsonl": 5}}'), NO_RECORD),
+    "a record of bytes": (lambda m: holding(m, "run.json", b"\xff"), NO_RECORD),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.archive.pack import read_index
 from bench.errors import BenchError
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs import launch as launch_module
@@ -15,7 +16,6 @@ from bench.runs.deployment import DeploymentFacts, Start
 from bench.runs.engine import EngineRecord
 from bench.runs.files import read, write_record
 from bench.runs.launch import Launch, Settings
-from bench.runs.pack import read_index
 from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA, request_table
 from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run

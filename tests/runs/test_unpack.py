@@ -41,13 +41,13 @@ REFUSED = [
     ([member("logs", type=tarfile.DIRTYPE)], f"'logs' {NO_FILE}"),
     ([member("deployments/a/sub/x", b"x")], f"'deployments/a/sub/x' {NO_FILE}"),
     ([member("runs/a/b/.hidden", b"x")], NO_FILE),
-    ([member("study.yaml", b"a"), member("study.yaml", b"b")], "'study.yaml' is in it twice"),
+    ([member("study.yaml", b"a"), member("study.yaml", b"b")], f"'study.yaml' {NO_FILE}, or is in it twice"),
     ([member("runs/a/b", b"x"), member("runs/a/b/c", b"x")], NO_FILE),
     ([member("pack.json", b"\xff")], "not a whole pack"),
     ([member("pack.json", b"[" * 100_000)], "not a whole pack"),
     ([member("pack.json", b'{"format": 1, "files": {}, "runs": [[1, 2]], "missing": []}')], "not a whole pack"),
     ([member("pack.json", b'{"format": 1, "files": [], "runs": {}, "missing": 5}')], "not a whole pack"),
-    ([member("pack.json", b'{"format": 1, "files": {}, "runs": {}}')], "not a whole pack (missing is missing)"),
+    ([member("pack.json", b'{"format": 1, "files": {}, "runs": {}}')], "missing required field `missing`"),
     ([], "it has no pack.json"),
 ]
 

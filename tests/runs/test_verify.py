@@ -10,18 +10,21 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.archive.again import copy_measurements, run_workflow
 from bench.cli import main
 from bench.runs.files import digest
 from bench.runs.paths import Paths
-from bench.verify.again import copy_measurements, run_workflow
-from bench.verify.made import without_names
 from tests.support.forked import FORKING
 from tests.support.packs import listed_anew, rewritten
 
 pytestmark = pytest.mark.timeout(300)  # whoever is first draws the study
 
 CONFIG = Path("config/config.yaml")
-ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report", "what searches found"}
+ALWAYS = {
+    "who measured", "logs, engine records and checkpoints", "who packed it", "figures and report", "what a tuning concluded",
+    "what searches found and what was graded", "the report's sentences and the figures' pixels",
+    "launches of runs kept from earlier settings",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +44,15 @@ def there(tmp_path_factory, drawn_study):
 @pytest.fixture
 def _forked(monkeypatch):
     """The workflow runs, in a process that is forked."""
-    monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
+    monkeypatch.setattr("bench.archive.again.subprocess", FORKING)
 
 
 @pytest.fixture
 def _made_before(_forked, drawn_study, monkeypatch):
     """Of the records that were drawn the workflow makes what it made of them before, and that is taken from there. Others it is given."""
 
-    def remembered(study, targets, to, say):
+    def remembered(study, asked, to, say):
+        targets = list(asked)
         given = {str(path.relative_to(to)) for path in (to / "results").rglob("*") if path.is_file()}
         whole = targets != [Paths.MANIFEST] or sum(name.endswith("/run.json") for name in given) == 4
         if not whole or any((drawn_study / name).read_bytes() != (to / name).read_bytes() for name in given):
@@ -59,8 +63,7 @@ def _made_before(_forked, drawn_study, monkeypatch):
                 shutil.copy(path, to / name)
         return ""
 
-    for where in ("results", "pack"):
-        monkeypatch.setattr(f"bench.verify.{where}.run_workflow", remembered)
+    monkeypatch.setattr("bench.archive.verify.run_workflow", remembered)
 
 
 @pytest.fixture
@@ -118,19 +121,18 @@ def runs():
 @pytest.mark.workflow
 @pytest.mark.usefixtures("_copy", "_forked")
 @pytest.mark.long(part="outputs")
-def test_what_the_page_and_the_manifest_say_is_checked_in_a_folder_of_another_name_and_place(capsys, tmp_path, monkeypatch):
-    """Nothing else in it differs from what the workflow draws again of its study, which is named; and it stays as it was."""
-    page, manifest = Path("results/report.md"), Path("results/figures/all")
-    page.write_text(re.sub(r"(Saturate 0[^\n]*)", r"\1 It carries 99 requests a second.", page.read_text()))
-    edit(manifest, lambda content: content["texts"]["latencies"].update(title="Other"))
+def test_a_folder_of_another_name_and_place_is_checked_by_its_study_which_is_named_and_stays_as_it_was(
+    capsys, tmp_path, monkeypatch
+):
+    page = Path("results/report.html")
+    page.write_text(page.read_text() + "It carries 99 requests a second.")
     Path(".study.yaml").write_text("the user's own")
     shutil.move("results", "kept")
     shutil.copy(CONFIG, tmp_path / "study.yaml")
     monkeypatch.chdir(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in Path("copy").rglob("*")}
     status, checks = verified(capsys, "copy/kept", "--configfile", "study.yaml")
-    assert (status, differing(checks), unchecked(checks)) == (1, {"copy/kept/report.md", "copy/kept/figures/all"}, [])
-    assert checks["report"]["checked"] == 3
+    assert (status, differing(checks), unchecked(checks)) == (1, {"copy/kept/report.html"}, [])
     assert {path: path.stat().st_mtime_ns for path in Path("copy").rglob("*")} == before
     assert Path("study.yaml").is_file()
     assert Path("copy/.study.yaml").read_text() == "the user's own"
@@ -150,7 +152,7 @@ def test_nothing_that_the_repeated_workflow_gets_leads_to_the_user_s_files(capsy
         led.extend(path for path in copied if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1))
         return "it was only looked at"
 
-    monkeypatch.setattr("bench.verify.results.run_workflow", workflow)
+    monkeypatch.setattr("bench.archive.verify.run_workflow", workflow)
     verified(capsys, "results")
     assert "summary.json" in {path.name for path in copied}
     assert led == []
@@ -177,57 +179,38 @@ def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):
     assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
     figures = len(list(Path("results/figures").glob("*.svg")))
     assert {what: check["checked"] for what, check in checks.items()} == {
-        "raw records": 4, "definitions of runs": 4, "deployments": 2, "raw records parsed": 4, "tables and summaries of runs": 16,
-        "tables of the study": 10, "models of the servers": 1, "figures": 3 * figures, "report": 3, "anything else": 0,
+        "runs as measured": 4, "deployments": 2, "raw records parsed": 4, "summaries": 5, "what was drawn": 3 * figures + 1, "anything else": 0,
     }  # fmt: skip
 
 
 @pytest.mark.usefixtures("_copy", "_made_before")
 def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
-    first, second, third, fourth = runs()
+    first, *_ = runs()
     edit(first / "summary.json", lambda content: content.update(ok=content["ok"] - 1))
-    flip(second / "metrics.csv")
-    flip(third / "requests.parquet")
-    table = pl.read_parquet(fourth / "telemetry.parquet")
-    table.with_columns(pl.col("value") + 1).write_parquet(fourth / "telemetry.parquet")
     summary = Path("results/summary.parquet")
     table = pl.read_parquet(summary)
     table.with_columns(pl.col("throughput_tokens_per_s") * 1.000001).write_parquet(summary)
-    flip(Path("results/summary.csv"))
-    series = Path("results/timeseries.parquet")
-    table = pl.read_parquet(series)
-    table.with_columns(pl.col(pl.Float64) + 1).write_parquet(series)
-    saturation = Path("results/analysis/saturation.parquet")
-    pl.read_parquet(saturation).with_columns(top=pl.lit(99.0)).write_parquet(saturation)
-    models = Path("results/calibration.json")
-    edit(models, lambda content: content["models"][0].update(runs=99))
-    figures = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
-    picture, pixels, specification, *_ = (Path("results/figures") / name for name in figures)
-    svg = picture.with_suffix(".svg")
+    names = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
+    picture, pixels, specification, *_ = (Path("results/figures") / name for name in names)
+    svg, png, spec = picture.with_suffix(".svg"), pixels.with_suffix(".png"), specification.with_suffix(".json")
     svg.write_text(svg.read_text().replace("</svg>", "<text>10</text></svg>"))
-    flip(pixels.with_suffix(".png"))
+    flip(png)
 
     def raise_a_value(content):
         rows = [row for rows in content["datasets"].values() for row in rows]
         row, key = next((row, key) for row in rows for key, value in row.items() if isinstance(value, float))
         row[key] += 1
 
-    edit(specification.with_suffix(".json"), raise_a_value)
-    page, markdown = Path("results/report.html"), Path("results/report.md")
-    page.write_text(page.read_text().replace('data-value="', 'data-value="9', 1))
-    markdown.write_text(markdown.read_text() + "C_max 99\n")
-    changed = [svg, pixels.with_suffix(".png"), specification.with_suffix(".json")]
-    # Whoever changes a figure can write its new checksum into the list.
-    listed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in changed}
+    edit(spec, raise_a_value)
+    # Whoever changes the data of a figure can write its new checksum into the list.
+    listed = {spec.name: hashlib.sha256(spec.read_bytes()).hexdigest()}
     edit(Path("results/figures/all"), lambda content: content["figures"].update(listed))
+    page = Path("results/report.html")
+    page.write_text(page.read_text().replace('data-value="', 'data-value="9', 1))
     status, checks = verified(capsys, "results")
     assert status == 1
-    assert differing(checks) == {
-        str(path)
-        for path in (first / "summary.json", second / "metrics.csv", third / "requests.parquet", fourth / "telemetry.parquet",
-                     summary, saturation, models, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
-    }  # fmt: skip
-    text = next(text for text in checks["tables and summaries of runs"]["differs"] if "summary.json" in text)
+    assert differing(checks) == {str(path) for path in (first / "summary.json", summary, svg, png, spec, page)}
+    text = next(text for text in checks["summaries"]["differs"] if "summary.json" in text)
     assert text.endswith("summary.json: ok is 299, and the raw records give 300")
     assert unchecked(checks) == []
 
@@ -247,7 +230,7 @@ def test_every_kind_of_record_that_was_changed_is_named(capsys):
     named = {str(first / "requests.jsonl"), str(second / "telemetry.jsonl.gz"), str(third / "run.json")}
     named |= {"results/deployments/d000/launch.json", "results/deployments/d000/deployment.json"}
     assert named <= differing(checks)
-    said = " ".join(checks["tables and summaries of runs"]["differs"])
+    said = " ".join(checks["summaries"]["differs"])
     assert "client_loop_lag_p99_s is 0.001, and the raw records give 0.0" in said
 
 
@@ -262,42 +245,26 @@ def test_records_that_agree_with_their_checksums_and_cannot_be_parsed(capsys):
     assert (status, differing(checks)) == (1, {str(first)})
     (why,) = checks["raw records parsed"]["differs"]
     assert "requests.jsonl: line 1 is no request record" in why
-    assert checks["tables and summaries of runs"]["checked"] == 12
+    assert checks["summaries"]["checked"] == 3
     (why,) = unchecked(checks)
-    assert why.startswith("tables, figures and report: the workflow failed: ")
-
-
-def less_columns():
-    """Take a column out of every table, as a version would that did not have it yet; the files that are touched."""
-    first, second, third, *_ = runs()
-    edit(first / "summary.json", lambda content: content.pop("drain_s"))
-    for file in (second / "requests.parquet", Path("results/summary.parquet")):
-        table = pl.read_parquet(file)
-        table.drop(table.columns[-1]).write_parquet(file)
-    for file in (third / "metrics.csv", Path("results/summary.csv")):
-        table = pl.read_csv(file, infer_schema=False)
-        table.drop(table.columns[-2]).write_csv(file)
-    return {first / "summary.json", second / "requests.parquet", Path("results/summary.parquet"), third / "metrics.csv",
-            Path("results/summary.csv")}  # fmt: skip
+    assert why.startswith("summaries and figures: the workflow failed: ")
 
 
 @pytest.mark.usefixtures("_copy", "_made_before")
-def test_tables_of_another_version_are_not_checked_and_a_changed_value_in_one_is_found(capsys, monkeypatch):
-    touched = less_columns()
-    drawn_by = re.search(r"from <code>([^<]+)</code>", Path("results/report.html").read_text())[1]
-    with monkeypatch.context() as patch:
-        patch.setattr("bench.verify.results.commit_of", lambda: drawn_by)  # these sources make no table with other columns
-        status, checks = verified(capsys, "results")
-        assert (status, differing(checks)) == (1, {str(path) for path in touched})
-    summary = runs()[3] / "summary.json"
-    edit(summary, lambda content: content.update(ok=content["ok"] - 1) or content.pop("drain_s"))
-    table = pl.read_parquet("results/summary.parquet")
-    table.with_columns(pl.col("throughput_tokens_per_s") + 1).write_parquet("results/summary.parquet")
+def test_columns_that_another_version_has_not_are_said_and_a_changed_value_beside_them_is_found(capsys):
+    first, *_ = runs()
+    summary = Path("results/summary.parquet")
+    edit(first / "summary.json", lambda content: content.pop("drain_s"))
+    table = pl.read_parquet(summary)
+    table.drop(table.columns[-1]).write_parquet(summary)
     status, checks = verified(capsys, "results")
-    assert (status, differing(checks)) == (1, {str(summary), "results/summary.parquet"})
-    not_checked = {Path(text.split(": made by sources ")[0].split()[-1]) for text in unchecked(checks)}
-    assert not_checked == touched - {Path("results/summary.parquet")}
-    assert any("other columns: 'drain_s'; what both have is the same" in text for text in unchecked(checks))
+    assert (status, differing(checks)) == (0, set())
+    assert any(text.endswith("summary.json: 'drain_s', which only one of the two has") for text in unchecked(checks))
+    assert len(unchecked(checks)) == 2
+    edit(first / "summary.json", lambda content: content.update(ok=content["ok"] - 1))
+    table.drop(table.columns[-1]).with_columns(pl.col("throughput_tokens_per_s") + 1).write_parquet(summary)
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(first / "summary.json"), str(summary)})
 
 
 @pytest.mark.usefixtures("_copy", "_made_before")
@@ -334,14 +301,12 @@ def keep_an_earlier_setting():
 
 
 @pytest.mark.usefixtures("_copy", "_made_before")
-def test_runs_kept_from_an_earlier_setting_are_no_difference_and_are_said(capsys):
+def test_runs_kept_from_an_earlier_setting_are_no_difference(capsys):
     now, drawn, study = keep_an_earlier_setting(), Path("results/figures/all"), CONFIG.read_text()
 
     def said(what):
         status, checks = verified(capsys, "results")
         assert (status, differing(checks)) == (0, set()), what
-        (text,) = checks["deployments"]["unchecked"]
-        assert "results/deployments/d000/launch.json: of other settings than 4 runs, such as " in text, what
 
     said("drawn to its end")
     CONFIG.unlink()
@@ -399,11 +364,11 @@ def test_an_intact_pack(there, monkeypatch, capsys):
     counts = {what: check["checked"] for what, check in checks.items()}
     assert counts.pop("files of the pack") > 15
     assert counts == {
-        "raw records": 4, "definitions of runs": 4, "runs of its study": 4, "deployments": 2, "raw records parsed": 4, "anything else": 0,
+        "runs as measured": 4, "runs of its study": 4, "deployments": 2, "raw records parsed": 4, "anything else": 0,
     }  # fmt: skip
     assert main(["verify", "made.tar.gz"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^raw records +4 +0 +0$", out, re.MULTILINE)
+    assert re.search(r"^runs as measured +4 +0 +0$", out, re.MULTILINE)
     assert "who packed it: a pack is not signed" in out
     assert out.endswith("made.tar.gz: nothing differs in what was checked\n")
 
@@ -431,8 +396,8 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
     """Digests and checksums of records are in the records themselves, and agree with one another."""
     monkeypatch.chdir(there)
     edits = {
-        "requests.jsonl": ("raw records", lambda content: content.replace(b'"status":200', b'"status":201', 1)),
-        "run.json": ("definitions of runs", lambda content: content.replace(b'"seed": 0', b'"seed": 1', 1)),
+        "requests.jsonl": ("runs as measured", lambda content: content.replace(b'"status":200', b'"status":201', 1)),
+        "run.json": ("runs as measured", lambda content: content.replace(b'"seed": 0', b'"seed": 1', 1)),
         "launch.json": ("deployments", lambda content: re.sub(rb'"digest": "....', b'"digest": "zzzz', content, count=1)),
     }
     found = {}
@@ -489,14 +454,3 @@ def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, m
     assert status == 0
     assert len(unchecked(checks)) >= 4
     assert "these sources define it otherwise" in unchecked(checks)[0]
-
-
-def test_how_bench_and_the_workflow_are_called_is_no_difference():
-    """The report of a clone, and the same that an installed package draws again."""
-    for code in ("`{}`", "<code>{}</code>"):
-        clone, package = (
-            f"Measure again: {code.format(f'{bench} discard --invalid')}, then the same {code.format(workflow)} command as before."
-            for bench, workflow in ((".venv/bin/bench", "make"), ("bench", "snakemake"))
-        )
-        assert without_names(clone) == without_names(package), code
-        assert "discard --invalid" in without_names(clone), code

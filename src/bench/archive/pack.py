@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tarfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
 from bench.commit import commit_of
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.runs.checksums import files_of, record_digest, whole
 from bench.runs.environment import redacted, redacted_text, without_user
-from bench.runs.files import read_object
-from bench.runs.pack import INDEX, PackIndex
+from bench.runs.files import read_object, typed
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
@@ -35,7 +35,45 @@ from bench.study.specs import RunSpec
 from bench.study.state import kept_facts
 from bench.study.sweep import expand
 
-STUDY = "study.yaml"
+STUDY, INDEX = "study.yaml", "pack.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackIndex:
+    """A pack's contents.
+
+    Attributes:
+        format: of the pack. title: the study's. packed: when (UTC, ISO). commit: of the sources that packed it; None where that is
+            not known. protocol: of the measurement.
+        runs: digest of each run in it by `deployment/run`. missing: runs of the study that are not in it.
+        files: SHA-256 of each file in it by its name; all but this one.
+    """
+
+    format: int = FORMAT
+    title: str | None = None
+    packed: str | None = None
+    commit: str | None = None
+    protocol: int | None = None
+    runs: Mapping[str, str]
+    missing: tuple[str, ...]
+    files: Mapping[str, str]
+
+    def encoded(self) -> bytes:
+        """It as the content of its file."""
+        return (json.dumps(asdict(self), indent=1) + "\n").encode()
+
+
+def read_index(path: Path) -> PackIndex:
+    """The index in `path`.
+
+    Raises:
+        OSError, ValueError, RecursionError: there is none, or one of another format; where a key is wrong, its place is named.
+    """
+    content = read_object(path)
+    if content.get("format") != FORMAT:
+        raise ValueError(f"a pack of format {shown(content.get('format'))}, and this version reads {FORMAT}")
+    return typed(PackIndex, content)
 
 
 @dataclass(frozen=True)
@@ -119,51 +157,29 @@ def _tuning(plan: Plan, store: Store) -> tuple[list[RunSpec], dict[str, Path]]:
 
 
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
-    """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files."""
+    """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files.
+
+    It has what elsewhere nobody can read (digests of the files that it names, fingerprints of models, block lengths of traces), and
+    `<secret>` in place of what looks like one; a deployment's digest is the same with it.
+    """
     plans = [plan, *filter(None, [plan.competition()])]
     every = [run.files for one in plans for run in one.every] + [search.files for one in plans for search in one.every_search]
     files = {file: digest for of_one in every for file, digest in of_one.items()}
-    known = {"files": files} if files else {}
-    return {
-        **_without_secrets(_with_blocks(_with_fingerprints(expand(content).content, plan), plan)),
-        **known,
-        "select": select,
-        "packed": True,
-    }
-
-
-def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """The configuration with what identifies each model's files: elsewhere nobody can read them, and the runs are the same."""
     specs = [*plan.started.values(), *plan.deployments.values()]
-    known = {spec.deployment.model: spec.checkpoint for spec in specs if spec.checkpoint}
-    models = {
-        name: {**entry, "fingerprint": known[name]} if name in known else entry
-        for name, entry in content.get("models", {}).items()
+    models = {spec.deployment.model: {"fingerprint": spec.checkpoint} for spec in specs if spec.checkpoint}
+    blocks = {
+        run.family: {"trace_block": run.workload.trace_block} for run in plan.every if run.workload.trace_block is not None
     }
-    return {**content, "models": models}
-
-
-def _with_blocks(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """The configuration with the block lengths of traces, which elsewhere nobody can read."""
-    blocks = {run.family: run.workload.trace_block for run in plan.every if run.workload.trace_block is not None}
-    workloads = {
-        name: {**entry, "trace_block": blocks[name]} if name in blocks else entry
-        for name, entry in content.get("workloads", {}).items()
+    packed = dict(expand(content).content)
+    changes: dict[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]] = {
+        "models": lambda name, _: models.get(name, {}),
+        "workloads": lambda name, _: blocks.get(name, {}),
+        "deployments": lambda _, entry: {key: redacted(entry[key]) for key in ("environment",) if entry.get(key)},
+        "engines": lambda _, entry: {key: without_user(entry[key]) for key in ("index",) if entry.get(key)},
     }
-    return {**content, "workloads": workloads}
-
-
-def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with `<secret>` in place of what looks like one; a deployment's digest is the same with it."""
-    deployments = {
-        name: {**entry, "environment": redacted(entry["environment"])} if entry.get("environment") else entry
-        for name, entry in content.get("deployments", {}).items()
-    }
-    engines = {
-        name: {**entry, "index": without_user(entry["index"])} if entry.get("index") else entry
-        for name, entry in content.get("engines", {}).items()
-    }
-    return {**content, "engines": engines, "deployments": deployments}
+    for section, change in changes.items():
+        packed[section] = {name: {**entry, **change(name, entry)} for name, entry in packed.get(section, {}).items()}
+    return {**packed, **({"files": files} if files else {}), "select": select, "packed": True}
 
 
 def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int]) -> dict[str, Path]:

@@ -10,16 +10,16 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePath
 
 import yaml
 
-from bench.archive.pack import STUDY, Packed, packed_facts
+from bench.archive.check import check_deployments, check_runs, key_of
+from bench.archive.pack import INDEX, STUDY, Packed, PackIndex, packed_facts, read_index
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.runs.checksums import checksum, files_of, record_digest, whole
+from bench.runs.checksums import checksum, files_of
 from bench.runs.files import UNREADABLE
-from bench.runs.pack import INDEX, PackIndex, read_index
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
@@ -45,6 +45,7 @@ _TOO_LARGE = (
 _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 # What has no place among the results: records of engines would say that these are built here.
 _BESIDE = (INDEX, STUDY, "engines", "logs")
+_TUNING = tuple(str(Path(path).relative_to(Paths.RESULTS)) for path in (Paths.TUNING, Paths.VISITS))
 
 
 def unpack(file: Path, store: Store) -> Packed:
@@ -61,28 +62,24 @@ def unpack(file: Path, store: Store) -> Packed:
         shutil.rmtree(left)
     store.sweep()
     results.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=results) as name:
-        folder = Path(name)
-        index = _extract(file, folder)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=results) as scratch:
+        folder = Path(scratch)
+        index, wrong = extract(file, folder)
+        if wrong:
+            which = f"{len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}"
+            raise BenchError(f"{file}: {which}. Copy it again.")
         plan = _plan_of(folder, index, file)
         beside = _beside(file, index)
         visits = runs_of_visits(plan, folder)
         specs = _specs(plan, visits)
         for spec in specs:
             _refuse_another(spec, plan, folder, store, file)
-        _refuse_another_tuning(folder, file)
-        for spec in specs:
-            _place_launch(spec, folder / "deployments" / spec.name)
-            for session in plan.sessions_of(spec.name):
-                _place_session(spec, session, folder)
-        for spec in plan.deployments.values():
-            _place_searches(spec, folder)
-        for run in (*plan.runs, *visits):
-            _place(run, folder / "runs" / run.key, store)
-        for place in map(Path, (Paths.TUNING, Paths.VISITS)):
-            if (packed := folder / place.relative_to(Paths.RESULTS)).is_file():
-                place.parent.mkdir(exist_ok=True)
-                packed.replace(place)
+        for name in (each for each in _TUNING if (folder / each).is_file() and (results / each).is_file()):
+            if not _same(folder / name, results / name):
+                raise BenchError(
+                    f"{file}: {results / name} is here, of another tuning or with other visits. Unpack it elsewhere."
+                )
+        _place_all(plan, specs, visits, folder, store)
         refresh_sessions(plan, store)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
@@ -102,20 +99,11 @@ def _specs(plan: Plan, visits: Iterable[RunSpec]) -> list[DeploymentSpec]:
     return list({**{run.deployment.name: run.deployment for run in visits}, **plan.deployments}.values())
 
 
-def _extract(file: Path, folder: Path) -> PackIndex:
-    index, wrong = extract(file, folder)
-    if wrong:
-        raise BenchError(
-            f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
-        )
-    return index
-
-
 def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:
     """Unpack a tar file into `folder`; its index, and the names of files that are missing or are not those in the index.
 
-    Member by member: what is not a plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
-    a pack of this size can hold.
+    What is not a plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than a pack of this
+    size can hold.
 
     Raises:
         BenchError: it is not a whole pack.
@@ -125,12 +113,13 @@ def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:
         room = min(_MOST_BYTES, _SMALLEST + _MOST_RATIO * file.stat().st_size)
         with gzip.open(file) as stream, tarfile.open(fileobj=_Bounded(stream, room), mode="r|") as tar:
             for member in tar:
-                _refuse_member(member, found, room)
+                if not member.isreg() or member.issparse() or not _MEMBER.fullmatch(member.name) or member.name in found:
+                    raise ValueError(f"{shown(member.name)} is not a file of a pack, or is in it twice")
+                if len(found) >= _MOST_FILES:
+                    raise ValueError(_TOO_LARGE)
                 target = folder / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                content = tar.extractfile(member)
-                assert content is not None
-                with target.open("xb") as written:
+                with tar.extractfile(member) as content, target.open("xb") as written:  # type: ignore[union-attr] # of a file
                     shutil.copyfileobj(content, written, 1 << 20)
                 found[member.name] = checksum(target)
         index = read_index(folder / INDEX)
@@ -159,31 +148,17 @@ class _Bounded(io.RawIOBase):
         return data
 
 
-def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int) -> None:
-    """Refuse what `pack` does not write (links, devices, sparse files, other names), what came before, and what is too large."""
-    if not member.isreg() or member.issparse() or member.size < 0 or not _MEMBER.fullmatch(member.name):
-        raise ValueError(f"{shown(member.name)} is not a file of a pack")
-    if member.name in found:
-        raise ValueError(f"{shown(member.name)} is in it twice")
-    if member.size > room or len(found) >= _MOST_FILES:
-        raise ValueError(_TOO_LARGE)
-
-
 def study_of(folder: Path) -> Plan:
     """The plan of the study of a pack that lies in `folder`.
 
     Raises:
         BenchError: these sources do not take it.
     """
-    _say_that_it_is_packed(folder / STUDY)
-    return Plan.of(load_file(folder / STUDY), results=folder)
-
-
-def _say_that_it_is_packed(study: Path) -> None:
-    """Nothing of a pack is measured here, whatever its study says."""
+    study = folder / STUDY
     content = read_yaml(study)
-    if content.get("packed") is not True:
+    if content.get("packed") is not True:  # nothing of a pack is measured here, whatever its study says
         study.write_text(yaml.safe_dump({**content, "packed": True}, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return Plan.of(load_file(study), results=folder)
 
 
 def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
@@ -200,28 +175,17 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
             f"{file}: {count_text(len(differing), 'run', of=len(index.runs))} {is_are(len(differing))} defined otherwise by these "
             f"sources (a lock, a default, the protocol), which would measure again. {elsewhere}"
         )
-    for spec in _specs(plan, visits):
-        facts = [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]
-        for name in (f"deployments/{spec.name}/launch.json", *map(str, facts)):
-            _expect(record_digest(folder / name) == spec.digest, name, file)
-    for run in (*plan.runs, *visits):
-        name = f"runs/{run.key}/{RECORD}"
-        record = folder / name
-        _expect(record_digest(record) == run.digest, name, file)
-        there = {path.name for path in record.parent.iterdir()}
-        try:
-            right = there == {record.name, *files_of(record)} and whole(record.parent, record.name)
-        except UNREADABLE:
-            right = False
-        _expect(right, name, file)
+    specs = _specs(plan, visits)
+    every, records, intact = check_runs(folder)
+    differs = every.differs + check_deployments(folder, records, {spec.name: spec for spec in specs}).differs
+    needed = {folder / f"deployments/{spec.name}/launch.json" for spec in specs}
+    needed |= {folder / packed_facts(spec.name, session) for spec in specs for session in plan.sessions_of(spec.name)}
+    differs += [f"{path}: missing" for path in sorted(needed) if not path.is_file()]
+    digests = {key_of(run): records[run].digest for run in intact}
+    differs += [f"runs/{key}: not the run that the pack's study defines" for key in here if digests.get(key) != here[key]]
+    if differs:
+        raise BenchError(f"{file}: {differs[0].replace(f'{folder}/', '')}. Pack it again where it was measured.")
     return plan
-
-
-def _expect(right: bool, name: str, file: Path) -> None:
-    if not right:
-        raise BenchError(
-            f"{file}: {name} is missing, or is not what the pack's study defines. Pack it again where it was measured."
-        )
 
 
 def _beside(file: Path, index: PackIndex) -> Path:
@@ -271,48 +235,32 @@ def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store
         )
 
 
-def _refuse_another_tuning(folder: Path, file: Path) -> None:
-    for place in map(Path, (Paths.TUNING, Paths.VISITS)):
-        packed = folder / place.relative_to(Paths.RESULTS)
-        if packed.is_file() and place.is_file() and not _same(packed, place):
-            raise BenchError(f"{file}: {place} is here, of another tuning or with other visits. Unpack it in another clone.")
-
-
 def _same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
 
 
-def _place_launch(spec: DeploymentSpec, folder: Path) -> None:
-    """It has to be older than the facts, which the workflow makes from it."""
-    launch = Path(Paths.LAUNCH.format(deployment=spec.name))
-    launch.parent.mkdir(parents=True, exist_ok=True)
-    os.utime(folder / launch.name)
-    (folder / launch.name).replace(launch)
+def _place_all(plan: Plan, specs: Iterable[DeploymentSpec], visits: Iterable[RunSpec], folder: Path, store: Store) -> None:
+    for spec in specs:
+        facts = [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]
+        # The launch has to be older than the facts, which the workflow makes from it.
+        _place(folder, f"deployments/{spec.name}/launch.json")
+        for each in facts:
+            _place(folder, each.with_name("server.log"), each)
+            shutil.copyfile(Path(Paths.RESULTS) / each, kept_facts(spec, Path(Paths.RESULTS) / each))
+        _place(folder, f"deployments/{spec.name}/search.json")
+    for run in (*plan.runs, *visits):
+        if not store.holds(run):  # the same, to the byte
+            with store.adding(run) as target:
+                for name in (*files_of(folder / "runs" / run.key / RECORD), RECORD):
+                    (folder / "runs" / run.key / name).rename(target / name)
+    _place(folder, *_TUNING)
 
 
-def _place_session(spec: DeploymentSpec, session: int, folder: Path) -> None:
-    """The log of a session, then its facts."""
-    facts, packed = Paths.facts(spec.name, session), folder / packed_facts(spec.name, session)
-    facts.parent.mkdir(parents=True, exist_ok=True)
-    log = packed.with_name("server.log")
-    if log.is_file():
-        log.replace(facts.with_name(log.name))
-    shutil.copyfile(packed, kept_facts(spec, facts))
-    packed.replace(facts)
-
-
-def _place_searches(spec: DeploymentSpec, folder: Path) -> None:
-    """What the searches of a deployment found: it lists their runs."""
-    place = Path(Paths.SEARCHES.format(deployment=spec.name))
-    packed = folder / place.relative_to("results")
-    if packed.is_file():
-        os.utime(packed)
-        packed.replace(place)
-
-
-def _place(run: RunSpec, folder: Path, store: Store) -> None:
-    if store.holds(run):  # the same, to the byte
-        return
-    with store.adding(run) as target:
-        for file in folder.iterdir():
-            file.rename(target / file.name)
+def _place(folder: Path, *names: str | PurePath) -> None:
+    """Put files of a pack, where it has them, at the same place among the results."""
+    for name in names:
+        if (packed := folder / name).is_file():
+            place = Path(Paths.RESULTS) / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.utime(packed)
+            packed.replace(place)

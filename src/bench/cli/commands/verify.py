@@ -15,7 +15,7 @@ from bench.cli.output import print_json, print_table, status
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.verify.check import Check
+    from bench.archive.check import Check
 
 _MOST_LINES = 20  # of what differs; JSON has all
 
@@ -35,11 +35,10 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compares checksums and digests. Of a folder it also parses the raw records again, makes the tables again, draws every figure and
-    writes the report again, and compares each with what is there. Lists what differs, and what it could not check. Changes nothing.
+    """Compares checksums and digests. It also parses the raw records again; of a folder it makes the summaries and draws the figures
+    again, and compares their numbers with what is there. Lists what differs, and what it could not check. Changes nothing.
     """
-    from bench.verify.pack import verify_pack
-    from bench.verify.results import verify_results
+    from bench.archive.verify import verify_pack, verify_results
 
     if not path.exists():
         raise BenchError(f"{path}: no such file or folder; name a pack, or a folder of results.")

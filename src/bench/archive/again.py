@@ -6,17 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from bench.archive.check import key_of
 from bench.runs.checksums import files_of
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.shipped import ROOT, SNAKEFILE
-from bench.study.plan import Plan
 
 _CONFIG = ".verified.yaml"
 _LAST_CHARACTERS = 600
@@ -27,19 +27,9 @@ def at(folder: Path, path: str | Path) -> Path:
     return folder / Path(path).relative_to(Paths.RESULTS)
 
 
-def key_of(run: Path) -> str:
-    """How a run is called, by its folder."""
-    return f"{run.parent.name}/{run.name}"
-
-
 def summary_of(run: Path) -> str:
     """The file that the workflow makes last of a run's raw records."""
     return Paths.RUN_SUMMARY.format(deployment=run.parent.name, run=run.name)
-
-
-def locks_of(plan: Plan) -> list[str]:
-    """The lock files that a study names: their digests are part of its runs'."""
-    return [lock for engine in plan.config.engines.values() for lock in engine.locks]
 
 
 def copy_measurements(folder: Path, runs: Collection[Path], files: Collection[str], to: Path) -> Path:
@@ -84,16 +74,16 @@ def _ups(file: str) -> list[str]:
     return ["study" for part in Path(os.path.normpath(file)).parts if part == ".."]
 
 
-def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, say: Callable[[str], None]) -> str:
+def run_workflow(study: Mapping[str, Any], asked: Iterable[str], to: Path, say: Callable[[str], None]) -> str:
     """Run the workflow on the copies in `to`. It measures and starts nothing, whatever the study says: it is taken for a pack's.
 
     Args:
-        targets: the files to make. say: takes progress lines.
+        asked: the files to make. say: takes progress lines.
 
     Returns:
         An empty text where all are made; else the end of what the workflow said.
     """
-    content = {**study, "packed": True}
+    content, targets = {**study, "packed": True}, list(asked)
     (to / _CONFIG).write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
     command = [sys.executable, "-m", "snakemake", "--nolock", "--cores", str(os.cpu_count() or 1), "--snakefile", SNAKEFILE]
     profile = str(ROOT / "profiles/default")

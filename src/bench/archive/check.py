@@ -1,0 +1,149 @@
+"""What was checked of a pack or a folder of results: its records against their checksums and digests, and numbers made again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.errors import BenchError, shown
+from bench.runs.checksums import checksum
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.environment import counted
+from bench.runs.files import UNREADABLE, digest, read, read_object
+from bench.runs.launch import Launch
+from bench.runs.run import RECORD, RunRecord, read_record
+from bench.servers.spec import DeploymentSpec
+
+_CLOSE = 1e-9  # by which results of other processors may differ, relative to themselves
+
+
+@dataclass
+class Check:
+    """One kind of thing that is checked.
+
+    Attributes:
+        what: it is. checked: how many were compared, those that differ too.
+        differs: each with its file and what is wrong. unchecked: what could not be checked, and why.
+    """
+
+    what: str
+    checked: int = 0
+    differs: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    def compare(self, difference: str | None) -> None:
+        """Count a comparison, and keep what it found."""
+        self.checked += 1
+        if difference:
+            self.differs.append(difference)
+
+    def compare_numbers(self, stored: Path, again: Path) -> None:
+        """Compare a table or a summary with the same made again, by what both have: another version's may have other columns."""
+        try:
+            old, new = _content(stored), _content(again)
+        except (*UNREADABLE, pl.exceptions.PolarsError) as error:
+            return self.compare(f"{stored}: not readable: {str(error).partition(chr(10))[0][:200]}")
+        differing = next((key for key in old if key in new and not same_numbers(old[key], new[key])), None)
+        if others := sorted(old.keys() ^ new.keys()):
+            self.unchecked.append(f"{stored}: {shown(', '.join(others), 400)}, which only one of the two has")
+        self.compare(
+            f"{stored}: {differing} is {shown(old[differing])}, and the raw records give {shown(new[differing])}"
+            if differing
+            else None
+        )
+
+
+def _content(path: Path) -> Mapping[str, Any]:
+    return pl.read_parquet(path).to_dict(as_series=False) if path.suffix == ".parquet" else read_object(path, constants=True)
+
+
+def same_numbers(one: Any, other: Any) -> bool:
+    """Whether two structures are the same, numbers to 1 in 10⁹."""
+    if isinstance(one, float) or isinstance(other, float):
+        numbers = isinstance(one, int | float) and isinstance(other, int | float)
+        return numbers and (math.isclose(one, other, rel_tol=_CLOSE) or (math.isnan(one) and math.isnan(other)))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_numbers(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_numbers, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def key_of(run: Path) -> str:
+    """How a run is called, by its folder."""
+    return f"{run.parent.name}/{run.name}"
+
+
+def check_runs(folder: Path) -> tuple[Check, dict[Path, RunRecord], list[Path]]:
+    """Each run below `folder`: its files against the checksums in its record, its definition and its place against its digest.
+
+    Returns:
+        The check; the record of each run's folder, where it can be read; the folders in which nothing differs.
+    """
+    check, records, intact = Check("runs as measured"), {}, []
+    for path in sorted(folder.glob(f"runs/*/*/{RECORD}")):
+        run = path.parent
+        try:
+            record = records[run] = read_record(path)
+        except BenchError as error:
+            check.compare(str(error))
+            continue
+        load = {key: value for key, value in record.definition.items() if key != "run"}  # whose name ends with the digest
+        whole = {"protocol": record.protocol, "deployment": record.deployment_digest, "run": load}
+        wrong = {
+            f"{path}: its definition is not the one of its digest": digest(whole) != record.digest,
+            f"{path}: it is of another run": (record.definition.get("deployment"), record.definition.get("run"))
+            != (run.parent.name, run.name),
+            f"{path}: its environment is not the one of its digest": record.environment_digest
+            not in (None, digest(counted(record.environment))),
+            **{f"{run / name}: missing": not (run / name).is_file() for name in record.files},
+        }
+        differing = [text for text, differs in wrong.items() if differs] + [
+            f"{run / name}: not what was measured (SHA-256)"
+            for name, sha in record.files.items()
+            if (run / name).is_file() and checksum(run / name) != sha
+        ]
+        check.checked += 1
+        check.differs += differing
+        if not differing:
+            intact.append(run)
+    return check, records, intact
+
+
+def check_deployments(folder: Path, records: Mapping[Path, RunRecord], specs: Mapping[str, DeploymentSpec]) -> Check:
+    """Whether launches and facts are of the deployments that were measured.
+
+    Args:
+        specs: by name, as the study defines them; those that are not known are left out.
+    """
+    check, described = Check("deployments"), set()
+    known: dict[str, set[str | None]] = {}
+    for run, record in records.items():
+        known.setdefault(run.parent.name, set()).add(record.deployment_digest)
+    own = folder / "deployments"
+    for path in sorted([*own.glob("*/launch.json"), *own.glob("*/**/deployment.json")]):
+        name = path.relative_to(own).parts[0]
+        described.add(name)
+        try:
+            found: Launch | DeploymentFacts
+            found = read(Launch, path) if path.name == "launch.json" else read(DeploymentFacts, path)
+        except BenchError as error:
+            check.compare(str(error))
+            continue
+        digests = (known.get(name, set()) | {specs[name].digest if name in specs else None}) - {None}
+        if found.deployment != name:
+            check.compare(f"{path}: it is of {found.deployment}")
+        elif digests and found.digest not in digests:
+            check.compare(f"{path}: of a definition that neither a run here nor the study has")
+        elif isinstance(found, DeploymentFacts) and found.environment_digest not in (None, digest(counted(found.inherited))):
+            check.compare(f"{path}: its environment is not the one of its digest")
+        else:
+            check.compare(None)
+    for name in sorted(known.keys() - described):
+        check.compare(f"{own / name}: missing, and runs of it are here")
+    return check
