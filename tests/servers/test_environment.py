@@ -15,7 +15,7 @@ import yaml
 from bench.analysis.locked import differences
 from bench.archive.pack import pack
 from bench.errors import BenchError
-from bench.measure.comparable import refuse_another_environment
+from bench.measure.comparable import refuse_others
 from bench.measure.session import measure
 from bench.models.config_json import config_of
 from bench.models.model import Architecture
@@ -158,7 +158,7 @@ class TestASessionWithSecretsEverywhere:
             "HF_TOKEN": "another",
             "HF_HOME": "/x",
         }
-        refuse_another_environment(plan, spec, store, inherited(spec, {}, exported))
+        refuse_others(plan, spec, store, environment=inherited(spec, {}, exported))
 
 
 def test_what_saturate_sets_or_keeps_from_the_server_is_not_the_users(config):

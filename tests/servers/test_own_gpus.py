@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -26,47 +25,47 @@ from tests.support.server import eventually
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
 
 
-def shown(spec, tmp_path, stack, **environment):
+def shown(spec, stack, **environment):
     """What a session sees that begins now, and goes on until `stack` closes."""
-    stack.enter_context(own_gpus(spec, environment, pytest.fail, folder=tmp_path / "locks"))
+    stack.enter_context(own_gpus(spec, environment, pytest.fail, prefix=f"test-{os.getpid()}"))
     return environment.get("CUDA_VISIBLE_DEVICES")
 
 
-def test_sessions_take_gpus_that_no_other_has(planted, content, tmp_path):
+def test_sessions_take_gpus_that_no_other_has(planted, content):
     planted(*FOUR)
     spec = cuda_spec(content, tensor_parallel=2)
     with ExitStack() as first:
-        assert shown(spec, tmp_path, first) == "0,1"
+        assert shown(spec, first) == "0,1"
         with ExitStack() as second:
-            assert shown(spec, tmp_path, second) == "2,3"
+            assert shown(spec, second) == "2,3"
     with ExitStack() as third:  # what has ended gives its GPUs back
-        assert shown(spec, tmp_path, third) == "0,1"
+        assert shown(spec, third) == "0,1"
 
 
-def test_those_that_are_shown_are_chosen_from(planted, content, tmp_path):
+def test_those_that_are_shown_are_chosen_from(planted, content):
     planted(*FOUR)
     spec = cuda_spec(content)
     with ExitStack() as stack:
-        assert shown(spec, tmp_path, stack, CUDA_VISIBLE_DEVICES="3,GPU-1") == "3"
-        assert shown(spec, tmp_path, stack, CUDA_VISIBLE_DEVICES="GPU-3,GPU-1") == "GPU-1"  # GPU-3 is taken, by its index
+        assert shown(spec, stack, CUDA_VISIBLE_DEVICES="3,GPU-1") == "3"
+        assert shown(spec, stack, CUDA_VISIBLE_DEVICES="GPU-3,GPU-1") == "GPU-1"  # GPU-3 is taken, by its index
         own = cuda_spec(content, environment={"CUDA_VISIBLE_DEVICES": "2"})
-        assert shown(own, tmp_path, stack) == "2"
-        assert shown(spec, tmp_path, stack) == "0"
+        assert shown(own, stack) == "2"
+        assert shown(spec, stack) == "0"
 
 
-def test_a_session_waits_for_a_gpu(planted, content, tmp_path, monkeypatch):
+def test_a_session_waits_for_a_gpu(planted, content, monkeypatch):
     planted(FOUR[0])
     spec, said = cuda_spec(content), []
     got = {}
 
     def session():
-        with own_gpus(spec, got, said.append, folder=tmp_path / "locks"):
+        with own_gpus(spec, got, said.append, prefix=f"test-{os.getpid()}"):
             got["at"] = time.monotonic()
 
     looks = []
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda _: (looks.append(1), time.sleep(0.01))))
     with ExitStack() as first:
-        shown(spec, tmp_path, first)
+        shown(spec, first)
         waiting = threading.Thread(target=session)
         waiting.start()
         assert eventually(lambda: len(looks) > 2)
@@ -76,55 +75,23 @@ def test_a_session_waits_for_a_gpu(planted, content, tmp_path, monkeypatch):
     assert got["at"] >= released
 
 
-def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, content, tmp_path):
+def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, content):
     planted(*FOUR)
     with ExitStack() as stack:
-        assert shown(cuda_spec(content), tmp_path, stack, CUDA_VISIBLE_DEVICES="1,2", SLURM_JOB_ID="7") == "1,2"
-        assert shown(cuda_spec(content), tmp_path, stack, CUDA_VISIBLE_DEVICES="") == ""
-        assert shown(cuda_spec(content, source="external"), tmp_path, stack) is None
+        assert shown(cuda_spec(content), stack, CUDA_VISIBLE_DEVICES="1,2", SLURM_JOB_ID="7") == "1,2"
+        assert shown(cuda_spec(content), stack, CUDA_VISIBLE_DEVICES="") == ""
+        assert shown(cuda_spec(content, source="external"), stack) is None
         content["engines"]["e"] = {"source": "command", "command": ["true"]}
-    assert not (tmp_path / "locks").exists()
-
-
-def no_folder(locks):
-    shutil.rmtree(locks)
-    locks.touch()
-
-
-def elsewhere(locks):
-    locks.rename(locks.with_name("other"))
-    locks.symlink_to("other")
-
-
-def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path):
-    """Nor does it wait for a pipe's writer."""
-    planted(*FOUR[:1])
-    for number, (plant, why) in enumerate((
-        (lambda locks: os.mkfifo(locks / "GPU-0.lock"), "no regular file"),
-        (lambda locks: (locks / "GPU-0.lock").mkdir(), "no regular file"),
-        (lambda locks: (locks / "GPU-0.lock").symlink_to("/etc/passwd"), "Too many levels of symbolic links"),
-        (lambda locks: (locks / "GPU-0.lock").symlink_to("nowhere"), "Too many levels of symbolic links"),
-        (no_folder, "Not a directory"),
-        (elsewhere, "its folder is a link"),
-    )):  # fmt: skip
-        locks = tmp_path / str(number) / "locks"
-        locks.mkdir(parents=True)
-        plant(locks)
-        with pytest.raises(
-            BenchError, match=rf"locks/GPU-0\.lock: cannot lock a GPU there: {why}\. Remove .*, or export TMPDIR"
-        ):
-            shown(cuda_spec(content), locks.parent, ExitStack())
 
 
 @pytest.mark.usefixtures("without_nvml")
-def test_without_nvml_the_server_gets_what_this_process_has(content, tmp_path):
+def test_without_nvml_the_server_gets_what_this_process_has(content):
     with ExitStack() as stack:
-        assert shown(cuda_spec(content), tmp_path, stack) is None
+        assert shown(cuda_spec(content), stack) is None
 
 
 @pytest.mark.long(part="workflows")
-def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the locks
+def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path):
     planted(*FOUR[:2])
     command = [sys.executable, "-m", "tests.support.gpu_server"]
     content["engines"]["e"] = {"source": "command", "command": command, "backend": "cuda"}

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from bench.errors import BenchError
-from bench.measure.comparable import hardware_of, refuse_another_version, refuse_other_hardware
+from bench.measure.comparable import hardware_of, refuse_others
 from bench.measure.session import measure
 from bench.models.model import Model
 from bench.runs.files import digest, write_record
@@ -100,31 +100,32 @@ def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_
     launch = tmp_path / "launch.json"
     write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
     with pytest.raises(
-        BenchError, match=r"d000: this is .*, but d000/.* was measured on Another CPU.*`bench discard 'd000/\*'`"
+        BenchError,
+        match=r"d000: d000/.* was measured otherwise: device is .* now and was Another CPU then\..*`bench discard 'd000/\*'`",
     ):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
     store.discard(run)
-    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))  # nothing left that would not compare
+    refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))  # nothing left that would not compare
 
 
 def test_a_level_more_on_the_same_device_goes_on(tmp_path):
     plan, run, store = held(tmp_path, device=hardware().cpu)
-    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))
+    refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))
 
 
 def test_a_level_more_on_another_version_is_refused(tmp_path):
     plan, run, store = held(tmp_path, engine_version="0.26.0")
-    refuse_another_version(plan, run.deployment, store, "0.26.0")
-    with pytest.raises(BenchError, match=r"d000: the engine is now version 99, but d000/.* was measured on 0\.26\.0"):
-        refuse_another_version(plan, run.deployment, store, "99")
+    refuse_others(plan, run.deployment, store, engine_version="0.26.0")
+    with pytest.raises(BenchError, match=r"engine version is 99 now and was 0\.26\.0 then"):
+        refuse_others(plan, run.deployment, store, engine_version="99")
 
 
 def test_a_level_more_behind_another_version_of_the_router_is_refused(tmp_path):
     plan, run, store = held(tmp_path, engine_version="0.26.0", router_version="2.6.1")
-    refuse_another_version(plan, run.deployment, store, "0.26.0", "2.6.1")
-    refuse_another_version(plan, run.deployment, store, "0.26.0", None)  # not known is not different
-    with pytest.raises(BenchError, match=r"d000: the router is now version 3, but d000/.* was measured behind 2\.6\.1"):
-        refuse_another_version(plan, run.deployment, store, "0.26.0", "3")
+    refuse_others(plan, run.deployment, store, engine_version="0.26.0", router_version="2.6.1")
+    refuse_others(plan, run.deployment, store, engine_version="0.26.0", router_version=None)  # not known is not different
+    with pytest.raises(BenchError, match=r"router version is 3 now and was 2\.6\.1 then"):
+        refuse_others(plan, run.deployment, store, engine_version="0.26.0", router_version="3")
 
 
 def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):

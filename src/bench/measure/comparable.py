@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.errors import BenchError
 from bench.runs.environment import counted
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
-from bench.runs.run import RunRecord, read_record
+from bench.runs.run import read_record
 from bench.runs.store import Store
 from bench.servers.facts import hardware
 from bench.servers.spec import DeploymentSpec
@@ -25,65 +26,42 @@ def hardware_of(spec: DeploymentSpec) -> str | None:
     return " and ".join(names) if names else here.cpu
 
 
-def refuse_other_hardware(plan: Plan, spec: DeploymentSpec, store: Store, name: str | None) -> None:
-    """Refuse to mix runs of different hardware in one curve: some may have been unpacked, or come with a copied folder.
+def refuse_others(plan: Plan, spec: DeploymentSpec, store: Store, **now: Any) -> None:
+    """Refuse to mix runs in one curve that were measured otherwise: some may have been unpacked, come with a copied folder, or be of
+    a server whose version or variables have changed since (`NCCL_P2P_DISABLE=1` alone can halve its speed).
 
     Args:
-        name: of this machine's, as `hardware_of` gives it.
-    """
-    for key, record in _records(plan, spec, store):
-        if record.device != name:
-            raise BenchError(
-                f"{spec.name}: this is {name}, but {key} was measured on {record.device}. Measure what is missing there too, narrow "
-                f"the study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
-            )
-
-
-def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, environment: Mapping[str, str] | None) -> None:
-    """Refuse to mix runs of servers that inherited different variables: `NCCL_P2P_DISABLE=1` alone can halve a server's speed.
-
-    Args:
-        environment: what `bench.servers.inherited` gives now.
+        now: `device`, `engine_version`, `router_version` or `environment` as this session's records have it. Of the last two, what is
+            not known on both sides is not different.
 
     Raises:
-        BenchError: it names each variable that differs, and how to go on.
+        BenchError: it names what differs, and how to go on.
     """
-    now = counted(environment)
-    for key, record in _records(plan, spec, store):
-        if record.environment is None:  # of a server that was not started by us
-            continue
-        then = counted(record.environment)
+    for run in (run for run in plan.every if run.deployment.name == spec.name and store.holds(run)):
+        record = read_record(store.record(run))
+        here: dict[str, Any] = {}
+        then: dict[str, Any] = {}
+        for name, value in now.items():
+            was = getattr(record, name)
+            if name in ("router_version", "environment") and None in (value, was):
+                continue
+            here |= _named(name, value)
+            then |= _named(name, was)
         differing = [
-            f"{name} is {now.get(name, 'not set')} now and was {then.get(name, 'not set')} then"
-            for name in sorted(now.keys() | then.keys())
-            if now.get(name) != then.get(name)
+            f"{name} is {here.get(name, 'not set')} now and was {then.get(name, 'not set')} then"
+            for name in sorted(here.keys() | then.keys())
+            if here.get(name) != then.get(name)
         ]
         if differing:
             raise BenchError(
-                f"{spec.name}: exported variables reach the server, and they are not those under which {key} was measured: "
-                f"{'; '.join(differing)}. Export what was exported then, or forget those runs with `bench discard '{spec.name}/*'`. "
-                f"A variable under deployments.{spec.name}.environment is part of the deployment and overrides what is exported."
+                f"{spec.name}: {run.key} was measured otherwise: {'; '.join(differing)}. Measure what is missing as then, narrow "
+                "the study to what there is (`select`), give what is new a deployment of its own (its `environment` overrides what is "
+                f"exported), or forget the older runs with `bench discard '{spec.name}/*'`."
             )
 
 
-def refuse_another_version(
-    plan: Plan, spec: DeploymentSpec, store: Store, version: str | None, router: str | None = None
-) -> None:
-    """Refuse to mix runs of two versions of an engine or its router: what stands behind a command, a tag or an endpoint can change.
-
-    Args:
-        version: of the engine now. router: of the router; None where it is not known.
-    """
-    for key, record in _records(plan, spec, store):
-        then, before = record.engine_version, record.router_version
-        changed = f"the engine is now version {version}, but {key} was measured on {then}" if then != version else None
-        if None not in (before, router) and before != router:
-            changed = f"the router is now version {router}, but {key} was measured behind {before}"
-        if changed:
-            raise BenchError(
-                f"{spec.name}: {changed}. Forget the older runs with `bench discard '{spec.name}/*'`, or give the new version a "
-                "deployment of its own."
-            )
+def _named(name: str, value: Any) -> Mapping[str, Any]:
+    return counted(value) if name == "environment" else {name.replace("_", " "): value}
 
 
 def refuse_strange_launch(launch: Launch) -> None:
@@ -94,10 +72,3 @@ def refuse_strange_launch(launch: Launch) -> None:
             f"{launch.deployment}: {program} is not here; its launch is of another machine. Measure what is missing there, "
             f"or remove {Paths.LAUNCH.format(deployment=launch.deployment)}, and the next workflow builds the engine here."
         )
-
-
-def _records(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[tuple[str, RunRecord]]:
-    """The records of a deployment's runs by their keys, whatever `select` leaves of the study."""
-    for run in (run for run in plan.every if run.deployment.name == spec.name):
-        if store.holds(run):
-            yield run.key, read_record(store.record(run))

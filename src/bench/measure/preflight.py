@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.errors import BenchError, count_text, first_names, shown_size
 from bench.headers import filled_headers
 from bench.http import api_root
-from bench.measure.comparable import hardware_of, refuse_other_hardware
+from bench.measure.comparable import hardware_of, refuse_others
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.external import refuse_unlike
 from bench.measure.fleet import find_workers
@@ -95,7 +95,7 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
     yield _fitting(plan, spec)
     if managed(spec.engine.kind).gguf and spec.model.synthetic:
         yield partial(_refuse_full_disk, spec)
-    yield lambda: refuse_other_hardware(plan, spec, store, hardware_of(spec))
+    yield lambda: refuse_others(plan, spec, store, device=hardware_of(spec))
 
 
 def _fitting(plan: Plan, spec: DeploymentSpec) -> Callable[[], None]:

@@ -18,13 +18,7 @@ from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead, refuse_ended
-from bench.measure.comparable import (
-    hardware_of,
-    refuse_another_environment,
-    refuse_another_version,
-    refuse_other_hardware,
-    refuse_strange_launch,
-)
+from bench.measure.comparable import hardware_of, refuse_others, refuse_strange_launch
 from bench.measure.devices import further_endpoints
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.fleet import find_workers, held_together, version_of_all
@@ -150,7 +144,7 @@ def _one_start(
         else f"{spec.name}: measuring {spec.engine.base_url}, {_work(missing, search)}")  # fmt: skip
     refuse_strange_launch(launch)
     on = hardware_of(spec)
-    refuse_other_hardware(plan, spec, store, on)
+    refuse_others(plan, spec, store, device=on)
     commit = commit_of()
     server = server_of(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
@@ -162,7 +156,7 @@ def _one_start(
         headers=headers,
     )
     environment = inherited(spec, server.environment, os.environ)
-    refuse_another_environment(plan, spec, store, environment)
+    refuse_others(plan, spec, store, environment=environment)
     with server:
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         ready = time.monotonic()
@@ -219,7 +213,7 @@ def _one_start(
         tell = partial(_tell, spec, say)
         scraped = bool(workers) or (found is not None and worth_reading(found, named=named, say=tell))
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)
-        refuse_another_version(plan, spec, store, facts.engine_version, facts.router_version)
+        refuse_others(plan, spec, store, engine_version=facts.engine_version, router_version=facts.router_version)
         write_record(facts, kept)
         rounds = Rounds(
             plan,
