@@ -115,8 +115,8 @@ def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
         (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
         (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),
         (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
-        (["size", "--usable-rps", "1"], "bench: Missing option '--peak-rps'."),
-        (["size", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
+        (["scrape"], "bench: Missing option '--url'."),
+        (["fleet", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
     ]
     for arguments, message in cases:
         assert main(arguments) == 2, arguments
@@ -216,7 +216,7 @@ def test_tables_and_messages_are_printed_in_any_encoding():
         (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
         (["plan"], 0, "KV B/token"),
         (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
-        (["size", "--usable-rps", "12", "--peak-rps", "120", "--accelerator", "h100"], 0, "nstances"),
+        (["fleet", "--usable-rps", "12", "--peak-rps", "120"], 0, "nstances"),
         (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
         (["nothing\u2013of-this"], 2, "No such command"),
     ):

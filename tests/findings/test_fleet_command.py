@@ -6,9 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from bench.cli import equal_fleet, main
-from bench.cli.commands import fleet
-from bench.predict import carried
+from bench.cli import main
+from bench.predict import carried, instances
 from tests.support.predict import LOAD, training, written
 
 SLO = ["--slo", "ttft_p95=300ms"]
@@ -23,7 +22,7 @@ def measured():
 def study(tmp_path, monkeypatch, summary, measured):
     """A folder with the results of a planted engine, of the deployment a."""
     monkeypatch.chdir(tmp_path)
-    for place, name, less in ((fleet, "_MEMBERS", 2), (equal_fleet, "_REQUESTS", 400_000), (carried, "FEWEST_REQUESTS", 300)):
+    for place, name, less in ((instances, "MEMBERS", 2), (carried, "FEWEST_REQUESTS", 300)):
         monkeypatch.setattr(place, name, less)
     return written(tmp_path / "results", summary, measured)
 
@@ -45,7 +44,7 @@ def planned(capsys):
 
 @pytest.mark.long(part="fleets")
 def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
-    monkeypatch.setattr(fleet, "_MEMBERS", 4)
+    monkeypatch.setattr(instances, "MEMBERS", 4)
     (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,3\n1800,20\n3600,3\n")
     given = ["--traffic", "hours.csv", "--start-up", "60", "--price-per-hour", "2", "--json"]
     status, text = planned(*SLO, *LOAD, *given)
@@ -94,18 +93,17 @@ def test_what_cannot_be_answered_says_why(study, planned):
     load, replay = [*SLO, *LOAD], [*SLO, "--workload", "replay.yaml"]
     for arguments, words in (
         (load, "Give --peak-rps"),
-        ([*load, "--peak-rps", "4", "--trough-rps", "5"], "--trough-rps 5 is above"),
         ([*load, "--peak-rps", "4", "--traffic", "x.csv"], "Give --peak-rps"),
         ([*load, "--peak-rps", "4", "--start-up", "9"], "--start-up needs a course of traffic"),
         ([*load, "--peak-rps", "4", "--start-up", "abc"], "--start-up: 'abc' is not a number of 0 or more"),
-        ([*load, "--peak-rps", "4", "--time-scale", "3"], "--time-scale belongs to a --workload that replays a trace"),
+        ([*load, "--peak-rps", "4", "--time-scale", "3"], "--time-scale says nothing of a fleet for a load that was not measured"),
         ([*load, "--traffic", "x.csv"], "x.csv: no such file"),
         ([*load, "--traffic", "short.csv"], "an hour is the least"),
-        ([*SLO, "--peak-rps", "4"], "--prompt-length and --output-length"),
+        ([*SLO, "--peak-rps", "4", "--prompt-length", "9"], "--prompt-length and --output-length"),
         ([*SLO, "--peak-rps", "4", "--workload", "closed.yaml"], "levels of concurrency"),
-        ([*replay, "--peak-rps", "4"], "--peak-rps: replay.yaml replays a trace, which is the traffic, on instances"),
-        ([*replay, "--price-per-hour", "4"], "--price-per-hour: replay.yaml replays a trace"),
-        ([*replay, "--start-up", "0"], "--start-up: replay.yaml replays a trace"),
+        ([*replay, "--peak-rps", "4"], "--peak-rps says nothing of a fleet for a recorded trace, which is the traffic, on instances"),
+        ([*replay, "--price-per-hour", "4"], "--price-per-hour says nothing of a fleet for a recorded trace"),
+        ([*replay, "--start-up", "0"], "--start-up says nothing of a fleet for a recorded trace"),
     ):  # fmt: skip
         status, text = planned(*arguments)
         assert status == 2 and words in text, arguments
@@ -138,7 +136,7 @@ def recorded(folder, rate):
 
 @pytest.mark.long(part="fleets")
 def test_a_trace_is_the_traffic(study, planned, monkeypatch):
-    monkeypatch.setattr(fleet, "_MEMBERS", 3)
+    monkeypatch.setattr(instances, "MEMBERS", 3)
     recorded(study.parent, rate=10)
     arguments = ["--slo", "ttft_p95=150ms", "--workload", "replay.yaml"]
     needed = {}

@@ -1,4 +1,4 @@
-"""`bench predict` as a user runs it."""
+"""Loads of one instance, as `bench fleet` predicts them."""
 
 import json
 
@@ -17,7 +17,7 @@ def study(tmp_path, monkeypatch, summary, runs):
 
 
 def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
-    assert main(["predict", "--concurrency", "4,10", *LOAD, "--json"]) == 0
+    assert main(["fleet", "--concurrency", "4,10", *LOAD, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     low, high = found["predictions"]
     assert [low["level"], high["level"]] == [4, 10]
@@ -27,7 +27,7 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
         assert each["refused_because"] == []
     assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
     assert found["judged"] == []
-    assert main(["predict", "--request-rate", "40", *LOAD]) == 0
+    assert main(["fleet", "--request-rate", "40", *LOAD]) == 0
     printed = capsys.readouterr().out
     assert "a step, whatever is in it" in printed
     assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
@@ -36,15 +36,15 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
 
 @pytest.mark.long(part="outputs")
 def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noqa: ARG001
-    load, waiting = ["predict", "--concurrency", "10", *LOAD], []
-    for more in ([], ["--max-num-seqs", "2", "--bandwidth", "2", "--flops", "2"]):
+    load, waiting = ["fleet", "--concurrency", "10", *LOAD], []
+    for more in ([], ["--set", "max_num_seqs=2", "--set", "bandwidth=2", "--set", "flops=2"]):
         assert main([*load, "--json", *more]) == 0
         found = json.loads(capsys.readouterr().out)
         waiting.append(found["predictions"][0]["waiting"])
     assert waiting[0] < 1
     assert waiting[1] > 7
     assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
-    assert main([*load, "--max-num-seqs", "2", "--bandwidth", "2"]) == 0
+    assert main([*load, "--set", "max_num_seqs=2", "--set", "bandwidth=2"]) == 0
     printed = capsys.readouterr().out
     assert "What if: max_num_seqs 2 in place of 32." in printed
     assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in printed
@@ -57,14 +57,14 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
     facts = records.facts(kv_blocks=2048, block_size=16, prefix_caching=False)
     written(tmp_path / "results", summary, runs, facts, slots=False)
     asked = ["--concurrency", "10", *LOAD, "--json"]
-    assert main(["predict", *asked]) == 0
+    assert main(["fleet", *asked]) == 0
     known = json.loads(capsys.readouterr().out)
     (tmp_path / "running").mkdir()
     written(tmp_path / "running/results", summary, runs, facts, argv=None, max_num_seqs=None, device="cpu")
     monkeypatch.chdir(tmp_path / "running")
-    assert main(["predict", *asked]) == 2
-    assert "`bench predict` and `bench fleet` take --max-num-seqs" in capsys.readouterr().err
-    assert main(["predict", *asked, "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
+    assert main(["fleet", *asked]) == 2
+    assert "`bench fleet` takes --set max_num_seqs=N" in capsys.readouterr().err
+    assert main(["fleet", *asked, "--set", "max_num_seqs=32", "--set", "max_num_batched_tokens=512"]) == 0
     assert json.loads(capsys.readouterr().out) == known
 
 
@@ -72,16 +72,16 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
 def test_a_prefix_cache_is_a_what_if(study, capsys):
     text = "arrival: poisson\nnum_requests: 60\nprompt_tokens: 100\noutput_tokens: 10\ncache: shared\nshared_prefix: 0.8\n"
     (study.parent / "shared.yaml").write_text(text)
-    load = ["predict", "--request-rate", "2", "--workload", "shared.yaml"]
+    load = ["fleet", "--request-rate", "2", "--workload", "shared.yaml"]
     found = []
-    for caching in ("--no-prefix-caching", "--prefix-caching"):
-        assert main([*load, caching, "--json"]) == 0
+    for caching in ("prefix_caching=false", "prefix_caching=true"):
+        assert main([*load, "--set", caching, "--json"]) == 0
         found.append(json.loads(capsys.readouterr().out)["predictions"][0])
     off, on = found
     assert off["cached_share"] == 0.0
     assert on["cached_share"] > 0.7
     assert on["ttft_p50_s"]["value"] < 0.7 * off["ttft_p50_s"]["value"]
-    assert main([*load, "--prefix-caching"]) == 0
+    assert main([*load, "--set", "prefix_caching=true"]) == 0
     printed = capsys.readouterr().out
     assert "from cache" in printed
     assert "requests pile up" not in printed
@@ -89,13 +89,13 @@ def test_a_prefix_cache_is_a_what_if(study, capsys):
 
 def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG001
     with pytest.raises(SystemExit) as ended:
-        main(["predict", "--concurrency", "4", "--prompt-length", "700", "--output-length", "30"])
+        main(["fleet", "--concurrency", "4", "--prompt-length", "700", "--output-length", "30"])
     assert ended.value.code == 1
     assert "Not predicted at 4: requests of 730 tokens, and none that was measured had more than" in capsys.readouterr().out
 
 
 def test_without_a_load_the_model_is_shown_and_judged(study, capsys):  # noqa: ARG001
-    assert main(["predict"]) == 0
+    assert main(["fleet", "--check"]) == 0
     printed = capsys.readouterr().out
     assert "Predictions of measured runs, from the other runs alone:" in printed
     assert "another workload" in printed
@@ -107,20 +107,23 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
         (["--concurrency", "4.5", *LOAD], "--concurrency 4.5: not whole numbers of 1 or more"),
         (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
         (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
-        (["--concurrency", "4", *LOAD, "--kv-tokens", "999"], "this engine has slots"),
-        (["--concurrency", "4", *LOAD, "--check", "--flops", "2"], "none is of another device"),
-        (["--max-num-seqs", "2"], "a what-if asks for a load"),
-        (["--flops", "2"], "give --concurrency or --request-rate too"),
-        (["results:b"], "has no deployment 'b'"),
+        (["--concurrency", "4", *LOAD, "--set", "kv_tokens=999"], "this engine has slots"),
+        (["--check", "--set", "max_num_seqs=2"], "a what-if asks for a load"),
+        (["--check", "--set", "flops=2"], "give --concurrency or --request-rate too"),
+        (["--check", "--set", "flops=fast"], "--set flops=fast: not a number above 0"),
+        (["--check", "--set", "slots=2"], "there is no such key here"),
+        (["--check", "--set", "c_max=2"], "--set c_max says nothing of a load of one instance"),
+        (["--check", "--peak-rps", "2"], "--peak-rps says nothing of a load of one instance"),
+        (["results:b", "--check"], "has no deployment 'b'"),
     ]:
-        assert main(["predict", *argv]) == 2
+        assert main(["fleet", *argv]) == 2
         assert words in capsys.readouterr().err, argv
 
 
 def test_an_engine_whose_admission_is_not_known_or_which_shows_too_few_steps(tmp_path, summary, runs, capsys):
     folder = written(tmp_path / "r", summary, runs, kind="sglang")
-    assert main(["predict", str(folder)]) == 2
+    assert main(["fleet", "--check", str(folder)]) == 2
     assert "how sglang admits requests is not known here" in capsys.readouterr().err
     folder = written(tmp_path / "few", summary, [run_of([(0, 20, 5, 0.0)])])
-    assert main(["predict", str(folder)]) == 2
+    assert main(["fleet", "--check", str(folder)]) == 2
     assert "too few steps" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from bench.predict.served import Served, fewest_instances, served
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
-from bench.predict.traffic import Traffic, read_traffic, sine
+from bench.predict.traffic import Traffic, read_traffic
 from bench.study.read import load_workload
 from bench.study.slo import parse_slo
 from bench.workloads.schedule import PlannedRequest, schedule
@@ -207,7 +207,8 @@ def test_instances_follow_the_rate_of_conversations_within_a_band():
 
 
 def test_traffic_has_its_rate_over_time():
-    day = sine(10.0, 2.0)
+    moments = np.linspace(0, 86_400, 289)
+    day = Traffic(tuple(moments), tuple(6 - 4 * np.cos(2 * np.pi * moments / 86_400)))
     assert (day.peak, day.requests) == (10.0, pytest.approx(6.0 * 86_400, rel=1e-3))
     workload = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 8, "output_tokens": 2}, source="test")
     due = np.array([plan.due_s for plan in day.scaled(0.05).plans(workload, "s")])

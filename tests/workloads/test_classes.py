@@ -16,7 +16,6 @@ from bench.analysis.observation import observed
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
-from bench.cli.modelled import Modelled
 from bench.cli.sources import capacity_of
 from bench.errors import BenchError
 from bench.figures.results import Results
@@ -24,6 +23,7 @@ from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
 from bench.predict.carried import worst_excess
+from bench.predict.sources import load_to_predict
 from bench.report.answers import answers
 from bench.report.classes import class_rows
 from bench.report.view import curves
@@ -33,7 +33,7 @@ from bench.study.config import Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
-from bench.study.read import load_config, load_workload
+from bench.study.read import load_config, load_workload, read_workload
 from bench.study.slo import Slo, parse_slo
 from bench.words.capacity import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.words.causes import why
@@ -431,9 +431,9 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart(tmp_path):
         file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
         if name == "shared":
             with pytest.raises(BenchError, match="nothing is predicted of classes with"):
-                Modelled(workload=file).load("request_rate")
+                load_to_predict(read_workload(file), "shared", "request_rate")
         else:
-            assert Modelled(workload=file).load("request_rate").classes
+            assert load_to_predict(read_workload(file), "one", "request_rate").classes
 
 
 def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):

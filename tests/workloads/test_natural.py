@@ -8,15 +8,15 @@ import pytest
 from bench.analysis import verdict
 from bench.analysis.locked import LOCKED, differences
 from bench.cli import main
-from bench.cli.modelled import Modelled
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.parse.run import cut_answers
+from bench.predict.sources import load_to_predict
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
-from bench.study.read import load_workload
+from bench.study.read import load_workload, read_workload
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
@@ -74,7 +74,7 @@ def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
     lengths = "prompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
     (tmp_path / "load.yaml").write_text(f"arrival: closed\nnum_requests: 8\n{lengths}")
     with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
-        Modelled(workload=tmp_path / "load.yaml").load("concurrency")
+        load_to_predict(read_workload(tmp_path / "load.yaml"), "load.yaml", "concurrency")
 
 
 def test_lengths_are_those_that_the_server_counts():

@@ -202,7 +202,7 @@ def sized(
     gpu_hour: float | None = None,
     token_price: float | None = None,
 ) -> dict[str, Any]:
-    """Everything about a fleet as plain data: `bench size` prints it, the report shows it.
+    """Everything about a fleet as plain data: `bench fleet` prints it, the report shows it.
 
     Args:
         slos: the least TTFT of all bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.

@@ -13,9 +13,7 @@ COMMANDS = {
     "Plan and predict": {
         "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
         "plan": "Weigh a model on a GPU: what fits, the load that it could hold, the ceilings of its speed; or list the models.",
-        "predict": "Predict throughput and latencies of loads that were not measured, from runs that were.",
-        "fleet": "Predict how many instances traffic takes that was not measured.",
-        "size": "Size a fleet: instances, GPUs, admission limits and cost, from results or from numbers.",
+        "fleet": "Size a fleet: instances, GPUs, admission limits and cost; from results, from numbers, or from predictions of a load.",
     },
     "A study": {
         "init": "Begin a study in a folder of its own.",

@@ -117,7 +117,7 @@ class Sending:
             **further,
         }
         content |= {key: value for key, value in given.items() if value is not None}
-        for (key, *within), value in map(_set, self.set or []):
+        for (key, *within), value in map(key_and_value, self.set or []):
             preset = ARCHETYPES.get(str(content.get("archetype")), {}) if within and "prompts" not in content else {}
             content = {**content, key: _with(content.get(key, preset.get(key)), within, value)}
         if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
@@ -169,7 +169,7 @@ class Sending:
         )
 
 
-def _set(pair: str) -> tuple[list[str], Any]:
+def key_and_value(pair: str) -> tuple[list[str], Any]:
     """The key of a `--set`, of which each further part is a key within the one before it, and the value."""
     import yaml
 

@@ -1,4 +1,4 @@
-"""What a proxy in front of a server admits, queues and refuses: by `bench.analysis.limits`, as `bench size` prints them."""
+"""What a proxy in front of a server admits, queues and refuses: by `bench.analysis.limits`, as `bench fleet` prints them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.export.comments import comment
 from bench.guard.measured import Measured
 from bench.servers.routers import haproxys
 
-_ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
+_ADMITS = "It admits as many in flight as `bench fleet` says of these results, and queues as many."
 _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."
 
 

@@ -15,7 +15,7 @@ from bench.guard.measured import Measured
 from bench.guard.rules import records
 from bench.guard.series import LOADS
 
-_FILLED = 0.8  # load of an instance ÷ lower end of C_max's interval; convention: the most that `bench size` wants at a peak
+_FILLED = 0.8  # load of an instance ÷ lower end of C_max's interval; convention: the most that `bench fleet` wants at a peak
 
 
 def scaled_object(measured: Measured) -> tuple[str | None, list[str]]:

@@ -1,4 +1,4 @@
-"""Accelerators by name, from `accelerators.yaml` beside this file: what `bench plan`, `bench size` and the report know of a GPU."""
+"""Accelerators by name, from `accelerators.yaml` beside this file: what `bench plan` and the report know of a GPU."""
 
 from __future__ import annotations
 

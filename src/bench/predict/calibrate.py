@@ -143,7 +143,7 @@ def _blocks(facts: DeploymentFacts, given: Given) -> int:
     """A block is divided among the devices of a tensor-parallel engine, and counts once."""
     blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // (facts.block_size or 1) + 1
     if blocks is None:
-        raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
+        raise BenchError("it does not report the size of its KV cache. Give it: --set kv_tokens=N")
     return blocks
 
 
@@ -176,7 +176,7 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
         raise BenchError(
             "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs "
             f"(requests at once; llama.cpp reports it) and under flags {flags[0].strip('-')} (tokens of a step; llama.cpp's default is "
-            "2048). `bench predict` and `bench fleet` take --max-num-seqs and --max-num-batched-tokens"
+            "2048). `bench fleet` takes --set max_num_seqs=N and --set max_num_batched_tokens=N"
         )
     if (facts.engines or 1) > 1 and not slots:
         raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
@@ -184,8 +184,8 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
     caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
     if not caching and not slots:
         raise BenchError(
-            "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench predict` and "
-            "`bench fleet` take --prefix-caching and --no-prefix-caching"
+            "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench fleet` takes "
+            "--set prefix_caching=true (or false)"
         )
     # llama.cpp, which does not report it, has one unless it is told otherwise.
     off = said.get(flag_column("cache_prompt")) == "false" or said.get(flag_column("no_cache_prompt")) == "true"

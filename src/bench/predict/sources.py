@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.axes import AXES
 from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 from bench.predict.calibrate import Given, MeasuredRun, limits_of
@@ -18,6 +19,8 @@ from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
+from bench.study.read import load_workload
+from bench.workloads.workload import Workload
 
 _FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"
@@ -116,6 +119,33 @@ def start_ups_s(results: Path, deployment: str) -> tuple[float, ...]:
     """The measured starts of a deployment, from launch to the first token (s); none where it was not started here."""
     file = _at(results, Paths.FACTS, deployment=deployment)
     return read(DeploymentFacts, file).start_ups_s if file.exists() else ()
+
+
+def load_to_predict(content: dict[str, Any], source: str, axis: str, *, also: str | None = None) -> Workload:
+    """A workload that can be predicted.
+
+    Args:
+        content: as a study has it. source: whence it is, for faults. axis: of its levels. also: a further axis that it may have.
+
+    Raises:
+        BenchError: it has a fault, is of another axis, or has what no replay has.
+    """
+    workload = load_workload(content, source=source)
+    if not workload.lengths_known:
+        raise BenchError(
+            f"{source}: nothing is predicted of prompts from a file, of natural answers, of a server's own answers in the "
+            "history or of answers that are no tokens. Give lengths as numbers or distributions."
+        )
+    # What a class does not say, such as `cache`, is the workload's.
+    sent = {name: {"body": part.body, "cache": part.cache} for name, part in workload.parts.items() if name}
+    if not served_alike({name: {**each, "model": workload.classes[name].model} for name, each in sent.items()}):
+        raise BenchError(
+            f"{source}: nothing is predicted of classes with models, priorities or shared beginnings of their own. Leave these keys "
+            "out to predict what their lengths alone come to."
+        )
+    if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
+        raise BenchError(f"{source}: the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
+    return workload
 
 
 def _at(results: Path, path: str, **names: str) -> Path:

@@ -14,8 +14,6 @@ from bench.errors import BenchError
 from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
 
-DAY_S = 86_400.0  # seconds of a day; derived
-_POINTS = 288  # points of a day's sine; derived: one each five minutes
 _BETWEEN = 33  # points between two moments, between which the rate is a straight line and its sum is none; convention
 
 
@@ -75,14 +73,6 @@ class Traffic:
         """Requests until each moment."""
         moments, rates = np.array(self.moments), np.array(self.rates)
         return np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(moments))])
-
-
-def sine(peak: float, trough: float, seconds: float = DAY_S) -> Traffic:
-    """A day that begins and ends with its lowest rate, with its peak in the middle."""
-    moments = [seconds * i / _POINTS for i in range(_POINTS + 1)]
-    return Traffic(
-        tuple(moments), tuple(trough + (peak - trough) * (1 - math.cos(2 * math.pi * m / seconds)) / 2 for m in moments)
-    )
 
 
 def read_traffic(file: Path) -> Traffic:

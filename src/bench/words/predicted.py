@@ -40,7 +40,7 @@ DOUBTS = {
     "extrapolated; measure a larger burst, or longer prompts",
     "refused": "{value:,.0f} requests are longer than the whole KV cache",
 }
-#: Numbers in a report; `bench predict` prints all.
+#: Numbers in a report; `bench fleet` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
 _MS, _TERA = 1e-3, 1e12
 _SHOWN = 0.05  # share of a request's time below which a part is left out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.errors import count_text
+from bench.errors import count_text, shown_share
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
 from bench.words.capacity import c_max, it_misses, judged_alone, missed_text, shown_to_be
@@ -16,6 +16,13 @@ Fleet = Mapping[str, Any]
 _NAMED = 5  # most curves that a title names
 _TAKES = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}, {gpus} with the safety factor {safety:g}."
 _TAKES_UNKNOWN = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}; how many GPUs is not known."
+_COSTS = {
+    "hour": "USD an hour",
+    "month": "USD a month",
+    "worth_of_tokens_an_hour_at_peak": "USD an hour that the API would take at the peak",
+    "million_output_tokens_at_peak": "USD a million output tokens, at the peak all day",
+    "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
+}
 UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
 
 
@@ -51,6 +58,34 @@ def title(fleets: Sequence[tuple[str, Fleet | None]], gpu: str) -> str | None:
 def ends(least: int | None, most: int | None) -> str:
     """An interval for a cell of a table, such as `12 to not established`."""
     return " to ".join("not established" if end is None else f"{end:,}" for end in (least, most))
+
+
+def sized_rows(fleet: Fleet, point: Mapping[str, Any], unit: str) -> list[list[str]]:
+    """Names and values of a fleet.
+
+    Args:
+        point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
+    """
+    limit, gpus = fleet["limits"], fleet["gpus"]
+    rows = [
+        ["instances", f"{fleet['instances']:,}"],
+        [f"{unit}, with the safety factor {fleet['safety']:g}", "unknown" if gpus is None else f"{gpus:,}"],
+        ["usable requests/s of an instance", f"{fleet['usable_rps']:.3g}"],
+    ]
+    if point and point["goodput_rps"] is not None:
+        rows.append(["goodput of an instance there, requests/s", f"{point['goodput_rps']:.3g}"])
+    if point:
+        rows.append(["instances at 95 % confidence", ends(fleet["instances_least"], fleet["instances_most"])])
+    rows.append(["load of the fleet at the peak (60–80 % is wanted)", shown_share(fleet["utilisation_at_peak"])])
+    found = {
+        "longest queue of an instance": (limit["queue"],),
+        "shed load from, and all at": (limit["shed_from"], limit["shed_at"]),
+        "requests in flight to admit": (limit["admission"],),
+        "longest prompt to admit (tokens)": (limit["input_tokens"],),
+        "10 to 15 % of the KV tokens": limit["kv_free_tokens"] or (None,),
+    }
+    rows += [[name, ", ".join(f"{each:,}" for each in values)] for name, values in found.items() if None not in values]
+    return rows + [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
 
 
 def meets(point: Mapping[str, Any]) -> str:
