@@ -28,7 +28,7 @@ import requests
 import yaml
 
 from bench.axes import CONCURRENCY
-from bench.guard import FILES, Measured, read_measured
+from bench.guard import Measured, read_measured, written
 from bench.runs.files import read
 from bench.runs.launch import Launch
 from bench.servers.fleet import server_of
@@ -42,8 +42,8 @@ _FASTER = 10  # times as fast as in the study, at most: a load has requests enou
 @contextmanager
 def prometheus(measured: Measured, servers: Sequence[str], folder: Path) -> Iterator[str]:
     """A Prometheus that scrapes the server, or the workers of a fleet, and evaluates the rules; its address."""
-    rules, _ = FILES["rules.yaml"](measured)
-    (folder / "rules.yaml").write_text(rules or sys.exit("The results have no telemetry of a known engine."))
+    texts, _ = written(measured)
+    (folder / "rules.yaml").write_text(texts.get("rules.yaml") or sys.exit("The results have no telemetry of a known engine."))
     scrape = {
         "job_name": measured.deployment,
         "static_configs": [{"targets": [each.removeprefix("http://") for each in servers]}],

@@ -36,7 +36,6 @@ from tests.support.study import ARCHITECTURE, CONTENT, ROOT
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))
 SCHEMAS = ROOT / "tests/data/schemas"
-CHART = json.loads((SCHEMAS / "vllm-stack-values.json").read_text())
 COMPOSE = json.loads((SCHEMAS / "compose-spec.json").read_text())
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - is written, not bound
 HUB = {"hub": "org/model", "revision": "0123456789abcdef"}
@@ -169,7 +168,7 @@ def test_no_secret_is_in_any_form(tmp_path):
     record = tmp_path / "results/deployments/a/launch.json"
     edited = {"argv": [*launch.argv, "--api-key", secret], "environment": {**launch.environment, "OTHER_TOKEN": secret}}
     record.write_text(json.dumps({**json.loads(record.read_text()), **edited}))  # as an older version may have left it
-    assert set(Form.__args__) == {*FORMS, "benchmark-report", "openmetrics"}
+    assert set(Form.__args__) == {*FORMS, "benchmark-report"}
     for form in FORMS:
         text = exported(tmp_path, form)
         assert secret not in text and "<secret>" not in text, form
@@ -220,68 +219,44 @@ def test_a_container_keeps_its_image_and_needs_no_version(tmp_path):
     assert launch.argv[0] == "docker"
     service = yaml.safe_load(exported(tmp_path, "compose"))["services"]["a"]
     assert service["image"] == made["image"]
-    (model,) = yaml.safe_load(exported(tmp_path, "helm"))["servingEngineSpec"]["modelSpec"]
-    assert f"{model['repository']}:{model['tag']}" == made["image"]
     assert "not the image" not in exported(tmp_path, "compose")
     assert f"# - image: {made['image']}" in exported(tmp_path)
 
 
-def test_helm_values_have_keys_that_the_chart_reads_and_the_measured_flags(tmp_path):
-    deployment = {
-        "tensor_parallel": 2,
-        "prefix_caching": True,
-        "max_num_seqs": 64,
-        "flags": {"no-enable-chunked-prefill": True},
-    }
-    launch = put(tmp_path, model=HUB, deployment=deployment)
-    values = yaml.safe_load(exported(tmp_path, "helm"))
-    jsonschema.validate(values, CHART)
-    (model,) = values["servingEngineSpec"]["modelSpec"]
-    known = CHART["properties"]["servingEngineSpec"]["properties"]["modelSpec"]["items"]["properties"]
-    assert model.keys() <= known.keys() and model["vllmConfig"].keys() <= known["vllmConfig"]["properties"].keys()
-    assert (model["repository"], model["tag"]) == ("vllm/vllm-openai", "v0.32.0")
-    assert (model["modelURL"], model["modelRevision"], model["requestGPU"]) == ("org/model", HUB["revision"], 2)
-    assert (model["requestCPU"], model["requestMemory"]) == (4, "9Gi")  # two beside the GPUs; the weights beside 8 GiB
-    config = model["vllmConfig"]
-    assert (config["enablePrefixCaching"], config["enableChunkedPrefill"], config["tensorParallelSize"]) == (True, False, 2)
-    flags = {
-        "max-model-len": "maxModelLen",
-        "dtype": "dtype",
-        "tensor-parallel-size": "tensorParallelSize",
-        "max-num-seqs": "maxNumSeqs",
-        "enable-prefix-caching": "enablePrefixCaching",
-        "enable-chunked-prefill": "enableChunkedPrefill",
-    }
-    told = flags_of(config["extraArgs"])
-    told |= {flag: config[key] if isinstance(config[key], bool) else str(config[key]) for flag, key in flags.items()}
-    assert told == measured_flags(launch)
+def test_a_manifest_of_kubernetes_has_the_measured_flags_and_probes(tmp_path):
+    launch = put(tmp_path, model=HUB, deployment={"tensor_parallel": 2, "flags": {"compilation-config": "$(x)"}})
+    deployment, service = yaml.safe_load_all(exported(tmp_path, "kubernetes"))
+    pod = deployment["spec"]["template"]
+    (server,) = pod["spec"]["containers"]
+    assert (
+        deployment["spec"]["selector"]["matchLabels"]
+        == pod["metadata"]["labels"]
+        == service["spec"]["selector"]
+        == {"app": "a"}
+    )
+    assert (server["image"], server["command"]) == ("vllm/vllm-openai:v0.32.0", ["vllm", "serve"])
+    told = flags_of([word.replace("$$(", "$(") for word in server["args"]])
+    assert {told.pop(name) for name in ("revision", "host", "port")} == {HUB["revision"], EVERYWHERE, "8000"}
+    assert told == measured_flags(launch) and server["args"][0] == "org/model" and "$$(x)" in server["args"]
+    assert server["resources"] == {"requests": {"cpu": 4, "memory": "9Gi"}, "limits": {"nvidia.com/gpu": 2}}
+    probes = {server[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
+    assert probes == {"/health"} and service["spec"]["ports"][0]["targetPort"] == 8000
+    assert {each["name"] for each in server["volumeMounts"]} == {each["name"] for each in pod["spec"]["volumes"]}
 
 
-def test_a_cpu_asks_the_chart_for_cores_and_no_runtime_of_gpus(tmp_path):
+def test_a_manifest_of_a_cpu_asks_for_cores_and_no_gpu(tmp_path):
     put(tmp_path, made={"source": "command", "command": ["vllm", "serve"]}, deployment={"tensor_parallel": 2, "cores": 3})
-    values = yaml.safe_load(exported(tmp_path, "helm"))
-    jsonschema.validate(values, CHART)
-    (model,) = values["servingEngineSpec"]["modelSpec"]
-    assert model["repository"] == "vllm/vllm-openai-cpu"
-    assert (model["requestGPU"], model["requestCPU"], model["runtimeClassName"], model["modelURL"]) == (0, 6, "", "CHANGE-ME")
-
-
-def test_the_chart_is_told_what_it_would_switch_off(tmp_path):
-    """Without the key its template writes `--no-enable-prefix-caching`."""
-    launch = put(tmp_path, model=HUB)
-    words = [word for word in launch.argv if not word.endswith("enable-prefix-caching")]
-    record = tmp_path / "results/deployments/a/launch.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "argv": words}))
-    (model,) = yaml.safe_load(exported(tmp_path, "helm"))["servingEngineSpec"]["modelSpec"]
-    assert model["vllmConfig"]["enablePrefixCaching"] is True
+    deployment, _ = yaml.safe_load_all(exported(tmp_path, "kubernetes"))
+    (server,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert server["image"].startswith("vllm/vllm-openai-cpu:") and server["args"][0] == "/model"
+    assert server["resources"]["requests"]["cpu"] == 6 and "limits" not in server["resources"]
 
 
 def test_what_a_form_cannot_express_is_refused_by_name(tmp_path):
     own = {"source": "command", "command": ["numactl", "-N0", "vllm", "serve"], "backend": "cuda"}
     for number, (given, form, said) in enumerate((
-        ({"made": LLAMA, "deployment": {"max_num_seqs": 2}}, "helm", "runs vLLM alone, and this is llama.cpp"),
         ({"measured": False}, "compose", "the version of vLLM is not known before a session has measured it"),
-        ({"version": "0.1.dev1+gabc"}, "helm", "vLLM 0.1.dev1+gabc is no release"),
+        ({"version": "0.1.dev1+gabc"}, "kubernetes", "vLLM 0.1.dev1+gabc is no release"),
         ({"made": own}, "compose", "a command of its own, `numactl -N0 vllm serve`"),
     )):  # fmt: skip
         put(tmp_path / str(number), **given)

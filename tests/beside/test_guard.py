@@ -6,13 +6,12 @@ import shutil
 
 import pytest
 import yaml
+from bench.drifted.studied import read_studied
 from benchmarks.guard import loads
 
 from bench.analysis import Limits
-from bench.drifted.curve import read_studied
 from bench.errors import BenchError
-from bench.guard import FILES, read_curve
-from bench.guard.admission import haproxy, vllm_router
+from bench.guard import FILES, read_curve, written
 from bench.guard.measured import Measured, Sustained, read_measured
 from bench.parse.reference_samples import reference_samples
 from bench.study.slo import Slo, parse_slo
@@ -122,9 +121,9 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
     assert set(files) == set(FILES)
     assert "maxconn 16\n" in files["haproxy.cfg"]
     assert "timeout queue 2000ms  # at most as long as the SLO on TTFT, prefill not counted\n" in files["haproxy.cfg"]
-    (threshold,) = yaml.safe_load(files["envoy.yaml"])["circuit_breakers"]["thresholds"]
-    # At 16 in flight 32 requests/s come: of more than 64, the last one waits longer than the SLO's 2 s.
-    assert threshold == {"priority": "DEFAULT", "max_connections": 16, "max_requests": 16, "max_pending_requests": 64}
+    assert (
+        "avg_queue(a) ge 64 }" in files["haproxy.cfg"]
+    )  # at 32 requests/s the last one of more waits longer than the SLO's 2 s
     scaled = yaml.safe_load(files["keda.yaml"])
     (trigger,) = scaled["spec"]["triggers"]
     assert (scaled["kind"], trigger["type"], trigger["metricType"]) == ("ScaledObject", "prometheus", "AverageValue")
@@ -140,29 +139,25 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     assert re.findall(r"server instance-(\d) 127.0.0.1:(\d+) maxconn (\d+)", text) == servers
     # Of more than 64 that wait the last one waits longer than 2 s; HAProxy's avg_queue is by server.
     assert "avg_queue(a) ge 21 }" in text and "balance hdr(X-Session-ID)" in text and "`maxconn 80`" in text
-    (threshold,) = yaml.safe_load(files["envoy.yaml"])["circuit_breakers"]["thresholds"]
-    assert threshold["max_requests"] == 16 and "of the 3 workers together" in files["envoy.yaml"]
-    router = "vllm-router --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
-    assert router in files["vllm-router.sh"]
     (trigger,) = yaml.safe_load(files["keda.yaml"])["spec"]["triggers"]
     assert trigger["metadata"]["query"] == 'sum(saturate:requests_in_flight{job="a"})'
     assert float(trigger["metadata"]["threshold"]) == pytest.approx(0.8 * 14 / 3, abs=0.01)
 
 
 def of_two(admission, balance):
-    """What two workers are admitted by, as the two routers have it."""
+    """HAProxy's file of two workers, and what is left out."""
     limits = Limits(admission, *[None] * 5)
     measured = Measured(point={**POINT, "slos": []}, sustained=Sustained(1), limits=limits, workers=2, balance=balance)
-    return haproxy(measured), vllm_router(measured)
+    texts, left = written(measured)
+    return texts.get("haproxy.cfg"), left
 
 
 def test_haproxy_deals_out_as_measured():
     for balance, shown in ((None, "leastconn"), ("roundrobin", "roundrobin"), ("header:X-Session-ID", "hdr(X-Session-ID)")):
-        (config, _), (command, _) = of_two(16, balance)
-        assert f"    balance {shown}\n" in config and "--max-concurrent-requests 16 " in command, balance
-    (config, left), (command, _) = of_two(1, "roundrobin")
-    assert config is None and "HAProxy's maxconn is at least 1 of each" in left[0]
-    assert "--max-concurrent-requests 1 " in command
+        config, _ = of_two(16, balance)
+        assert f"    balance {shown}\n" in config, balance
+    config, left = of_two(1, "roundrobin")
+    assert config is None and any("HAProxy's maxconn is at least 1 of each" in line for line in left)
 
 
 LOAD, BURNS = {"LoadNearLimit", "LoadAboveLimit"}, {"BurnFast", "BurnSlow"}
@@ -202,7 +197,7 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, cases):
         limited = dict(change.get("point", ()))
         assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost), why
         admits = limited.get("kind") != "above" and bool(limited.get("low", 1))
-        assert [("haproxy.cfg" in files), ("envoy.yaml" in files)] == [admits, admits], why
+        assert ("haproxy.cfg" in files) == admits, why
 
 
 def test_what_is_not_known_of_a_fleet_makes_no_rule_and_says_so(tmp_path, summary):

@@ -24,7 +24,7 @@ COMMANDS = {
         "pack": "Put a study's measured runs into one file.",
         "unpack": "Take in the runs that another machine packed.",
         "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
-        "export": "Write a measured deployment as a command, a Compose file or Helm values, with what was held fixed.",
+        "export": "Write a measured deployment as a command, a Compose file or a manifest of Kubernetes, with what was held fixed.",
         "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
         "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
         "verify": "Check that a pack or a folder of results is what was measured.",

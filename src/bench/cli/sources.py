@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -87,32 +86,6 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
         pl.Series("goodput_requests_per_s", [row["goodput_requests_per_s"] for row in found], dtype=pl.Float64),
         pl.Series("judged", [row["judged"] for row in found], dtype=COLUMNS["judged"].dtype),
     )
-
-
-def telemetry_of(text: str, run: Mapping[str, Any]) -> pl.DataFrame:
-    """What was scraped during a run. Args: text: what the run was read from. run: its row.
-
-    Raises:
-        BenchError: nothing was, or its table is not there.
-    """
-    place = _place(text)
-    table = _table(place)
-    if table is not None:
-        file = table.parent / Path(Paths.TELEMETRY.format(**run)).relative_to(Paths.RESULTS)
-    else:
-        name = (run["deployment"], run["run"])
-        parsed = next(each for each in place.rglob("summary.json") if _name_of(each) == name)
-        file = parsed.with_name(Path(Paths.TELEMETRY).name)
-    found = pl.read_parquet(file) if file.is_file() else None
-    if found is None or found.is_empty():
-        why = "no such file" if found is None else "nothing was scraped"
-        raise BenchError(f"{file}: {why}. Run the study's command again, or name runs of a server whose metrics were read.")
-    return found
-
-
-def _name_of(summary: Path) -> tuple[str, str]:
-    figures = read_run_summary(summary).figures
-    return figures["deployment"], figures["run"]
 
 
 def capacity_of(runs: pl.DataFrame, text: str, decision: Decision) -> pl.DataFrame:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,16 +12,15 @@ from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import option
 
-#: What a deployment can be written as; `bench.export.FORMS` has the same names, but for the last two, which are of runs.
-Form = Literal["command", "compose", "helm", "benchmark-report", "openmetrics"]
+#: What a deployment can be written as; `bench.export.FORMS` has the same names, but for the last one, which is of runs.
+Form = Literal["command", "compose", "kubernetes", "benchmark-report"]
 
 
 @command(
     "bench export tiny-mha",
     "bench export llama-fp8 --form compose --output compose.yaml",
-    "bench export llama-fp8 --form helm --output values.yaml",
+    "bench export llama-fp8 --form kubernetes --output llama-fp8.yaml",
     "bench export runs/one --form benchmark-report --output reports",
-    "bench export results --form openmetrics --output scraped",
 )
 def export(
     deployment: Annotated[
@@ -39,9 +36,8 @@ def export(
         Form,
         option(
             None,
-            "command: a shell script. compose: a Docker Compose file. helm: values of vLLM's production stack (chart vllm/vllm-stack). "
-            "benchmark-report: the numbers of each run, as llm-d-benchmark and inference-perf write them (version 0.2). "
-            "openmetrics: what was scraped during each run, with its times, for promtool and Grafana.",
+            "command: a shell script. compose: a Docker Compose file. kubernetes: a Deployment with a Service. benchmark-report: the "
+            "numbers of each run, as llm-d-benchmark and inference-perf write them (version 0.2).",
         ),
     ] = "command",
     output: Annotated[Path | None, option("FILE", "Where to write it; of runs a folder.", default="standard output")] = None,
@@ -50,12 +46,12 @@ def export(
     as comments what was held fixed: version, device, model, loads, and the limit that was found. Values of secrets are never printed.
     """
     from bench.errors import BenchError
-    from bench.export import FORMS, read_exported
+    from bench.export import read_exported, written
 
-    if form in ("benchmark-report", "openmetrics"):
-        _runs(deployment, form, output)
+    if form == "benchmark-report":
+        _reports(deployment, output)
         return
-    text = FORMS[form](read_exported(deployment))
+    text = written(read_exported(deployment), form)
     if output is None:
         print(text, end="")
         return
@@ -66,10 +62,13 @@ def export(
         output.chmod(0o755)
 
 
-def _runs(source: str, form: Form, output: Path | None) -> None:
+def _reports(source: str, output: Path | None) -> None:
     """Write each run into a file of a folder, or print the only run."""
+    import yaml
+
     from bench.cli.sources import read_source
     from bench.errors import BenchError, count_text
+    from bench.export.benchmark_report import benchmark_report
 
     rows = read_source(source).to_dicts()
     if output is None and len(rows) != 1:
@@ -78,38 +77,23 @@ def _runs(source: str, form: Form, output: Path | None) -> None:
         )
     if output is not None and output.is_file():
         raise BenchError(f"--output {output}: it is a file, and runs are written into a folder, a file each. Name a folder.")
-    if output is None:
-        for line in _lines(source, form, rows[0]):
-            print(line)
-        return
-    ending = "yaml" if form == "benchmark-report" else "txt"
-    names = [f"{row['deployment']}_{row['run']}.{ending}".replace("/", "_") for row in rows]
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise BenchError(f"{source}: several runs would be {twice[0]}, by deployment and name. Export each folder by itself.")
-    left_out = []
-    for row, name in zip(rows, names, strict=True):
+    reports, left_out = {}, []
+    for row in rows:
+        name = f"{row['deployment']}_{row['run']}.yaml".replace("/", "_")
+        if name in reports:
+            raise BenchError(f"{source}: several runs would be {name}, by deployment and name. Export each folder by itself.")
         try:
-            lines = _lines(source, form, row)
+            reports[name] = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
         except BenchError as error:
             left_out.append(f"{row['deployment']}/{row['run']}: {error}")
+    if not reports:
+        raise BenchError("\n".join(left_out))
+    for name, text in reports.items():
+        if output is None:
+            print(text, end="")
             continue
         output.mkdir(parents=True, exist_ok=True)
-        with (output / name).open("w", encoding="utf-8") as text:
-            text.writelines(f"{line}\n" for line in lines)
+        (output / name).write_text(text, encoding="utf-8")
         print(output / name)
-    if len(left_out) == len(rows):
-        raise BenchError("\n".join(left_out))
     for line in left_out:
         print(f"Left out: {line}", file=sys.stderr)
-
-
-def _lines(source: str, form: Form, row: dict[str, Any]) -> Iterable[str]:
-    import yaml
-
-    from bench.cli.sources import telemetry_of
-    from bench.export.benchmark_report import benchmark_report
-    from bench.export.openmetrics import open_metrics
-
-    if form == "openmetrics":
-        return open_metrics(row, telemetry_of(source, row))
-    return yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120).splitlines()

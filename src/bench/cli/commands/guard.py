@@ -24,22 +24,20 @@ def guard(
     workload: Annotated[str | None, option("NAME", "The workload whose limit counts, where several were measured.")] = None,
     output_dir: Annotated[Path, option("FOLDER", "Where the files go.")] = Path("guard"),
 ) -> None:
-    """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg, envoy.yaml, vllm-router.sh and keda.yaml, with the metric
-    names of the server or fleet that was measured. What the study does not know is left out, and a line says so.
+    """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg and keda.yaml, with the metric names of the server or fleet
+    that was measured. What the study does not know is left out, and a line says so.
     """
-    from bench.guard import FILES, read_measured
+    from bench.guard import FILES, read_measured, written
 
     measured = read_measured(results, deployment, workload)
     print(f"{measured.deployment}: {measured.limit_text}.")
-    left: list[str] = []
+    texts, left = written(measured)
     output_dir.mkdir(parents=True, exist_ok=True)
-    for name, write in FILES.items():
-        text, unknown = write(measured)
-        left += unknown
-        if text is None:
+    for name in FILES:
+        if name not in texts:
             (output_dir / name).unlink(missing_ok=True)  # of an earlier study, whose limits these are not
             continue
-        (output_dir / name).write_text(text, encoding="utf-8")
+        (output_dir / name).write_text(texts[name], encoding="utf-8")
         print(f"{output_dir / name}")
     if left:
         print("\nLeft out:")
