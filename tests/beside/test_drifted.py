@@ -8,19 +8,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.drifted import DIFFERS, SAME, UNKNOWN, find_drift
-from bench.drifted.batches import Ratio, ratio
-from bench.drifted.curve import Line, read_studied
+from bench.drifted import DIFFERS, SAME, UNKNOWN, compared_version, find_drift
 from bench.drifted.lines import advice
-from bench.drifted.served import START_TIME, scraped_twice, served
-from bench.drifted.server import compared_server
+from bench.drifted.served import scraped_twice, served
+from bench.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError
 from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
 from bench.statistics import student_t
-from tests.support.production import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
+from tests.support.production import CASES, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 from tests.support.prometheus import samples
-from tests.support.records import facts
 
 VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
 
@@ -41,7 +38,7 @@ def test_what_is_planted_is_found_and_nothing_else():
         ("output 25 % longer, llama.cpp", DIFFERS),
         ("hit rate 0.45 in place of 0.30", DIFFERS),
         ("slower by a third, scrapes missing, a restart", DIFFERS),
-        ("another setting", DIFFERS),
+        ("another version: a metric of an older one", DIFFERS),
     ):
         assert judged(name, 0)[1] == whole, name
 
@@ -106,7 +103,7 @@ def test_spare_servers_hide_nothing():
     spare = [
         kept.with_columns(
             instance=pl.lit(f"i{i}"), labels=pl.col("labels").str.replace('instance="x"', f'instance="i{i}"'),
-            value=pl.when(pl.col("name").str.ends_with("_info")).then("value").otherwise(0.0),
+            value=0.0,
         )
         for i in range(9)
     ]  # fmt: skip
@@ -133,7 +130,7 @@ def test_lengths_need_no_gauges():
 def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
     monkeypatch.setattr("tests.support.production.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
     places = read_studied(study(np.random.default_rng(1), WAS)).lines["e2e"].loads
-    assert len(places) == 8 and places[-1] == pytest.approx(31)
+    assert len(places) == 10 and places[-1] == pytest.approx(31)
 
 
 def test_what_cannot_be_compared_is_not_known():
@@ -153,17 +150,15 @@ def test_what_cannot_be_compared_is_not_known():
     assert (idle.verdict, length.verdict) == (UNKNOWN, UNKNOWN) and "of 12 parts of the time; it takes 4" in length.why
 
 
-def test_a_bent_curve_lies_within_what_its_levels_leave_open():
-    """However much steeper it is beyond the bend: as where requests wait, and where no more run."""
-    loads, asked = np.array([1.0, 2, 4, 8, 16, 24]), np.linspace(1, 24, 200)
-    for kink in (2.0, -0.8):
-        values, truth = (1 + 0.1 * load + 0.1 * kink * np.maximum(0, load - 11) for load in (loads, asked))
-        low, high = Line(loads, values, np.full(6, 0.01), 11.0).at(asked)
-        assert (low <= truth + 1e-9).all() and (high >= truth - 1e-9).all(), kink
-        straight = asked < 4
-        assert np.allclose(low[straight], truth[straight]) and np.allclose(high[straight], truth[straight]), kink
-    low, high = Line(np.array([2.0, 4.0]), np.array([1.0, 3.0]), np.full(2, 0.01), 11.0).at(np.array([1.0, 3.0, 5.0]))
-    assert low.tolist() == [1, 1, 3] and high.tolist() == [1, 3, 3]
+def test_a_curve_between_levels_is_straight_and_its_error_has_a_parabola_s_bend():
+    """By hand: without the middle one of three levels a line is at 5 in place of 4, a quarter of whose logarithm counts."""
+    line = Line(np.array([1.0, 2, 3]), np.array([1.0, 4, 9]), np.zeros(3), 11)
+    asked, even = np.array([0.5, 1.5, 2.5, 4.0]), np.ones(4)
+    assert line.at(asked).tolist() == [1, 2.5, 6.5, 9]
+    assert line.error(asked, even) == pytest.approx(math.log(5 / 4) / 4)
+    assert Line(np.array([1.0, 2]), np.array([1.0, 4]), np.array([0.03, 0.04]), 11).error(
+        np.array([1.0, 2]), np.ones(2)
+    ) == pytest.approx(0.025)
 
 
 def test_the_error_of_a_ratio_is_of_blocks_or_of_pairs_of_them():
@@ -198,7 +193,7 @@ def counted(*series):
 
 
 def test_what_is_counted_between_two_scrapes():
-    """Nothing across a restart or missing scrapes; ranks that share requests count once, and a late series from nothing."""
+    """Nothing across a restart or missing scrapes; ranks that share requests count once, and a late series from its first scrape."""
     tokens = ("vllm:generation_tokens_total", "", [0, 10, 20, None, None, 90, 100, 5, 15])
     gauges = [
         (name, "", [2 if value is not None else None for value in tokens[2]]) for name in (NAMES["running"], NAMES["waiting"])
@@ -206,9 +201,6 @@ def test_what_is_counted_between_two_scrapes():
     found = counted(tokens, *gauges)
     assert found["output"].to_list() == [10, 10, 10, None, 10] and found["restarted"].sum() == 1
     assert found["in_flight"].drop_nulls().to_list() == [4] * 4
-    # Where more was counted by then than before, the start of the process shows it.
-    found = counted(("vllm:generation_tokens_total", "", [0, 10, 50]), (START_TIME, "", [1, 1, 9]), *((name, "", [1, 1, 1]) for name, _, _ in gauges))  # fmt: skip
-    assert found["output"].to_list() == [10, None] and found["restarted"].to_list() == [False, True]
     ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
     gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
     assert counted(*ranks, *gauges)["output"].to_list() == [10, 10]
@@ -217,11 +209,11 @@ def test_what_is_counted_between_two_scrapes():
         ("vllm:generation_tokens_total", 'engine="1"', [None, None, 7]),
     ]
     gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
-    assert counted(*engines, *gauges)["output"].to_list() == [10, 17]
+    assert counted(*engines, *gauges)["output"].to_list() == [10, 10]
     # A label that is added in mid-time: what was counted since the start of the server is not one interval's.
     counted_so_far = [(NAMES["output"], "", [1000, 1010, None, None]), (NAMES["output"], 'team="a"', [None, None, 1020, 1030])]
     found = counted(*counted_so_far, *GAUGES_ONE)
-    assert found["output"].to_list() == [10, None, 10] and found["restarted"].to_list() == [False, True, False]
+    assert found["output"].to_list() == [10, 0, 10] and not found["restarted"].any()
     names = ("num_running_reqs", "num_queue_reqs", "prompt_tokens_total", "generation_tokens_total")
     known = samples(*((f"sglang:{name}", "", [0, 10, 20]) for name in names))
     found = served(known, find_catalogue(known["name"].unique().to_list(), "0.5.9"))
@@ -272,30 +264,21 @@ def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other
     assert not scraped_twice(ranks)
 
 
-def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VLLM_KIND):
-    known = facts(cache_config=studied, engine_version="0.32.0" if was is VLLM_KIND else "0.5.9")
-    before = sorted(NAMES.values())
-    rows = compared_server(known, (was, kind), (before, [*before, *names]), config, {"engine", "pod"})
-    return [(each.verdict, each.why or "") for each in rows]
-
-
 def test_another_server_is_named():
-    cases = [
-        ({}, UNKNOWN, SAME, "none of them shows the version"),
-        ({"names": ("vllm:gpu_cache_usage_perc",)}, DIFFERS, SAME, "gpu_cache_usage_perc, which vLLM 0.32.0 does not have"),
-        ({"names": ("vllm:new_total", "up", "python_info")}, UNKNOWN, SAME, "exposes new, which the measured server did not"),
-        ({"names": ("vllm:ttft:rate5m", "vllm:job:tokens_total")}, UNKNOWN, SAME, "same names"),
-        ({"names": ("sglang:num_retracted_requests_total",), "kind": SGLANG, "was": SGLANG}, UNKNOWN, UNKNOWN, "same names"),
-        ({"names": ("vllm:generation_tokens_created",)}, UNKNOWN, SAME, "same names"),
-        ({"config": [{**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}]}, UNKNOWN, SAME, ""),
-        ({"config": [{**CONFIG, "num_gpu_blocks": blocks} for blocks in ("9004", "8900", "9000")]}, UNKNOWN, SAME, ""),
-        ({"config": [CONFIG, {**CONFIG, "num_gpu_blocks": "7000"}]}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
-        ({"config": [CONFIG, {**CONFIG, "block_size": "32"}]}, UNKNOWN, DIFFERS, "block_size 16 → 32"),
-        ({"config": [{**CONFIG, "new_key": "1"}]}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
-        ({"kind": SGLANG}, DIFFERS, UNKNOWN, "another engine"),
-        ({"studied": {}}, UNKNOWN, UNKNOWN, "the study does not show them"),
-    ]
-    for change, version, settings, said in cases:
-        found = server(**change)
-        assert [verdict for verdict, _ in found] == [version, settings], change
-        assert said in " ".join(why for _, why in found), change
+    before = sorted(NAMES.values())
+    for names, kind, was, verdict, said in (
+        ((), VLLM_KIND, VLLM_KIND, UNKNOWN, "no name among its metrics"),
+        (
+            ("vllm:gpu_cache_usage_perc",),
+            VLLM_KIND,
+            VLLM_KIND,
+            DIFFERS,
+            "gpu_cache_usage_perc, which vLLM 0.32.0 does not have",
+        ),
+        (("vllm:new_total", "up", "python_info"), VLLM_KIND, VLLM_KIND, UNKNOWN, ""),
+        (("vllm:gpu_cache_usage_perc:rate5m",), VLLM_KIND, VLLM_KIND, UNKNOWN, ""),
+        ((), SGLANG, VLLM_KIND, DIFFERS, "another engine"),
+        ((), VLLM_KIND, None, UNKNOWN, "the study has no metrics"),
+    ):
+        found = compared_version("0.32.0", (was, kind), (before, [*before, *names]))
+        assert found.verdict == verdict and said in found.why, names

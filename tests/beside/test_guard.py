@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 import yaml
-from bench.drifted.studied import read_studied
 from benchmarks.guard import loads
 
 from bench.analysis import Limits
+from bench.drifted.studied import read_studied
 from bench.errors import BenchError
 from bench.guard import FILES, read_curve, written
 from bench.guard.measured import Measured, Sustained, read_measured

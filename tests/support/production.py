@@ -32,9 +32,6 @@ LEVELS = (1, 2, 4, 8, 16, 24, 32)
 HOUR_S = 3600.0
 
 
-CONFIG = {"block_size": "16", "enable_prefix_caching": "True", "gpu_memory_utilization": "0.9", "num_gpu_blocks": "9000"}
-
-
 NAMES = {
     "running": "vllm:num_requests_running",
     "waiting": "vllm:num_requests_waiting",
@@ -70,7 +67,6 @@ class Planted:
         rate: requests/s. prompt, output: mean lengths (tokens). hits: share of prompt tokens from the cache. slow: factor on all times.
         idle: share of the time without requests, at its begin. missing: share of scrapes that are missing. hole: whether ten minutes of
             scrapes are missing too. restart: whether the server begins anew within the time. names: what it calls its metrics.
-        config: settings that it shows.
     """
 
     rate: float = 2.0
@@ -84,7 +80,6 @@ class Planted:
     restart: bool = False
     servers: int = 1
     names: dict[str, str] = field(default_factory=lambda: NAMES)
-    config: dict[str, str] = field(default_factory=lambda: CONFIG)
 
 
 class PlantedServer:
@@ -189,14 +184,7 @@ def samples(table: pl.DataFrame, planted: Planted, target: str) -> pl.DataFrame:
     long = table.select("at_s", **{name: pl.col(ours) for ours, name in names.items()}).unpivot(
         index="at_s", variable_name="name"
     )
-    found = long.with_columns(instance=pl.lit("x"), labels=pl.lit(target)).select(*SAMPLES)
-    if names is LLAMA:
-        return found
-    labels = ",".join(f'{key}="{value}"' for key, value in planted.config.items()) + f",{target}"
-    settings = found.filter(name=names["running"]).with_columns(
-        name=pl.lit("vllm:cache_config_info"), labels=pl.lit(labels), value=1.0
-    )
-    return pl.concat([found, settings])
+    return long.with_columns(instance=pl.lit("x"), labels=pl.lit(target)).select(*SAMPLES)
 
 
 class PlantedCurve(Curve):
@@ -227,7 +215,6 @@ def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
     facts = DeploymentFacts(
         deployment="a", digest="d", engine_version="0.32.0", managed=True, command=(), environment={}, ready_s=1.0,
         hardware=Hardware(cpu="", cores=1, gpus=()), kv_blocks=None, block_size=None, kv_tokens=None,
-        cache_config=CONFIG if planted.names is NAMES else {},
     )  # fmt: skip
     curve = PlantedCurve(Path(), {"deployment": "a", "workload": "w"}, pl.DataFrame(rows), facts)
     object.__setattr__(curve, "tables", tables)
@@ -255,7 +242,7 @@ def production(random: np.random.Generator, planted: Planted) -> PlantedWindow:
 
 
 def _kept(random: np.random.Generator, planted: Planted, name: str) -> pl.DataFrame:
-    """What Prometheus has of a server, scraped every 15 s. Servers but the first have 4 blocks of KV cache more."""
+    """What Prometheus has of a server, scraped every 15 s."""
     slow = planted.slow * math.exp(random.normal(0, STARTS_DIFFER))
     busy, long = wandering(random, 0.3), wandering(random, 0.05)
 
@@ -277,8 +264,6 @@ def _kept(random: np.random.Generator, planted: Planted, name: str) -> pl.DataFr
     kept = random.random(len(table)) >= planted.missing
     hole = (table["at_s"] > 1000) & (table["at_s"] < 1600) if planted.hole else pl.repeat(value=False, n=len(table), eager=True)
     table = table.filter(pl.Series(kept) & ~hole)
-    if name != "x":
-        planted = replace(planted, config={**planted.config, "num_gpu_blocks": "9004"})
     return samples(table, planted, f'instance="{name}",job="a"').with_columns(instance=pl.lit(name))
 
 
@@ -289,9 +274,6 @@ HARD = {"missing": 0.2, "hole": True, "restart": True}
 
 
 WITHOUT = {ours: name for ours, name in NAMES.items() if not ours.startswith(("ttft", "itl", "hits", "queries"))}
-
-
-NEW = {**CONFIG, "block_size": "32"}
 
 
 #: What is planted: by name production, and the quantities of which one has to differ; None where nothing may.
@@ -323,8 +305,7 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
     "another version: a metric of an older one": (
         replace(WAS, names={**NAMES, "computed": "vllm:gpu_cache_usage_perc"}), {"engine and version"},
     ),
-    "another setting": (replace(WAS, config=NEW), {"settings of the KV cache"}),
-    "more load than was measured": (replace(WAS, rate=6.5), {"requests in flight, a server", "requests/s, a server"}),
+    "more load than was measured": (replace(WAS, rate=6.5), {"requests in flight, a server"}),
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bench.drifted import DIFFERS, SAME, UNKNOWN, Compared, Drift
-from bench.drifted.judge import HITS, LENGTHS, MIXED
+from bench.drifted.judged import HITS, LENGTHS, MIXED
 from bench.errors import count_text, shown_share
 
 _HEAD = ["", "study", "production", "difference", "verdict"]
@@ -41,32 +41,29 @@ def conclusion(found: Drift) -> Iterator[str]:
     for why, named in reasons.items():
         yield f"{'; '.join(named)}: {why}."
     if found.restarts:
-        yield f"Servers began anew, or got other labels, {count_text(found.restarts, 'time')}; what lies across that is not counted."
+        yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across that is not counted."
     if found.seen < _SEEN:
         yield f"{shown_share(found.seen)} of the time was counted; in the rest scrapes are missing, or there was no server."
 
 
 def advice(found: Drift) -> Iterator[str]:
     """What to measure again, or what would decide."""
-    parts = {each.part for each in found.compared if each.verdict == DIFFERS}
-    names = {each.name for each in found.compared if each.verdict == DIFFERS}
+    differing = {each.name: each for each in found.compared if each.verdict == DIFFERS}
+    parts = {each.part for each in differing.values()}
     if "server" in parts:
-        yield "Measure the server as production runs it: its version or its settings are not those of the study."
-    lengths = [each for each in found.compared if each.name in ("prompt length", "output length") and each.verdict == DIFFERS]
-    if lengths:
-        sizes = ", ".join(f"{each.name} {each.production:.0f}" for each in lengths if isinstance(each.production, float))
-        yield f"Measure a workload of production's lengths ({sizes}): limits and latencies of the study are of other ones."
-    elif "prompt ÷ output tokens" in names:
+        yield "Measure the server as production runs it: its version is not that of the study."
+    if lengths := [f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing]:
+        yield f"Measure a workload of production's lengths ({', '.join(lengths)}): limits and latencies of the study are of other ones."
+    elif MIXED in differing:
         yield "Measure a workload of production's lengths, by its access log: `bench traffic`."
-    if "prefix-cache hit rate" in names:
+    if HITS in differing:
         yield "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations)."
-    if any(isinstance(each.study, tuple) and each.verdict == DIFFERS for each in found.compared):
+    if any(isinstance(each.study, tuple) for each in differing.values()):
         yield "Measure higher loads: production has more than the study had."
-    if "speed" in parts and not parts - {"speed"}:
-        if all(each.verdict == SAME for each in found.compared if each.name in (HITS, *LENGTHS, MIXED)):
-            yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
-        else:
-            yield "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."
+    if parts == {"speed"} and all(each.verdict == SAME for each in found.compared if each.name in (HITS, *LENGTHS, MIXED)):
+        yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
+    elif parts == {"speed"}:
+        yield "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."
     if found.verdict == SAME:
         yield "There is no need to measure again."
     if found.verdict == UNKNOWN and _wide(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +15,6 @@ from bench import http
 from bench.drifted.served import SAMPLES
 from bench.errors import BenchError, shown
 
-_PART_S = 6 * 3600.0  # longest time whose samples are asked for at once (s); convention: 1,440 scrapes, 50 KB a series
 _TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
 
 
@@ -44,20 +43,14 @@ class Window:
             BenchError: none is there, or Prometheus does not answer.
         """
         # Names by `label/__name__/values` would be those of whole blocks of its storage, hours around the time.
-        found = {
-            series["metric"]["__name__"]
-            for asked, until in self._parts("")
-            for series in self._ask("query", {"query": f"count by (__name__) (last_over_time({asked}))", "time": until})[
-                "result"
-            ]
-        }
+        counted = self._query(f"count by (__name__) (last_over_time({self._range('')}))")
+        found = {series["metric"]["__name__"] for series in counted}
         if not found:
             jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
             fix = (
                 f"Its jobs are: {', '.join(jobs[:10])}. Give the label by which it knows the server, such as --label job=NAME."
-                if jobs
-                else "It scraped nothing then: give another time (--last, or --from and --to), or look at its /targets."
             )
+            fix = fix if jobs else "It scraped nothing then: give another time (--last, --to), or look at its /targets."
             raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
         return sorted(found)
 
@@ -69,7 +62,8 @@ class Window:
         """
         columns: dict[str, list[Any]] = {column: [] for column in SAMPLES}
         for name in names:
-            for series in self._raw(name):
+            # A range selector gives what was scraped; `query_range` would fill gaps and move times.
+            for series in self._query(self._range(name)):
                 labels = {key: value for key, value in series["metric"].items() if key != "__name__"}
                 text = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(labels.items()))
                 count = len(series["values"])
@@ -80,21 +74,12 @@ class Window:
                 columns["value"] += [float(value) for _, value in series["values"]]
         return pl.DataFrame(columns, schema=SAMPLES).unique(maintain_order=True)
 
-    def _raw(self, name: str) -> list[dict[str, Any]]:
-        """A range selector gives what was scraped; `query_range` would fill gaps and move times."""
-        return [
-            series
-            for asked, until in self._parts(name)
-            for series in self._ask("query", {"query": asked, "time": until})["result"]
-        ]
+    def _range(self, name: str) -> str:
+        return f"{name}{self.chosen}[{max(1, round(1000 * (self.end - self.begin)))}ms]"
 
-    def _parts(self, name: str) -> Iterator[tuple[str, str]]:
-        """Range selectors that cover the time, and the end of each."""
-        at = self.begin
-        while at < self.end:
-            until = min(self.end, at + _PART_S)
-            yield f"{name}{self.chosen}[{max(1, round(1000 * (until - at)))}ms]", f"{until:.3f}"
-            at = until
+    def _query(self, text: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("query", {"query": text, "time": f"{self.end:.3f}"})["result"]
+        return found
 
     def _ask(self, path: str, values: Mapping[str, str]) -> Any:
         url = f"{self.url.rstrip('/')}/api/v1/{path}?{urlencode(values)}"

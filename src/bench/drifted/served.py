@@ -17,7 +17,6 @@ COUNTED = (
     *("requests", "prompt", "output", "hits", "queries"),
     *(f"{latency}_{part}" for latency in ("ttft", "itl", "e2e") for part in ("sum", "count")),
 )
-START_TIME = "process_start_time_seconds"  # by prometheus_client's collector of the process; llama.cpp has none
 _GAP = 2.5  # times the usual time between scrapes from which on what lies between two is not used; convention: two are missing
 
 _GAUGES = ("running", "waiting")
@@ -47,49 +46,27 @@ def read_names(catalogue: Catalogue) -> dict[str, str]:
 def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     """What each instance did from one scrape to the next.
 
-    Left out is what lies between two scrapes if some between them are missing, or if a counter fell, the process began anew or its
-    series got other labels: what was counted in between is not known.
+    Left out is what lies between two scrapes if some between them are missing, or if a counter fell: what was counted in between is not
+    known. A series that begins later counts from its first scrape.
 
     Args:
         samples: as `SAMPLES` has them.
 
     Returns:
         One row an instance and pair of scrapes: `instance`, `at_s` (of the later one), `seconds`, `in_flight` (requests running and
-        waiting at the later scrape), `running`, `restarted` (whether the server began anew; such a row has nulls) and `COUNTED`.
+        waiting at the later scrape), `running`, `restarted` (whether a counter fell; such a row has nulls) and `COUNTED`.
     """
     ours = read_names(catalogue)
-    known = samples.filter(pl.col("name").is_in([*ours.values(), START_TIME]) & pl.col("value").is_not_nan())
+    known = samples.filter(pl.col("name").is_in(list(ours.values())) & pl.col("value").is_not_nan())
     known = marked(known, catalogue.kind).filter("apart")
     scrapes = known.select("instance", "at_s").unique().sort("instance", "at_s")
-    scrapes = scrapes.with_columns(
-        seconds=pl.col("at_s").diff().over("instance"),
-        before=pl.col("at_s").shift().over("instance"),
-        first=pl.col("at_s") == pl.col("at_s").min().over("instance"),
-    )
+    scrapes = scrapes.with_columns(seconds=pl.col("at_s").diff().over("instance"))
     usual = pl.col("seconds").median().over("instance")
     scrapes = scrapes.with_columns(whole=pl.col("seconds") <= _GAP * usual)
     series = ["instance", "name", "labels"]
-    known = known.join(scrapes.select("instance", "at_s", "before", "first"), on=["instance", "at_s"]).sort(*series, "at_s")
-    change = pl.col("value").diff().over(series)
-    # A series that comes later counts from 0, unless it goes on with one that ended, whose labels Prometheus changed.
-    ended = (
-        known.group_by(series).agg(before=pl.col("at_s").max()).select("instance", "name", "before", renamed=pl.lit(value=True))
-    )
-    known = known.join(ended.unique(), on=["instance", "name", "before"], how="left", maintain_order="left")
-    late = change.is_null() & ~pl.col("first")
-    known = known.with_columns(
-        rise=pl.when(late).then("value").otherwise(change), change=change, renamed=late & pl.col("renamed").is_not_null()
-    )
-    again = (
-        known.filter(~pl.col("name").is_in([ours[gauge] for gauge in _GAUGES if gauge in ours]))
-        .group_by("instance", "at_s")
-        .agg(
-            restarted=(
-                pl.when(pl.col("name") == START_TIME).then(pl.col("change") != 0).otherwise(pl.col("change") < 0)
-                | pl.col("renamed")
-            ).any()
-        )
-    )
+    known = known.sort(*series, "at_s").with_columns(rise=pl.col("value").diff().over(series))
+    counters = known.filter(~pl.col("name").is_in([ours[gauge] for gauge in _GAUGES if gauge in ours]))
+    again = counters.group_by("instance", "at_s").agg(restarted=(pl.col("rise") < 0).any())
     parts = [
         known.filter(name=name)
         .group_by("instance", "at_s")
@@ -120,12 +97,8 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
 
 
 def scraped_twice(samples: pl.DataFrame) -> list[str]:
-    """The labels by which the series of one server are of several scrapers, which would count all of it more than once.
-
-    What one scrape reads has one time; two scrapers read at times of their own.
-
-    Args:
-        samples: of one metric or more, as `SAMPLES` has them.
+    """The labels by which the series of one server are of several scrapers, which read at times of their own, and would count all of it
+    more than once.
     """
     series = samples.group_by("instance", "name", "labels").agg("at_s")
     for _, group in series.group_by("instance", "name"):

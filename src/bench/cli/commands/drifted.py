@@ -39,16 +39,14 @@ def drifted(
         option("KEY=VALUE", "A label of production's series. Repeatable.", default="job=DEPLOYMENT, as of `bench guard`"),
     ] = None,
     last: Annotated[str, option("TIME", "How far back to look, such as 30m, 6h or 2d.")] = "1h",
-    begin: Annotated[
-        str | None,
-        option("MOMENT", "Look from then on, such as 2026-11-27T10:00Z.", None, "--from", default="--last before --to"),
+    end: Annotated[
+        str | None, option("MOMENT", "Look up to then, such as 2026-11-27T10:00Z.", None, "--to", default="now")
     ] = None,
-    end: Annotated[str | None, option("MOMENT", "Look up to then.", None, "--to", default="now")] = None,
     json: Json = False,
 ) -> None:
     """Compares production's traffic (load, lengths, prefix-cache hits), its latencies at the loads that it had, and its server with
-    what a study measured, from the series that Prometheus kept. All are the engine's own counts but the study's lengths and
-    requests/s, which are the client's. Each difference has an interval and a verdict: same, differs or not known.
+    what a study measured, from the series that Prometheus kept. All are the engine's own counts but the study's lengths,
+    which are the client's. Each difference has an interval and a verdict: same, differs or not known.
     """
     from dataclasses import asdict
 
@@ -57,10 +55,8 @@ def drifted(
     from bench.guard import read_curve
 
     curve = read_curve(results, deployment, workload)
-    until = time.time() if end is None else _moment("--to", end)
-    since = until - _length(last) if begin is None else _moment("--from", begin)
-    if since >= until:
-        raise BenchError("--from is not before --to. Give an earlier moment.")
+    until = time.time() if end is None else _moment(end)
+    since = until - _length(last)
     window = Window(prometheus, _labels(label or [], curve.point["deployment"]), since, until)
     found = find_drift(curve, window)
     if json:
@@ -93,10 +89,10 @@ def _length(text: str) -> float:
     return float(found[1]) * _UNITS_S[found[2]]
 
 
-def _moment(name: str, text: str) -> float:
+def _moment(text: str) -> float:
     """Seconds since 1970; without a time zone, of UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise BenchError(f"{name} {text}: give a date with a time of day, such as 2026-11-27T10:00Z.") from None
+        raise BenchError(f"--to {text}: give a date with a time of day, such as 2026-11-27T10:00Z.") from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
