@@ -22,7 +22,6 @@ from rich.text import Text
 from bench.archive.pack import PackIndex
 from bench.cli.entry import loaded
 from bench.cli.run import app
-from bench.imported import FORMATS
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs.columns import ANALYSIS, SECTIONS
 from bench.runs.deployment import DeploymentFacts
@@ -63,7 +62,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/cli.md": commands(),
         "reference/records.md": records(),
         "reference/endpoints.md": endpoints(),
-        "reference/imported.md": imported(),
         "explanation/benchmarks.md": included("benchmarks/README.md", "explanation"),
         "changelog.md": included("CHANGELOG.md", "."),
     }
@@ -188,23 +186,6 @@ def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
         checked,
         left_out or "–",
     )
-
-
-# --- Result files of other tools
-
-
-def imported() -> str:
-    """Every tool whose result files are read, and what it defines otherwise."""
-    text = (ROOT / "docs/reference/imported.md").read_text()
-    head, _, rest = text.partition("<!-- the tools -->")
-    parts = [head.partition("\n\nThe site")[0]]
-    for form in FORMATS.values():
-        parts += [
-            f"\n\n## {form.title}\n\nRead: {_table_text(form.file)}. Versions that were read: {form.versions}.\n",
-            "\n| metric | definition | in its source |\n|---|---|---|\n",
-            *(f"| {each.metric} | {_table_text(each.text)} | `{each.source}` |\n" for each in form.definitions),
-        ]
-    return "".join([*parts, rest])
 
 
 # --- Records

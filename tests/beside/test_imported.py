@@ -6,9 +6,9 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from bench.figures.selection import figures_of
 
 from bench.errors import BenchError
-from bench.figures.registry import figures_of
 from bench.imported import FORMATS, imported, read_peers
 from bench.runs.run_summary import read_run_summary
 from tests.support.command import bench
@@ -43,8 +43,7 @@ def test_planted_requests_are_read_exactly(tmp_path):
     for tool, write in FILES.items():
         ((form, _, peer),) = read_peers(write(tmp_path))
         assert form.name == tool
-        load = (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint)
-        assert load == ("m", "closed", "concurrency", 2.0, "completions"), tool
+        assert (peer.model, peer.load, peer.endpoint) == ("m", ("closed", "concurrency", 2.0), "completions"), tool
         assert [each.outcome for each in peer.requests] == ["ok"] * 4 + ["http_error"], tool
         assert peer.requests[4].status == 503, tool
         for planted, read in zip(OK, peer.requests, strict=False):
@@ -119,7 +118,7 @@ def test_loads(tmp_path):
         (inference_perf, {"load": None}, ("closed", "concurrency", 2.0)),
     ):
         ((_, _, peer),) = read_peers(write(fresh(tmp_path), **changes))
-        assert (peer.arrival, peer.axis, peer.level) == load, changes
+        assert peer.load == load, changes
 
 
 def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
@@ -264,21 +263,21 @@ def test_no_number_stops_a_file_only_where_it_is_read(tmp_path):
 
 def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
     for write, changes, said in (
-        (vllm, {"num_prompts": "many"}, "$.num_prompts"),
+        (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
         (vllm, {"request_rate": "4.0"}, "request_rate is '4.0', and no number"),
         (vllm, {"p99_ttft_ms": "79.7"}, "p99_ttft_ms is '79.7', and no number"),
-        (vllm, {"ttfts": ["0.05"] * 5}, "$.ttfts[0]"),
+        (vllm, {"ttfts": ["0.05"] * 5}, "ttfts[0] is '0.05'"),
         (vllm, {"completed": 9}, "start_times has 5 requests, and completed and failed come to 10: 5 are missing"),
         (vllm, {"completed": 9, "failed": None}, "come to 9: 4 are missing"),
         (vllm, {"completed": 2, "failed": 0}, "come to 2: 3 are not counted"),
         (aiperf, {"request_count": {"avg": 12.0}}, "profile_export.jsonl has 5 requests"),
         (aiperf, {"request_count": {"avg": 12.0}}, "come to 13: 8 are missing"),
-        (aiperf, {"request_count": {"avg": "4.0"}}, "request_count is '4.0', and no number"),
+        (aiperf, {"request_count": {"avg": "4.0"}}, "request_count.avg is '4.0', and no number"),
         (aiperf, {"time_to_first_token": {"avg": "65"}}, "avg is '65', and no number"),
         (vllm, {"ttfts": [0.1]}, "not of one length"),
         (vllm, {"backend": "openai-embeddings"}, "backend is 'openai-embeddings'"),
         (guidellm, {"benchmarks": []}, "benchmarks is empty"),
-        (aiperf, {"input_config": {}}, "missing required field `phases` - at `$.input_config"),
+        (aiperf, {"input_config": {}}, "input_config.phases is missing"),
     ):
         with pytest.raises(BenchError, match=re.escape(said)):
             read_peers(write(tmp_path, **changes))
@@ -320,7 +319,7 @@ def test_another_version_s_file_names_it_and_those_that_are_read(tmp_path):
         (lambda folder: aiperf(folder, **old), "AIPerf 0.3.0", "0.13"),
         (lambda folder: aiperf(folder, aiperf_version=None, input_config={}), "does not name the version", "0.13"),
         (lambda folder: vllm(folder, start_times=None, total_output_tokens=None), "does not name the version", "0.32"),
-        (of_inference_perf, "missing required field `request_metrics`.*It does not name the version", "0.7"),
+        (of_inference_perf, "input_tokens is missing. It does not name the version", "0.7"),
     ):  # fmt: skip
         with pytest.raises(BenchError, match=rf"{seen}.*files of {re.escape(read)} are read.*Copy the file again, or run"):
             read_peers(write(fresh(tmp_path)))
@@ -331,7 +330,7 @@ def test_a_record_s_number_as_text_is_refused(tmp_path):
         file = aiperf(tmp_path)
         records = tmp_path / "profile_export.jsonl"
         records.write_text(re.sub(rf'("{metric}": {{"value": )([^,]+)', r'\1"\2"', records.read_text()))
-        with pytest.raises(BenchError, match=f"{metric} is '.*', and no number"):
+        with pytest.raises(BenchError, match=f"{metric}.value is '.*', and no number"):
             read_peers(file)
 
 
@@ -439,7 +438,7 @@ def as_its_tool_computes(tool, ok):
 def test_real_files_give_what_their_tool_reports():
     for tool, place in REAL_FILES.items():
         runs = read_peers(place)
-        loads = [(peer.arrival, peer.axis, peer.level) for _, _, peer in runs]
+        loads = [peer.load for _, _, peer in runs]
         assert loads == [("closed", "concurrency", 4), ("closed", "concurrency", 8)], tool
         for form, _, peer in runs:
             assert (form.name, peer.model) == (tool, "tiny-mqa")
@@ -472,4 +471,4 @@ def test_real_files_stand_in_one_table_with_our_own_run():
     )
     assert by["inference-perf", 4]["reported"]["itl_p50_s"] == 0  # within one event
     assert by["vLLM bench", 4]["figures"]["outcome_disconnect"] == 4
-    assert {each["metric"] for each in said["definitions"]["GuideLLM"]} >= {"TTFT", "TPOT", "ITL"}
+    assert "docs/reference/imported.md" in done.stdout

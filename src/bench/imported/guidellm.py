@@ -2,217 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
-from bench.runs.files import typed
+from bench.imported.kind import Format, Load, Part, PeerRun, failure, held, no_load, request
 from bench.runs.request import RequestRecord
 
-_STATS, _METRICS = "guidellm/schemas/base/request_stats.py", "guidellm/benchmark/schemas/metrics.py"
-_HTTP = "guidellm/backends/openai/http.py"
-_DEFINITIONS = (
-    Definition("TTFT", "to the first event with text; from when the request's first bytes leave", _HTTP),
-    Definition("TPOT", "(last event with text − start) ÷ n: the first token's time is in it; weighted by tokens", _STATS),
-    Definition("ITL", "its name for TPOT as here, weighted by tokens; single gaps are not kept", _STATS),
-    Definition("E2E", "to the end of the body", _HTTP),
-    Definition("throughput", "over the time between the first request and the end of the last, without its warm-up", _METRICS),
-    Definition("failures", "requests that a limit cut off are left out, beside those that failed", _METRICS),
-)
-_KEYS = {"mean": "mean", "median": "p50"} | {f"p{p}": f"p{p}" for p in (90, 95, 99)}
-
-
-@dataclass(frozen=True)
-class _Timings:
-    """Moments of a request (s since the epoch)."""
-
-    targeted_start: float | None = None
-    request_start: float | None = None
-    first_token_iteration: float | None = None
-    last_token_iteration: float | None = None
-    token_iterations: int = 0
-    request_end: float | None = None
-    resolve_end: float | None = None
-
-
-@dataclass(frozen=True)
-class _Info:
-    timings: _Timings
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class _Request:
-    info: _Info
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class _Totals:
-    successful: int = 0
-    errored: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True)
-class _Requests:
-    successful: tuple[_Request, ...]
-    incomplete: tuple[_Request, ...] = ()
-    errored: tuple[_Request, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Strategy:
-    type_: str
-    streams: int | None = None
-    rate: float | None = None
-    time_scale: float | None = None
-    max_concurrency: int | None = None
-    rampup_duration: float | None = None
-
-
-@dataclass(frozen=True)
-class _Config:
-    strategy: _Strategy
-    backend: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Benchmark:
-    config: _Config
-    metrics: Mapping[str, Any]
-    requests: _Requests
-    start_time: float
-    duration: float
-
-
-@dataclass(frozen=True)
-class _Metadata:
-    guidellm_version: str | None = None
-
-
-@dataclass(frozen=True)
-class _Report:
-    metadata: _Metadata
-    benchmarks: tuple[_Benchmark, ...]
+_LATENCIES = (
+    ("ttft", "time_to_first_token_ms", 1e-3), ("tpot", "time_per_output_token_ms", 1e-3), ("itl", "inter_token_latency_ms", 1e-3),
+    ("e2e", "request_latency", 1.0),
+)  # fmt: skip
+_MEANS = {
+    "requests_per_second": "throughput_requests_per_s",
+    "output_tokens_per_second": "throughput_tokens_per_s",
+    "prompt_token_count": "counted_prompt_tokens",
+    "output_token_count": "counted_output_tokens",
+}
 
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
-    report = typed(_Report, content)
-    if not report.benchmarks:
+    report = Part(content)
+    report.need("metadata", report.get("metadata", dict, "object"))
+    if not (benchmarks := report.parts("benchmarks")):
         raise ValueError("benchmarks is empty: no load was measured")
-    return [_run(report, benchmark) for benchmark in report.benchmarks]
+    return [_run(_version(content), each) for each in benchmarks]
 
 
-def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
-    totals = _totals(benchmark)
-    kept = len(benchmark.requests.successful), len(benchmark.requests.errored)
-    whole = kept == (totals.successful, totals.errored)
-    arrival, axis, level = _load(benchmark.config.strategy, totals.total)
-    form = str(benchmark.config.backend.get("request_format") or "")
+def _run(version: str | None, of: Part) -> PeerRun:
+    config, metrics, requests = (
+        Part(of.need(key, of.get(key, dict, "object")), f"{of.where}.{key}") for key in ("config", "metrics", "requests")
+    )
+    totals, backend = metrics.part("request_totals"), config.part("backend")
+    answered, failed = (totals.count(name) or 0 for name in ("successful", "errored"))
+    ok, wrong = requests.parts("successful"), requests.parts("errored")
+    whole = (len(ok), len(wrong)) == (answered, failed)
+    begun, duration = (of.need(key, of.number(key)) for key in ("start_time", "duration"))
+    reported = {"duration_s": duration}
+    for metric, ours in _MEANS.items():
+        reported |= dict(metrics.part(metric).part("successful").known({"mean": ours}))
+    if totals.content:
+        reported |= {"requests": answered + failed, "ok": answered}
+    for ours, metric, scale in _LATENCIES:
+        successful = metrics.part(metric).part("successful")
+        reported |= dict(successful.part("percentiles").times(ours, scale)) | dict(successful.times(ours, scale))
     return PeerRun(
-        version=report.metadata.guidellm_version,
-        model=str(benchmark.config.backend.get("model") or "model"),
-        started=datetime.fromtimestamp(benchmark.start_time, UTC).isoformat(timespec="milliseconds"),
-        endpoint="chat" if "chat" in form else "completions",
-        arrival=arrival,
-        axis=axis,
-        level=level,
-        requests=_requests(benchmark.requests) if whole else (),
-        reported=_reported(benchmark),
+        version=version,
+        model=backend.text("model") or "model",
+        started=datetime.fromtimestamp(begun, UTC).isoformat(timespec="milliseconds"),
+        endpoint="chat" if "chat" in (backend.text("request_format") or "") else "completions",
+        load=_load(config.part("strategy"), totals.count("total") or 0),
+        requests=_requests(ok, wrong) if whole else (),
+        reported=reported,
         lacks="GuideLLM keeps the first and the last moment of an answer alone"
         if whole
-        else f"it holds {sum(kept)} of the {totals.successful + totals.errored} requests that it counts",
+        else f"it holds {len(ok) + len(wrong)} of the {answered + failed} requests that it counts",
     )
 
 
-def _totals(benchmark: _Benchmark) -> _Totals:
-    return typed(_Totals, benchmark.metrics.get("request_totals") or {})
-
-
-def _load(strategy: _Strategy, requests: int) -> tuple[str, str, float]:
-    if strategy.rampup_duration:
-        raise ValueError(
-            f"config.strategy.rampup_duration is {strategy.rampup_duration:g}: such a ramp is no load that is read"
-        )
-    most = strategy.max_concurrency
-    streams = {"synchronous": 1, "concurrent": strategy.streams, "throughput": most or requests}.get(strategy.type_)
+def _load(of: Part, requests: int) -> Load:
+    kind, rate, most = of.text("type_"), of.number("rate"), of.count("max_concurrency")
+    if ramp := of.number("rampup_duration"):
+        raise no_load(f"{of.where}.rampup_duration", ramp)
+    streams = {"synchronous": 1, "concurrent": of.count("streams"), "throughput": most or requests}.get(kind or "")
     if streams is not None:
         return held(streams, requests)
     if most is not None:
-        raise ValueError(f"config.strategy.max_concurrency is {most}: {strategy.type_} with such a cap is no load that is read")
-    known = {"constant": "constant", "poisson": "poisson"}.get(strategy.type_)
-    if known and strategy.rate:
-        return known, "request_rate", strategy.rate
-    if strategy.type_ == "trace":
-        return "trace", "time_scale", strategy.time_scale or 1.0
-    raise ValueError(f"config.strategy.type_ is {strategy.type_!r}, which is no load that is read")
+        raise no_load(f"{of.where}.max_concurrency", most)
+    if kind in ("constant", "poisson") and rate:
+        return kind, "request_rate", rate
+    if kind == "trace":
+        return "trace", "time_scale", of.number("time_scale") or 1.0
+    raise no_load(f"{of.where}.type_", kind)
 
 
-def _requests(of: _Requests) -> list[RequestRecord]:
+def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord]:
     """Those that were answered and those that failed, in the order of sending; without those that were cut off."""
-    both = [*((each, True) for each in of.successful), *((each, False) for each in of.errored)]
-    both = [(each, ok) for each, ok in both if each.info.timings.request_start is not None]
-    both.sort(key=lambda pair: pair[0].info.timings.request_start or 0.0)
-    first = both[0][0].info.timings.request_start if both else 0.0
-    return [_request(i, each, first or 0.0, ok=ok) for i, (each, ok) in enumerate(both)]
-
-
-def _request(index: int, each: _Request, first: float, *, ok: bool) -> RequestRecord:
-    def since(moment: float | None) -> float | None:
-        return None if moment is None else moment - first
-
-    at = each.info.timings
-    outcome, status = ("ok", None) if ok else failure(each.info.error or "")
-    return request(
-        index,
-        sent_s=since(at.request_start),
-        first_token_s=since(at.first_token_iteration),
-        last_token_s=since(at.last_token_iteration),
-        end_s=since(at.request_end or at.resolve_end),
-        chunks=at.token_iterations or None,
-        prompt_tokens=each.prompt_tokens,
-        completion_tokens=each.output_tokens,
-        cached_tokens=each.cached_tokens,
-        scheduled_s=since(at.targeted_start),
-        outcome=outcome,
-        error=each.info.error,
-        status=status,
+    both = [(each, each.part("info").part("timings"), ok) for of, ok in ((successful, True), (errored, False)) for each in of]
+    sent = sorted(
+        ((at.number("request_start") or 0.0, i) for i, (_, at, _) in enumerate(both) if at.number("request_start") is not None)
     )
+    found = []
+    for index, (start, i) in enumerate(sent):
+        each, at, ok = both[i]
 
+        def since(key: str, at: Part = at) -> float | None:
+            moment = at.number(key)
+            return None if moment is None else moment - sent[0][0]
 
-def _reported(benchmark: _Benchmark) -> dict[str, float]:
-    def summary(metric: str) -> Mapping[str, Any]:
-        successful: Mapping[str, Any] = (benchmark.metrics.get(metric) or {}).get("successful") or {}
-        return {**successful, **(successful.get("percentiles") or {})}
-
-    def means() -> Iterator[tuple[str, float]]:
-        for metric, ours in (
-            ("requests_per_second", "throughput_requests_per_s"),
-            ("output_tokens_per_second", "throughput_tokens_per_s"),
-            ("prompt_token_count", "counted_prompt_tokens"),
-            ("output_token_count", "counted_output_tokens"),
-        ):
-            if (mean := summary(metric).get("mean")) is not None:
-                yield ours, mean
-
-    reported = {"duration_s": benchmark.duration, **dict(means())}
-    if benchmark.metrics.get("request_totals"):
-        totals = _totals(benchmark)
-        reported |= {"requests": float(totals.successful + totals.errored), "ok": float(totals.successful)}
-    for ours, metric, scale in (
-        ("ttft", "time_to_first_token_ms", 1e-3),
-        ("tpot", "time_per_output_token_ms", 1e-3),
-        ("itl", "inter_token_latency_ms", 1e-3),
-        ("e2e", "request_latency", 1.0),
-    ):
-        reported |= seconds(summary(metric), scale, {key: f"{ours}_{name}_s" for key, name in _KEYS.items()})
-    return reported
+        end, error = since("request_end"), each.part("info").text("error")
+        found.append(
+            request(
+                index,
+                start - sent[0][0],
+                since("resolve_end") if end is None else end,
+                ends=(since("first_token_iteration"), since("last_token_iteration")),
+                chunks=at.count("token_iterations") or None,
+                prompt_tokens=each.count("prompt_tokens"),
+                completion_tokens=each.count("output_tokens"),
+                cached_tokens=each.count("cached_tokens"),
+                scheduled_s=since("targeted_start"),
+                **({"error": error} if ok else failure(error or "")),
+            )
+        )
+    return found
 
 
 def _is_report(content: Any) -> bool:
@@ -233,7 +126,6 @@ GUIDELLM = Format(
     title="GuideLLM",
     file="the JSON of `guidellm run --output kind=json,path=FILE`",
     versions="0.8.1",
-    definitions=_DEFINITIONS,
     is_result=_is_report,
     version=_version,
     read=_read,

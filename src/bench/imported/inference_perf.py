@@ -7,219 +7,142 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, request, seconds
-from bench.runs.files import UNREADABLE, typed
+from bench.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request
+from bench.runs.files import UNREADABLE
 from bench.runs.request import RequestRecord
 from bench.yaml_file import read_yaml
 
-_REPORT, _CLIENT = "inference_perf/reportgen/base.py", "inference_perf/client/modelserver/openai_client.py"
-_PER_REQUEST, _STAGE, _CONFIG = (
-    "per_request_lifecycle_metrics.json",
-    "stage_{}_lifecycle_metrics.json",
-    "config.yaml",
-)  # behind a prefix
-_DEFINITIONS = (
-    Definition(
-        "TTFT", "to the first event with text; from before a connection is found; none of an answer of one token", _CLIENT
-    ),
-    Definition(
-        "TPOT",
-        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer, unless use_server_output_tokens has it take usage",
-        _REPORT,
-    ),
-    Definition("ITL", "gaps between tokens by its tokenizer: 0 within one event", _REPORT),
-    Definition("E2E", "to the end of the body", _CLIENT),
-    Definition("throughput", "over the time from the first request to the end of the last", _REPORT),
-    Definition("percentiles", "interpolated between requests (numpy.percentile)", _REPORT),
-)
-_KEYS = {"mean": "mean", "median": "p50"} | {f"p{p}": f"p{p}" for p in (90, 95, 99)}
-
-
-@dataclass(frozen=True)
-class _Text:
-    input_tokens: int
-
-
-@dataclass(frozen=True)
-class _Asked:
-    text: _Text
-
-
-@dataclass(frozen=True)
-class _Answer:
-    output_tokens: int | None = None
-    server_usage: Mapping[str, Any] | None = None
-    output_token_times: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Info:
-    request_metrics: _Asked
-    response_metrics: _Answer | None = None
-
-
-@dataclass(frozen=True)
-class _Error:
-    error_type: str = ""
-    error_msg: str = ""
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A request; moments in seconds on a clock of the client."""
-
-    start_time: float
-    end_time: float
-    info: _Info
-    error: _Error | None = None
-
-
-@dataclass(frozen=True)
-class _Load:
-    count: int
-    requested_rate: float | None = None
-    concurrency: int | None = None
-
-
-@dataclass(frozen=True)
-class _Stage:
-    load_summary: _Load
-    successes: Mapping[str, Any]
-    failures: Mapping[str, Any]
-    benchmark_time_seconds: float
-
-
-@dataclass(frozen=True)
-class _Configuration:
-    load: Mapping[str, Any] = field(default_factory=dict)
-    server: Mapping[str, Any] = field(default_factory=dict)
-    api: Mapping[str, Any] = field(default_factory=dict)
+# Behind a prefix.
+_PER_REQUEST, _STAGE, _CONFIG = "per_request_lifecycle_metrics.json", "stage_{}_lifecycle_metrics.json", "config.yaml"
+_LATENCIES = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "itl": "inter_token_latency",
+    "e2e": "request_latency",
+}
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
-    requests = list(typed(tuple[_Request, ...], content))
-    requests.sort(key=lambda each: each.start_time)
+    requests = sorted((Part(each, f"[{i}]") for i, each in enumerate(content)), key=lambda each: _moment(each, "start_time"))
     stages = _stages(path)
-    all_there("it", len(requests), "the stages beside it", sum(stage.load_summary.count for stage in stages))
+    counts = [int(of.need("count", of.count("count"))) for of in (stage.part("load_summary") for stage in stages)]
+    all_there("it", len(requests), "the stages beside it", sum(counts))
     config = _beside(path, _CONFIG)
-    known = typed(_Configuration, read_yaml(config)) if config.exists() else None
+    known = Part(read_yaml(config)) if config.exists() else None
     runs, at = [], 0
-    for stage in stages:  # which follow one another
-        runs.append(_run(known, config, stage, requests[at : at + stage.load_summary.count]))
-        at += stage.load_summary.count
+    for stage, count in zip(stages, counts, strict=True):  # which follow one another
+        load, settings = _load(known, config, stage.part("load_summary"), count), known or Part({})
+        streaming = settings.part("api").content.get("streaming", True)
+        runs.append(
+            PeerRun(
+                model=settings.part("server").text("model_name") or "model",
+                endpoint="chat" if settings.part("api").text("type") == "chat" else "completions",
+                stream=bool(streaming),
+                load=load,
+                requests=_requests(requests[at : at + count]),
+                reported=_reported(stage, count),
+            )
+        )
+        at += count
     return runs
+
+
+def _moment(of: Part, key: str) -> float:
+    found: float = of.need(key, of.number(key))
+    return found
 
 
 def _beside(path: Path, name: str) -> Path:
     return path.with_name(path.name.removesuffix(_PER_REQUEST) + name)
 
 
-def _stages(path: Path) -> list[_Stage]:
-    stages: list[_Stage] = []
+def _stages(path: Path) -> list[Part]:
+    stages: list[Part] = []
     while (file := _beside(path, _STAGE.format(len(stages)))).exists():
         try:
-            stages.append(typed(_Stage, json.loads(file.read_text(encoding="utf-8"))))
+            stages.append(Part(json.loads(file.read_text(encoding="utf-8"))))
         except UNREADABLE as error:
             raise BenchError(
                 f"{file}: no aggregates of an inference-perf stage: {error}. Copy it again from where it was written."
             ) from None
     if not stages:
         raise BenchError(
-            f"{file}: no such file. It says what load inference-perf sent: copy it, and those of further stages, "
-            f"beside {_PER_REQUEST}."
+            f"{file}: no such file. It says what load inference-perf sent: copy it, and those of further stages, beside {_PER_REQUEST}."
         )
     return stages
 
 
-def _load(known: _Configuration | None, config: Path, load: _Load) -> tuple[str, str, float]:
-    """Arrival, axis and level; of a rate, the configuration alone says how requests arrive."""
-    kind = None if known is None else known.load.get("type")
-    if load.concurrency and (known is None or kind == "concurrent"):
-        return held(load.concurrency, load.count)
-    if known is None and load.requested_rate:
+def _load(known: Part | None, config: Path, of: Part, count: int) -> Load:
+    """Of a rate, the configuration alone says how requests arrive."""
+    kind, rate, concurrency = known and known.part("load").text("type"), of.number("requested_rate"), of.count("concurrency")
+    if concurrency and (known is None or kind == "concurrent"):
+        return held(concurrency, count)
+    if known is None and rate:
         raise BenchError(f"{config}: no such file. It says how requests arrive: copy it beside {_PER_REQUEST}.")
     if kind not in ("constant", "poisson"):
-        raise ValueError(f"load.type of {config.name} is {kind!r}, which is no load that is read")
-    if not load.requested_rate:
+        raise no_load(f"load.type of {config.name}", kind)
+    if not rate:
         raise ValueError("load_summary has neither concurrency nor requested_rate")
-    return str(kind), "request_rate", load.requested_rate
+    return str(kind), "request_rate", rate
 
 
-def _run(known: _Configuration | None, config: Path, stage: _Stage, requests: Sequence[_Request]) -> PeerRun:
-    arrival, axis, level = _load(known, config, stage.load_summary)
-    known = known or _Configuration()
-    return PeerRun(
-        version=None,
-        model=str(known.server.get("model_name") or "model"),
-        endpoint="chat" if known.api.get("type") == "chat" else "completions",
-        stream=bool(known.api.get("streaming", True)),
-        arrival=arrival,
-        axis=axis,
-        level=level,
-        requests=_requests(requests),
-        reported=_reported(stage),
-    )
-
-
-def _requests(requests: Sequence[_Request]) -> list[RequestRecord]:
-    first, found = requests[0].start_time if requests else 0.0, []
+def _requests(requests: Sequence[Part]) -> list[RequestRecord]:
+    found = []
     for i, each in enumerate(requests):
-        sent, end = each.start_time - first, each.end_time - first
-        prompt = each.info.request_metrics.text.input_tokens
-        if each.error is not None:
-            code = each.error.error_type.removeprefix("HTTP Error ")
-            said = each.error.error_msg or each.error.error_type
-            outcome, status = failure(said, int(code) if code.isdigit() else None)
-            found.append(request(i, sent_s=sent, end_s=end, outcome=outcome, error=said, status=status))
+        first = _moment(requests[0], "start_time")
+        sent, end = (_moment(each, key) - first for key in ("start_time", "end_time"))
+        asked, error, answer = (
+            each.part("info").part("request_metrics"),
+            each.part("error"),
+            each.part("info").part("response_metrics"),
+        )
+        prompt = asked.part("text").need("input_tokens", asked.part("text").count("input_tokens"))
+        if error.content:
+            kind = error.text("error_type") or ""
+            code = kind.removeprefix("HTTP Error ")
+            found.append(
+                request(i, sent, end, **failure(error.text("error_msg") or kind, int(code) if code.isdigit() else None))
+            )
             continue
-        answer = each.info.response_metrics or _Answer()
-        usage = answer.server_usage or {}
+        usage = answer.part("server_usage")
         # The tool repeats the moment of an event for each token of it, by its own tokenizer.
-        times = [moment - first for moment, _ in itertools.groupby(answer.output_token_times)]
+        times = [moment - first for moment, _ in itertools.groupby(answer.values("output_token_times") or ())]
         found.append(
             request(
                 i,
-                sent_s=sent,
-                first_token_s=times[0] if times else None,
-                last_token_s=times[-1] if times else end,
-                end_s=end,
-                token_times_s=times,
-                prompt_tokens=usage.get("prompt_tokens") or prompt,
-                completion_tokens=usage.get("completion_tokens") or answer.output_tokens,
-                cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+                sent,
+                end,
+                times=times,
+                ends=(None, times[-1] if times else end),
+                prompt_tokens=usage.count("prompt_tokens") or prompt,
+                completion_tokens=usage.count("completion_tokens") or answer.count("output_tokens"),
+                cached_tokens=usage.part("prompt_tokens_details").count("cached_tokens"),
             )
         )
     return found
 
 
-def _reported(stage: _Stage) -> dict[str, float]:
-    done, throughput = stage.successes, stage.successes.get("throughput") or {}
+def _reported(stage: Part, count: int) -> dict[str, float]:
+    done, seconds = stage.part("successes"), stage.number("benchmark_time_seconds")
     reported = {
-        "duration_s": stage.benchmark_time_seconds,
-        "requests": float(stage.load_summary.count),
-        "ok": float(done.get("count") or 0),
-        **seconds(
-            throughput,
-            1.0,
-            {"requests_per_sec": "throughput_requests_per_s", "output_tokens_per_sec": "throughput_tokens_per_s"},
+        "duration_s": stage.need("benchmark_time_seconds", seconds),
+        "requests": float(count),
+        "ok": float(done.count("count") or 0),
+        **dict(
+            done.part("throughput").known(
+                {"requests_per_sec": "throughput_requests_per_s", "output_tokens_per_sec": "throughput_tokens_per_s"}
+            )
         ),
-        **seconds(done.get("prompt_tokens") or {}, 1.0, {"mean": "counted_prompt_tokens"}),
-        **seconds(done.get("output_tokens") or {}, 1.0, {"mean": "counted_output_tokens"}),
+        **dict(done.part("prompt_tokens").known({"mean": "counted_prompt_tokens"})),
+        **dict(done.part("output_tokens").known({"mean": "counted_output_tokens"})),
     }
-    for ours, its in (
-        ("ttft", "time_to_first_token"),
-        ("tpot", "time_per_output_token"),
-        ("itl", "inter_token_latency"),
-        ("e2e", "request_latency"),
-    ):
-        values = (done.get("latency") or {}).get(its) or {}
-        reported |= seconds(values, 1.0, {key: f"{ours}_{name}_s" for key, name in _KEYS.items()})
+    for ours, its in _LATENCIES.items():
+        reported |= dict(done.part("latency").part(its).times(ours))
     return reported
 
 
@@ -233,7 +156,6 @@ INFERENCE_PERF = Format(
     title="inference-perf",
     file=f"{_PER_REQUEST}, beside {_STAGE.format(0)}, {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
-    definitions=_DEFINITIONS,
     is_result=_is_requests,
     is_part=lambda content: isinstance(content, dict) and {"load_summary", "successes", "failures"} <= content.keys(),
     read=_read,

@@ -26,6 +26,20 @@ _ALIKE = 0.1
 _IDENTITY = 8  # characters of a run's digest in its name; convention: of a thousand runs two share them with odds of 1 to 8,600
 # What the records of a client of our own say, and a file of another tool does not.
 _NOT_KNOWN = ("drain_s", "commit", "cache", "turns", "template_tokens", "cut_answers", "without_done", "round", "hidden_tokens")
+_OF_A_LOAD = (
+    "deployment",
+    "run",
+    "workload",
+    "family",
+    "arrival",
+    "axis",
+    "level",
+    "repeat",
+    "endpoint",
+    "stream",
+    "digest",
+    "started",
+)
 _OF_CHUNKS = ("throughput_peak_tokens_per_s", "tokens_per_chunk", "tokens_per_arrival", "held_back_answers")
 
 
@@ -42,7 +56,7 @@ class Imported:
     source: Path
     peer: PeerRun
     figures: Mapping[str, Any]
-    requests: pl.DataFrame | None
+    requests: pl.DataFrame | None = None
 
 
 def imported(peers: Iterable[tuple[Format, Path, PeerRun]], own: Sequence[Mapping[str, Any]] = ()) -> list[Imported]:
@@ -58,32 +72,25 @@ def imported(peers: Iterable[tuple[Format, Path, PeerRun]], own: Sequence[Mappin
     found: list[Imported] = []
     repeats: dict[tuple[Any, ...], int] = {}
     for form, source, peer in peers:
-        lengths = _lengths(peer)
-        workload = next((name for arrival, *of, name in loads if arrival == peer.arrival and _alike(of, lengths)), None)
+        lengths, (kind, _, level) = _lengths(peer), peer.load
+        workload = next((name for arrival, *of, name in loads if arrival == kind and _alike(of, lengths)), None)
         if workload is None:
-            workload = "_".join(
-                [peer.arrival, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)]
-            )
-            loads.append((peer.arrival, *lengths, workload))
-        load = (form.name, peer.model, workload, peer.level)
+            workload = "_".join([kind, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)])
+            loads.append((kind, lengths[0], lengths[1], workload))
+        load = (form.name, peer.model, workload, level)
         repeats[load] = repeats.get(load, 0) + 1
         found.append(_run(form, source, peer, workload, repeats[load]))
     return found
 
 
-def _lengths(peer: PeerRun) -> tuple[float | None, float | None]:
+def _lengths(peer: PeerRun) -> list[float | None]:
     """Mean lengths of prompts and of answers, as the tool counts them."""
     ok = [each for each in peer.requests if each.outcome == "ok"]
-    counted = ([each.prompt_tokens for each in ok], [each.completion_tokens for each in ok])
-    names = ("counted_prompt_tokens", "counted_output_tokens")
-    means = (_mean(values) or peer.reported.get(name) for values, name in zip(counted, names, strict=True))
-    prompt, output = means
-    return prompt, output
-
-
-def _mean(values: Sequence[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    found = []
+    for part, reported in (("prompt_tokens", "counted_prompt_tokens"), ("completion_tokens", "counted_output_tokens")):
+        known = [value for each in ok if (value := getattr(each, part)) is not None]
+        found.append(sum(known) / len(known) if known else peer.reported.get(reported))
+    return found
 
 
 def _alike(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool:
@@ -91,12 +98,13 @@ def _alike(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool
 
 
 def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) -> Imported:
+    arrival, axis, level = peer.load
     definition = {
         "deployment": f"{peer.model} ({form.title})",
         "workload": workload,
-        "arrival": peer.arrival,
-        "axis": peer.axis,
-        "level": peer.level,
+        "arrival": arrival,
+        "axis": axis,
+        "level": level,
         "repeat": repeat,
         "endpoint": peer.endpoint,
         "stream": peer.stream,
@@ -105,7 +113,7 @@ def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) 
     }
     identity = digest([definition, checksum(source)])
     # Folders of runs have this name: another model's run of the same load, or of a later call, is another one.
-    definition["run"] = f"{form.name}_{workload}_{AXES[peer.axis].label(peer.level)}_r{repeat}_{identity[:_IDENTITY]}"
+    definition["run"] = f"{form.name}_{workload}_{AXES[axis].label(level)}_r{repeat}_{identity[:_IDENTITY]}"
     table = peer.table
     counted = [pl.coalesce("prompt_asked", "prompt_tokens"), pl.coalesce("output_asked", "completion_tokens")]
     table = latency_columns(table.lazy().with_columns(counted)).collect()
@@ -125,33 +133,13 @@ def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) 
     )
     figures = summarise(record, table, pl.DataFrame(schema=TELEMETRY_SCHEMA), [])
     figures |= dict.fromkeys(_NOT_KNOWN) | {"started": peer.started}
-    if not peer.requests:
-        return Imported(form=form, source=source, peer=peer, figures=_aggregates(figures, peer), requests=None)
+    if not peer.requests:  # times by the tool's own definitions are no columns of ours
+        counts = {name: int(peer.reported[name]) for name in ("requests", "ok") if name in peer.reported}
+        return Imported(form=form, source=source, peer=peer, figures={name: figures[name] for name in _OF_A_LOAD} | counts)
     if peer.lacks:
         figures |= dict.fromkeys([*_OF_CHUNKS, *(name for name in figures if name.startswith(("steady", "itl_")))])
-    return Imported(
-        form=form, source=source, peer=peer, figures=figures, requests=supported(table).drop(*KEPT, "request_class")
-    )
-
-
-def _aggregates(figures: Mapping[str, Any], peer: PeerRun) -> dict[str, Any]:
-    """What the load was, and what the tool counted; times by its own definitions are no columns of ours."""
-    kept = (
-        "deployment",
-        "run",
-        "workload",
-        "family",
-        "arrival",
-        "axis",
-        "level",
-        "repeat",
-        "endpoint",
-        "stream",
-        "digest",
-        "started",
-    )
-    counts = {name: int(peer.reported[name]) for name in ("requests", "ok") if name in peer.reported}
-    return {**{name: figures[name] for name in kept}, **counts}
+    requests = supported(table).drop(*KEPT, "request_class")
+    return Imported(form=form, source=source, peer=peer, figures=figures, requests=requests)
 
 
 def write_imported(runs: Iterable[Imported], folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Runs of other tools beside our own, in a table, and what the tools define otherwise, in words."""
+"""Runs of other tools beside our own, in a table and in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.axes import AXES
-from bench.imported import Definition, Format, Imported
+from bench.imported import Imported
 from bench.words.verdicts import reason_texts
 
 _HEAD = ("", "load", "answered", "prompt", "output", "requests/s", "tokens/s")
@@ -64,13 +64,8 @@ def _number(value: float | None, scale: float = 1.0) -> str:
     return "–" if value is None else f"{float(f'{scale * value:.3g}'):,g}"
 
 
-def definition_line(each: Definition) -> str:
-    """A definition with its source."""
-    return f"{each.metric}: {each.text} ({each.source})"
-
-
 def imported_notes(runs: Sequence[Imported], own: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What a reader of the table should know of the runs, and of each tool's definitions. Args: own: as of `imported_rows`."""
+    """What a reader of the table should know of the runs. Args: own: as of `imported_rows`."""
     for row in own:
         if not row["valid"]:
             yield f"{row['deployment']}, {_label(row)}: invalid, as {'; '.join(reason_texts(row['reasons']))}."
@@ -80,7 +75,4 @@ def imported_notes(runs: Sequence[Imported], own: Iterable[Mapping[str, Any]]) -
             yield f"{run.source}: {why}, so it is a line of this table alone. Expected: {run.form.file}."
         elif run.peer.lacks:
             yield f"{run.source}: {run.peer.lacks}, so there is no ITL and no steady window."
-    tools: dict[str, Format] = {run.form.title: run.form for run in runs}
-    for title, form in tools.items():
-        yield f"{title} defines otherwise, or by another name (as of {form.versions}):"
-        yield from (f"  {definition_line(each)}" for each in form.definitions)
+    yield "What each tool defines otherwise, or by another name: docs/reference/imported.md."

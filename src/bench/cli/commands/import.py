@@ -52,7 +52,6 @@ class Import:
         runs = imported((peer for text in self.files if text not in ours for peer in read_peers(Path(text))), own)
         written = write_imported(runs, self.output_dir) if self.output_dir else []
         if self.json:
-            tools = {run.form.title: run.form for run in runs}
             print_json(
                 {
                     "own": [_plain(row) for row in own],
@@ -66,7 +65,6 @@ class Import:
                         }
                         for run in runs
                     ],
-                    "definitions": {title: [vars(each) for each in form.definitions] for title, form in tools.items()},
                     "written": [str(place) for place in written],
                 }
             )
