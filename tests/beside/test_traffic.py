@@ -19,13 +19,15 @@ from bench.study.read import load_file, load_workload
 from bench.traffic.arrivals import burstiness, hours, windows
 from bench.traffic.describe import describe
 from bench.traffic.lengths import correlation, fitted, percentiles
-from bench.traffic.log import Log, read_log
+from bench.traffic.log import Log
 from bench.traffic.prefixes import shared_share
 from bench.workloads.schedule import schedule
 from bench.yaml_file import read_yaml
 from tests.support.study import ROOT
-from tests.support.traffic import HEAD, arrivals, gamma, jsonl, planted, written
+from tests.support.traffic import HEAD, arrivals, gamma, jsonl, planted, read_log, written
 
+OWN = "arrival_s,prompt_tokens,output_tokens\n"
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 
@@ -96,7 +98,7 @@ def test_gaps_that_no_gamma_has_are_told(tmp_path, capsys):
     assert burstiness(planted(clusters)).distance > 0.2
     assert burstiness(planted(gamma(0.5, 1600, 1))).distance < 0.04
     rows = "".join(f"{t:.4f},{10 + i % 9},5\n" for i, t in enumerate(clusters))
-    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    log = written(tmp_path, OWN + rows)
     assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
     assert re.search(r"The log's gaps do not follow a gamma distribution \(KS distance 0\.[2-9]", capsys.readouterr().out)
     found = burstiness(planted(np.arange(100) * 0.5))
@@ -226,21 +228,8 @@ def test_logs_of_any_layout_are_read_alike(tmp_path):
 
 def test_what_is_ambiguous_is_asked_for(tmp_path):
     cases = [
-        (HEAD + "0,1,2\n5,1,2\n", {}, r"the unit of timestamp is not known: neither its name .* `--time-unit s` sends them at 0, 5 s; "),
-        (HEAD + "0.5,1,2\n5.25,1,2\n", {}, r"`--time-unit ms` sends them at 0, 0\.00475 s"),
-        ("t_s,prompt_tokens,output_tokens\n0,1,2\n", {}, "no column is known as the arrival. Name it: --columns arrival=NAME. Found: t_s"),
-            (
-                "start_s,prompt_tokens,output_tokens\n1760000000000,1,2\n",
-                {},
-                "in s the first would be long before or after our time; in ms it is a date of our time.*--time-unit ms",
-            ),
-        ("time,created_at,prompt_tokens,output_tokens\n1,2,1,1\n", {}, "time and created_at may each be the arrival. Say which: --columns arrival=time"),
-            (
-                "time,input_tokens,prompt_tokens,output_tokens\n1,2,1,1\n",
-                {},
-                "input_tokens and prompt_tokens may each be the tokens of the prompt. Say which: --columns prompt=input_tokens",
-            ),
-        ("time,messages\n1,hello\n", {}, "the tokens of the prompt and the tokens of the answer. Name it: --columns prompt=NAME,output=NAME"),
+        (HEAD + "0,1,2\n5,1,2\n", {}, r"the unit of timestamp is not known.* `--columns arrival=timestamp:s` sends them at 0, 5 s; "),
+        (HEAD + "0.5,1,2\n5.25,1,2\n", {}, r"`--columns arrival=timestamp:ms` sends them at 0, 0\.00475 s"),
         (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time that is read, and no number. Write it .*: 2026-11-28T16:45:00Z. Or name another column"),
         (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is no date .* year first, which no order of day and month confuses"),
         (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is no date .*: 2026-11-28T16:45:00Z"),
@@ -251,7 +240,7 @@ def test_what_is_ambiguous_is_asked_for(tmp_path):
         (HEAD.replace("\n", ",Request Count\n") + "1760000000,9,9,2.0\n", {}, "Request Count is 2.0 in a row.*Export a row for each request"),
         (jsonl({"data": [{"start_time": 1760000000, "results": [{"input_tokens": 9, "output_tokens": 9, "num_model_requests": 4}]}]}), {}, "num_model_requests is 4 in a row"),
         (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
-        (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"unit": "ms"}, "timestamp holds dates, which have no unit. Leave --time-unit out"),
+        (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"given": {"arrival": "timestamp:ms"}}, "timestamp holds dates, which have no unit. Leave :ms out"),
         (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
         (HEAD + "1760000000,0,2\n1760000000,5,\n", {}, r"none of 2 rows .*1 have no count of answer tokens \(line 3: ''\); 1 have a prompt of 0 tokens \(line 2"),
         (HEAD, {}, "holds no requests"),
@@ -266,9 +255,37 @@ def test_what_is_ambiguous_is_asked_for(tmp_path):
             read_log(written(tmp_path, content), **options)
 
 
+def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
+    cases = [
+        (
+            {"t": 0, "a": 1, "b": 2},
+            "which column is its arrival and prompt and output. It may be: --columns arrival=NAME,prompt=NAME,output=NAME.",
+        ),
+        (
+            {"start_ms": 0, "n_prompt": 1, "n_output": 2, "code": 200},
+            "--columns arrival=start_ms:ms,prompt=n_prompt,output=n_output. Found: ",
+        ),
+        (
+            {
+                "timestamp": "2026-11-02T12:00:00Z",
+                "status": 200,
+                "usage": {"input": 191, "input_cached_tokens": 2304, "output": 70, "output_reasoning": 30},
+            },
+            "prompt=usage.input,output=usage.output,status=status. Add usage.input_cached_tokens, usage.output_reasoning with + where",
+        ),
+    ]
+    for row, said in cases:
+        assert main(["traffic", written(tmp_path, jsonl(row), "log.jsonl")]) == 2
+        assert said in " ".join(capsys.readouterr().err.split()), row
+    named = "arrival=timestamp,prompt=usage.input+usage.input_cached_tokens,output=usage.output+usage.output_reasoning,status=status"
+    assert main(["traffic", str(tmp_path / "log.jsonl"), "--columns", named, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["prompts"]["percentiles"]["max"], found["outputs"]["percentiles"]["max"]) == (2495, 100)
+
+
 def test_what_is_asked_for_can_be_said(tmp_path):
     numbers = written(tmp_path, "when,time,n_in,n_out\n9,0,1,2\n9,250,3,4\n")
-    log = read_log(numbers, given={"arrival": "time", "prompt": "n_in", "output": "n_out"}, unit="ms")
+    log = read_log(numbers, given={"arrival": "time:ms", "prompt": "n_in", "output": "n_out"})
     assert arrivals(log) == [0.0, 0.25]
     mixed = written(tmp_path, HEAD + "2026-07-02T12:00:00,1,2\n2026-07-02T10:00:02Z,1,2\n")
     assert arrivals(read_log(mixed, zone=ZoneInfo("Europe/Berlin"))) == [0.0, 2.0]
@@ -334,9 +351,10 @@ def test_requests_in_flight_where_their_ends_are_known(tmp_path):
     assert found.mean == pytest.approx(1.3)
     by_name = HEAD.replace("\n", ",latency_ms\n") + "1760000000,1,2,2000\n1760000001,1,2,4000\n"
     assert describe(read_log(written(tmp_path, by_name))).concurrency.mean == pytest.approx(6 / 5)
-    unsaid = read_log(written(tmp_path, by_name.replace("latency_ms", "latency")))
-    assert describe(unsaid).concurrency is None
-    assert "Concurrency is not known: the name of latency does not say its unit" in unsaid.notes[0]
+    unsaid = written(tmp_path, by_name.replace("latency_ms", "latency"))
+    assert describe(read_log(unsaid)).concurrency is None
+    with pytest.raises(BenchError, match=r"the unit of latency is not known\. Say it: --columns duration=latency:ms"):
+        read_log(unsaid, given={"duration": "latency"})
 
 
 def test_a_part_of_a_log(tmp_path):
@@ -364,7 +382,7 @@ def access_log(folder, count=400, seed=5):
     moments = np.cumsum(draw.gamma(0.5, 4.0, count))
     prompts, outputs = (np.clip(np.rint(np.exp(m + 0.5 * draw.standard_normal(count))), 2, 90).astype(int) for m in (3.5, 2.5))
     rows = (f"{(NOON + timedelta(seconds=t)).isoformat()},{p},{o}\n" for t, p, o in zip(moments, prompts, outputs, strict=True))
-    return written(folder, HEAD + "".join(rows), "access.csv")
+    return written(folder, AZURE + "".join(rows), "access.csv")
 
 
 def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsys):
@@ -447,7 +465,7 @@ def test_lengths_that_no_lognormal_has_are_taken_as_they_are(tmp_path, monkeypat
     draw = np.random.default_rng(1)
     moments = np.cumsum(draw.exponential(1.0, 12_000))
     rows = "".join(f"{t:.4f},{p},7\n" for t, p in zip(moments, draw.choice([10, 500, 501], 12_000), strict=True))
-    written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows, "access.csv")
+    written(tmp_path, OWN + rows, "access.csv")
     assert main(["traffic", "access.csv", "--output", "load", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert not found["prompts"]["fit"]["close"]
@@ -475,7 +493,7 @@ def test_lengths_of_any_kind_make_a_workload_that_is_like_them(tmp_path):
     for kind, draw in LENGTHS.items():
         lengths = draw(np.random.default_rng(1)).astype(int)
         rows = "".join(f"{t},{p},5\n" for t, p in zip(gamma(1.0, 400, 1), lengths, strict=True))
-        log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+        log = written(tmp_path, OWN + rows)
         assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
         like = load_workload(read_yaml(tmp_path / "load/resembling.yaml"), source="x")
         drawn = np.array([each.prompt_tokens for each in schedule(like, 1.0, "seed")])
@@ -487,7 +505,7 @@ def test_too_few_requests_are_replayed_and_not_fitted(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     row = "2026-11-02T12:00:0{}Z,10,3\n"
     for seconds in ([0], [0] * 50, range(9)):
-        written(tmp_path, HEAD + "".join(row.format(i) for i in seconds), "access.csv")
+        written(tmp_path, AZURE + "".join(row.format(i) for i in seconds), "access.csv")
         assert main(["traffic", "access.csv", "--output", "load"]) == 0
         printed = capsys.readouterr().out
         assert "not known: too few requests, or too coarse a clock" in printed, seconds
@@ -502,7 +520,7 @@ def test_what_goes_together_only_by_chance_is_said(tmp_path, capsys):
     moments = np.concatenate([np.cumsum(draw.exponential(1.0, 900)), 900 + np.cumsum(draw.exponential(0.2, 4500))])
     prompts = np.rint(np.exp(4 + draw.standard_normal(len(moments)))).astype(int) + 1
     rows = "".join(f"{t:.3f},{p},{p if i % 3 else ''}\n" for i, (t, p) in enumerate(zip(moments, prompts, strict=True)))
-    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    log = written(tmp_path, OWN + rows)
     assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
     printed = capsys.readouterr().out
     assert "Left out: 1,800 rows with no count of answer tokens (first line 2: '')." in printed
@@ -518,6 +536,7 @@ def test_what_is_wrong_is_named(tmp_path, monkeypatch, capsys):
         (["--scale", "3"], "--scale, --configfile and --endpoint say what is written: add --output DIR"),
         (["--columns", "arrivals=x"], "--columns arrivals=x: not ROLE=NAME. Roles are arrival, prompt"),
         (["--columns", "prompt="], "--columns prompt=: not ROLE=NAME"),
+        (["--columns", "prompt=x"], "--columns prompt=x: no such column. Found: TIMESTAMP"),
         (["--time-zone", "Berlin"], "--time-zone Berlin: no such time zone"),
         (["--output", "access.csv"], "access.csv: File exists. Name a folder that can be written"),
         (["--from", "2026-11-03"], "no request came in that part"),

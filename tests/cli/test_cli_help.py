@@ -29,7 +29,6 @@ from bench.servers.deployment import Deployment
 from bench.study.last import last_study, remember_study
 from bench.terminal import print_anything
 from bench.workloads.archetypes import ARCHETYPES
-from bench.workloads.trace_times import TraceUnit
 from tests.support.study import CONTENT, ROOT
 
 COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
@@ -99,7 +98,6 @@ def test_defaults_are_those_of_the_models():
     assert fields["tensor_parallel"].default == defaults.TENSOR_PARALLEL
     assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
     assert set(get_args(defaults.Archetype)) == set(ARCHETYPES)
-    assert get_args(defaults.TraceUnit) == get_args(TraceUnit)
     assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
     assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
 

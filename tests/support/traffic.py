@@ -1,10 +1,14 @@
 """Access logs of known truth."""
 
 import json
+import re
+import shlex
 from datetime import UTC
 
 import numpy as np
 
+from bench.errors import BenchError
+from bench.traffic import log as logs
 from bench.traffic.log import Log
 
 HEAD = "timestamp,prompt_tokens,completion_tokens\n"
@@ -35,3 +39,16 @@ def gamma(shape, count, seed, gap_s=2.0):
 
 def jsonl(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def read_log(path, given=None, **options):
+    """A log; where its columns have to be named, with the line that is given for it, as a user copies it."""
+    try:
+        return logs.read_log(path, given=given, **options)
+    except BenchError as error:
+        line = re.search(r"It may be: --columns (.+?)\. (?:Add|Found)", str(error))
+        if line is None:
+            raise
+        (columns,) = shlex.split(line[1])
+        guessed = dict(pair.split("=", 1) for pair in columns.split(","))
+        return logs.read_log(path, given=guessed | (given or {}), **options)

@@ -19,6 +19,5 @@ if TYPE_CHECKING:
     Endpoint = str
 else:
     Endpoint = Literal[tuple(ENDPOINTS.every())]
-TraceUnit = Literal["s", "ms", "us", "ns"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

@@ -26,7 +26,7 @@ _READ, _WRITE = "How the log is read", "What is written"
 
 @command(
     "bench traffic access.csv",
-    "bench traffic access.jsonl --columns arrival=ts,prompt=n_in,output=n_out --time-unit ms",
+    "bench traffic access.jsonl --columns arrival=ts:ms,prompt=n_in+n_cached,output=n_out,status=code",
     "bench traffic access.csv --scale 3 --output my-load --configfile my-study.yaml",
 )
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +40,11 @@ class Traffic:
         str | None,
         option(
             "ROLE=NAME,…",
-            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested: with dots; `status=`: none.",
+            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested: with dots; with +: added up; of "
+            "moments with a unit: start:ms. Without it a log is refused with a guess.",
             _READ,
-            default="by their names",
+            default="those of a published trace",
         ),
-    ] = None
-    time_unit: Annotated[
-        defaults.TraceUnit | None,
-        option(None, "Unit of arrivals that are numbers.", _READ, default="by the column's name, or its numbers"),
     ] = None
     time_zone: Annotated[
         str | None, option("NAME", "Of dates without one, and of the hours of the day: Europe/Berlin.", _READ, default="UTC")
@@ -80,7 +77,7 @@ class Traffic:
         if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
             raise BenchError("--scale, --configfile and --endpoint say what is written: add --output DIR.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
-        log = read_log(self.log, given=_given(self.columns), unit=self.time_unit, zone=_zone(self.time_zone))
+        log = read_log(self.log, given=_given(self.columns), zone=_zone(self.time_zone))
         if self.begin is not None or self.end is not None:
             log = log.part(self.begin, self.end)
         found = describe(log)
@@ -119,7 +116,7 @@ class Traffic:
 
 def _given(text: str | None) -> Mapping[str, str]:
     """Columns by role."""
-    from bench.traffic.columns import NEEDED, ROLES
+    from bench.traffic.log import NEEDED, ROLES
 
     found: dict[str, str] = {}
     for part in text.split(",") if text else ():
