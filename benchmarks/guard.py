@@ -81,7 +81,7 @@ def load(
     command = [sys.executable, "-m", "bench.cli", "workload", "--base-url", server, "--concurrency", str(held)]
     command += ["--model", launch.served_name or launch.deployment, "--num-requests", str(count), "--output-dir", str(folder)]
     command += [word for flag, tokens in lengths for word in (flag, str(round(tokens)))]
-    command += ["--vocabulary", str(launch.vocabulary)] if launch.vocabulary else []
+    command += ["--set", f"vocabulary={launch.vocabulary}"] if launch.vocabulary else []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield

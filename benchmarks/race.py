@@ -78,8 +78,14 @@ def by_search(url: str, model: str, folder: Path, asked: Asked) -> Result:
     """`bench find`."""
     command = [str(Path(sys.executable).parent / "bench"), "find", "--base-url", url, "--model", model, "--concurrency"]
     command += ["--prompt-length", str(asked.prompt), "--output-length", str(asked.output)]
-    command += ["--start", str(_START), "--most", str(_HIGHEST), *(text for slo in asked.slos for text in ("--slo", slo))]
-    command += ["--precision", str(asked.precision), "--max-minutes", str(_MINUTES), "--json", "--output-dir", str(folder)]
+    command += [
+        "--set",
+        f"start={_START}",
+        "--set",
+        f"most={_HIGHEST}",
+        *(text for slo in asked.slos for text in ("--slo", slo)),
+    ]
+    command += ["--set", f"precision={asked.precision}", "--max-minutes", str(_MINUTES), "--json", "--output-dir", str(folder)]
     began = time.monotonic()
     found = json.loads(_call(command, folder))
     return Result(found["limit"], found["low"], found["high"], len(found["runs"]), time.monotonic() - began)

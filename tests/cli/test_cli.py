@@ -373,19 +373,19 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
         ((*LENGTH, *RATE), "--num-requests or --duration is missing"),
         ((*COUNT, *LENGTH, "--duration", 60), "duration_s belongs to arrival constant, poisson, gamma, and arrival is burst; remove it"),
         ((*COUNT, *LENGTH, "--set", "arrival=poisson"), "--request-rate is missing: requests a second of arrival poisson"),
-        ((*COUNT, *LENGTH, "--time-scale", 2), "--time-scale: for a trace only"),
+        ((*COUNT, *LENGTH, "--set", "time_scale=2"), "--set time_scale: for a trace only"),
         ((*COUNT, *LENGTH, "--set", "trace_unit=ms"), "trace_unit belongs to arrival trace"),
-        ((*COUNT, *LENGTH, "--timeout", 0), "--timeout: '0' is not a number above 0"),
-        ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout: 'nan' is not a number above 0"),
+        ((*COUNT, *LENGTH, "--set", "timeout_s=0"), "--set timeout_s=0: it has to be a number above 0"),
+        ((*COUNT, *LENGTH, "--set", "timeout_s=nan"), "--set timeout_s=nan: it has to be a number above 0"),
         ((*COUNT, *LENGTH, "--scrape-also", "http://h"), "--scrape-also: without --scrape nothing is scraped"),
         ((*COUNT, *LENGTH, *RATE, "--concurrency", 2), "--concurrency and --request-rate: each is a load of its own"),
         ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
-        ((*COUNT, "--archetype", "chat", "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
+        ((*COUNT, "--set", "archetype=chat", "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
         ((*LENGTH,), "--num-requests is missing"),
         ((*COUNT,), "--prompt-length is missing"),
         ((*TRACE, *COUNT), "num_requests belongs to arrival closed, constant, poisson, gamma, and arrival is trace"),
         ((*TRACE, *LENGTH, "--output-length", 3), "a trace has its own lengths; remove prompt_tokens and output_tokens"),
-        ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
+        ((*TRACE, "--set", "archetype=chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
         ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
         ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
     ]  # fmt: skip
@@ -416,7 +416,9 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
 
 
 def test_users_are_held_in_conversations(tmp_path):
-    options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, concurrency=2)
+    options = workload.Workload(
+        base_url="u", model="m", output_dir=tmp_path, set=["archetype=chat"], num_requests=6, concurrency=2
+    )
     content, level = options._workload()
     assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users")
     options = workload.Workload(
@@ -427,7 +429,7 @@ def test_users_are_held_in_conversations(tmp_path):
     assert (sent.turns.count, sent.think_s, sent.axis) == (3, 0, "users")
     # The rest of a preset's turns stays; the number of requests may be said like any other key.
     options = workload.Workload(
-        base_url="u", model="m", output_dir=tmp_path, archetype="chat", concurrency=2, set=["turns.think_s=1", "num_requests=6"]
+        base_url="u", model="m", output_dir=tmp_path, concurrency=2, set=["archetype=chat", "turns.think_s=1", "num_requests=6"]
     )
     sent = options.checked(options._workload()[0])
     assert (sent.arrival, sent.turns.count, sent.think_s) == ("closed", 4, 1)

@@ -28,7 +28,6 @@ from bench.servers.demand import WEIGHTS
 from bench.servers.deployment import Deployment
 from bench.study.last import last_study, remember_study
 from bench.terminal import print_anything
-from bench.workloads.archetypes import ARCHETYPES
 from tests.support.study import CONTENT, ROOT
 
 COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
@@ -97,7 +96,6 @@ def test_defaults_are_those_of_the_models():
     assert fields["gpu_memory_utilization"].default == defaults.GPU_MEMORY_UTILIZATION
     assert fields["tensor_parallel"].default == defaults.TENSOR_PARALLEL
     assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
-    assert set(get_args(defaults.Archetype)) == set(ARCHETYPES)
     assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
     assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
 
@@ -107,7 +105,7 @@ def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
         (["pln"], "bench: No such command 'pln'. Did you mean 'plan'?"),
         ([*FIND, "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\nTry 'bench find --help'.\n"),
         # Not the option before the first 5.
-        ([*FIND, "--max-runs", "5", "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\n"),
+        ([*FIND, "--set", "max_runs=5", "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\n"),
         (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
         (["runs", "my study.yaml", "b"], "bench: my study.yaml is not expected here. Name a study's file with --configfile"),
         (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),

@@ -131,7 +131,10 @@ def test_first_prompts_have_ids_of_the_whole_vocabulary():
         introduce(Target(server.base_url, "m"), "completions", vocabulary=10**6)
     assert max(server.bodies[0]["prompt"]) > 10**4
     refusal = 400, {"object": "error", "message": "Token id 987 is out of vocabulary", "code": 400}
-    with strict_server(refuse=unless(token_ids=refusal)) as server, pytest.raises(BenchError, match="--vocabulary") as error:
+    with (
+        strict_server(refuse=unless(token_ids=refusal)) as server,
+        pytest.raises(BenchError, match="--set vocabulary=N") as error,
+    ):
         introduce(Target(server.base_url, "m"), "completions", vocabulary=1000)
     assert "refuses token ids below 1000: Token id 987 is out of vocabulary" in str(error.value)
 

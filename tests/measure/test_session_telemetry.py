@@ -128,7 +128,7 @@ def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
     text = re.sub(r"(vllm:num_requests_(?:running|waiting)\{.*\}) .*", r"\1 0", text)  # a run waits until all is done
     (tmp_path / "again").mkdir()
     lengths = ("--model", "a", "--prompt-length", "8", "--output-length", "4")
-    aim = ("--concurrency", "--slo", "ttft_p90=20s", "--most", "1", "--max-runs", "1")
+    aim = ("--concurrency", "--slo", "ttft_p90=20s", "--set", "most=1", "--set", "max_runs=1")
     with fake_server(metrics=text, first_s=0.002, gap_s=0.0005) as server:
         address = f"{server.base_url}/metrics"
 

@@ -40,7 +40,7 @@ def server():
 @pytest.mark.workflow
 @pytest.mark.timeout(300)
 def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
-    into, near = ("--output-dir", tmp_path / "found"), ("--start", "3", "--most", "4", "--precision", "30")
+    into, near = ("--output-dir", tmp_path / "found"), ("--set", "start=3", "--set", "most=4", "--set", "precision=30")
     done = find(server.base_url, *into, "--json", "--at-least", "2", *near)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -69,13 +69,13 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
                 ["--set", "arrival=constant"],
                 "The workload has arrival constant, and a search of --concurrency sends arrival closed",
             ),
-            (["--vocabulary", "9"], "--vocabulary: '9' is not a whole number of 16 or more"),
-            (["--precision", "0"], "--precision is 0"),
-            (["--start", "6000"], "above --most"),
-            (["--at-least", "6000"], "Raise --most"),
+            (["--set", "vocabulary=9"], "--set vocabulary=9: it has to be a whole number of 16 or more"),
+            (["--set", "precision=0"], "--set precision=0: it has to be a number of 2 or more and below 100"),
+            (["--set", "start=6000"], "above the highest load that is tried"),
+            (["--at-least", "6000"], "Raise it: --set most=N"),
             (["--slo", "ttft_p90=1s"], "limited twice"),
-            (["--archetype", "chat"], "Use --request-rate, which counts conversations/s"),
-            (["--failed-share", "2"], "--failed-share is 2"),
+            (["--set", "archetype=chat"], "Use --request-rate, which counts conversations/s"),
+            (["--set", "failed_share=2"], "--set failed_share=2: it has to be a number of 0 or more and below 1"),
             (["--slo", "ttft=1"], "ttft"),
         ]
     ):
@@ -103,10 +103,10 @@ def test_a_search_sends_what_a_workload_can_be():
 def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(tmp_path):
     """Those of agents are short enough; here, no server answers."""
     options = ["--model", "m", "--request-rate", "--slo", "ttft_p90=500ms", "--base-url", "http://127.0.0.1:9"]
-    done = bench("find", *options, "--archetype", "chat", "--max-minutes", "30", cwd=tmp_path)
+    done = bench("find", *options, "--set", "archetype=chat", "--max-minutes", "30", cwd=tmp_path)
     assert done.returncode == 2
     assert "its conversations pause for 135 s, so that 4 runs, the fewest of a search, take 54 minutes" in done.stderr
-    assert "127.0.0.1:9" in bench("find", *options, "--archetype", "agentic", cwd=tmp_path).stderr
+    assert "127.0.0.1:9" in bench("find", *options, "--set", "archetype=agentic", cwd=tmp_path).stderr
 
 
 def test_a_server_that_is_not_there_or_speaks_http_2_alone_is_named(tmp_path):
@@ -122,12 +122,12 @@ def test_a_server_that_is_not_there_or_speaks_http_2_alone_is_named(tmp_path):
 
 def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):
     with fake_server(first_s=0.05, gap_s=0.01, token_offset=1, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as server:
-        done = find(server.base_url, "--max-runs", "1", "--start", "1", cwd=tmp_path)
+        done = find(server.base_url, "--set", "max_runs=1", "--set", "start=1", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "The highest load within the SLOs is not known." in done.stdout
     assert "no run can be trusted: " in done.stdout
     assert "had another output length than asked for" in done.stdout
-    assert "--max-runs" not in done.stdout
+    assert "max_runs" not in done.stdout
 
 
 @pytest.mark.workflow
@@ -135,7 +135,7 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
 @pytest.mark.long(part="outputs")
 def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, tmp_path):
     """A single run leaves the answer without an upper end, which is not what was asked for."""
-    first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)
+    first = find(server.base_url, "--set", "max_runs=1", "--json", cwd=tmp_path)
     assert first.returncode == 3, first.stderr
     result = json.loads(first.stdout)
     assert (result["why"], result["high"]) == ("runs", None)
@@ -144,13 +144,13 @@ def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, t
         first.stderr,
     )
     sent = len(server.bodies)
-    assert find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path).stdout == first.stdout
+    assert find(server.base_url, "--set", "max_runs=1", "--json", cwd=tmp_path).stdout == first.stdout
     assert len(server.bodies) == sent
-    second = find(server.base_url, "--max-runs", "2", "--json", cwd=tmp_path)
+    second = find(server.base_url, "--set", "max_runs=2", "--json", cwd=tmp_path)
     assert "probe" not in second.stderr
     assert json.loads(second.stdout)["runs"][0]["load"] == result["runs"][0]["load"]
     sent = len(server.bodies)
-    other = find(server.base_url, "--max-runs", "1", "--omit", "ignore_eos", "--start", "1", "--json", cwd=tmp_path)
+    other = find(server.base_url, "--set", "max_runs=1", "--set", "omit=ignore_eos", "--set", "start=1", "--json", cwd=tmp_path)
     assert "probe" not in other.stderr
     assert json.loads(other.stdout)["runs"][0]["load"] == 1
     assert len(server.bodies) > sent + 40
@@ -170,7 +170,7 @@ def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
 def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, tmp_path):
     """50 requests at 2 requests/s take 25 s, and 20 take 10."""
     rate = ["--model", "m", "--request-rate", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
-    begun = "--start", "2", "--most", "2", "--output-dir", tmp_path / "found"
+    begun = "--set", "start=2", "--set", "most=2", "--output-dir", tmp_path / "found"
     sent = len(server.bodies)
     none = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.1")
     assert none.returncode == 1, none.stderr
@@ -215,7 +215,7 @@ def test_why_nothing_is_known():
     for why, reasons, words in [
         ("short", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
         ("seconds", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
-        ("short", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-runs."),
+        ("short", (), "1 run, 2 s under load; no run was long enough to be judged. Raise it: --set max_runs=N."),
         ("seconds", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-minutes."),
     ]:
         aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
@@ -268,7 +268,7 @@ def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path)
         return (503, {}) if server.in_flight > MOST else None
 
     server.refuse = dies
-    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", "1", "--precision", "2")
+    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", "1", "--set", "precision=2")
     assert done.returncode == 1, done.stderr
     assert "stopped answering" in done.stderr
     result = json.loads(done.stdout)

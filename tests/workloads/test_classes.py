@@ -357,7 +357,7 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
     (tmp_path / "w.yaml").write_text(json.dumps({**LOAD, "num_requests": 60, "classes": classes}))
     with fake_server(first_of=PLANTED, gap_s=0.002) as server:
         arguments = ["--base-url", server.base_url, "--model", "base", "--workload", str(tmp_path / "w.yaml")]
-        options = ("--request-rate", "30", "--seed", "classes", "--output-dir", str(tmp_path / "run"))
+        options = ("--request-rate", "30", "--set", "seed=classes", "--output-dir", str(tmp_path / "run"))
         assert main(["workload", *arguments, *options]) == 0
     assert main(["parse", str(tmp_path / "run")]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())

@@ -14,7 +14,6 @@ TENSOR_PARALLEL = 1
 MAX_NUM_SEQS = 256
 
 # In the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's.
-Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
 if TYPE_CHECKING:
     Endpoint = str
 else:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
-
-from bench.cli import defaults
 from bench.cli.checks import headers_of
-from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, number, option, positive
+from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, option
 from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -25,16 +23,57 @@ _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
 _FEWEST_IDS = 16  # of which prompts can be made that differ
 
 
-def _ids(text: str) -> int:
-    value = number(text)
-    if not value >= _FEWEST_IDS or value % 1:
-        raise typer.BadParameter(f"{text!r} is not a whole number of {_FEWEST_IDS} or more; prompts need so many ids.")
-    return int(value)
+def whole(least: int) -> Callable[[Any], int]:
+    """What checks a whole number of a `--set`."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"a whole number of {least} or more")
+        return value
+
+    return check
+
+
+def above(low: float, most: float = math.inf, *, least: bool = False) -> Callable[[Any], float]:
+    """What checks a number of a `--set` above `low` (`least`: or equal to it), and below `most`."""
+
+    def check(value: Any) -> float:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not low <= value < most
+            or (value == low and not least)
+        ):
+            ends = f"{f'of {low:g} or more' if least else f'above {low:g}'}{f' and below {most:g}' if most < math.inf else ''}"
+            raise ValueError(f"a number {ends}")
+        return float(value)
+
+    return check
+
+
+def _names(value: Any) -> list[str]:
+    from bench.runs.form import OPTIONAL
+
+    names = value if isinstance(value, list) else [value]
+    if not all(name in OPTIONAL for name in names):
+        raise ValueError(f"among {', '.join(OPTIONAL)}")
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """Options of a command that sends requests. A key of a study's workload that has no option of its own is said by `--set`."""
+    """Options of a command that sends requests. A key of a study's workload that has no option of its own is said by `--set`, and so is
+    what else the command knows.
+
+    Attributes:
+        settings: by such a key the default, and what checks a value.
+    """
+
+    settings: ClassVar[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
+        "vocabulary": (1000, whole(_FEWEST_IDS)),  # prompt ids are below this, which is safe for real models
+        "omit": ([], _names),
+        "timeout_s": (600.0, above(0)),
+    }
 
     base_url: Annotated[str, option("URL", "The server, such as http://127.0.0.1:8000 or https://gateway/llm.")]
     model: Annotated[str, option("NAME", "The model's name as served.")]
@@ -43,14 +82,11 @@ class Sending:
         list[str] | None,
         option(
             "KEY=VALUE",
-            "A key of a workload as a study has it, in place of the file's: endpoint=chat, turns.count=4, "
-            "'output_tokens={distribution: natural, max: 400}'. Repeatable. docs/reference/configuration.md has all of them.",
+            "A key of a workload as a study has it, in place of the file's: archetype=chat, turns.count=4, "
+            "'output_tokens={distribution: natural, max: 400}' (docs/reference/configuration.md has all of them); or one that is named "
+            "below. Repeatable.",
             LOAD,
         ),
-    ] = None
-    archetype: Annotated[
-        defaults.Archetype | None,
-        option(None, "Lengths, shared prefixes and turns of a kind of use; lengths that are given replace its own.", _REQUESTS),
     ] = None
     prompts: Annotated[
         str | None,
@@ -65,19 +101,24 @@ class Sending:
     output_length: Annotated[
         int | None, option("TOKENS", "Output tokens of each.", _REQUESTS, parser=at_least_one, default=f"{_OUTPUT_TOKENS}")
     ] = None
-    vocabulary: Annotated[
-        int, option("N", "Prompt ids are below this; 1000 is safe for real models.", _REQUESTS, parser=_ids)
-    ] = 1000
     header: Headers = None
-    omit: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "Leave this out of requests: ignore_eos, token_ids (prompts are text then), stream_options, temperature, max_tokens (then "
-            "max_completion_tokens is sent). What the server refuses is left out by itself. Repeatable.",
-        ),
-    ] = None
-    timeout: Annotated[float, option("SECONDS", "When to give up a request.", parser=positive)] = 600.0
+
+    def setting(self, name: str) -> Any:
+        """The last value that `--set` gives one of `settings`, else its default.
+
+        Raises:
+            BenchError: it is no such value.
+        """
+        default, check = self.settings[name]
+        for (key, *within), value in map(key_and_value, self.set or []):
+            if key == name:
+                try:
+                    default = check(value)
+                except ValueError as error:
+                    raise BenchError(f"--set {name}={value}: it has to be {error}.") from None
+                if within:
+                    raise BenchError(f"--set {'.'.join([key, *within])}: {name} has no parts.")
+        return default
 
     def target(self) -> Target:
         """The server that `--base-url`, `--model` and `--header` name."""
@@ -100,16 +141,17 @@ class Sending:
                 say nothing.
 
         Raises:
-            BenchError: the file cannot be read, a `--set` is not KEY=VALUE, or nothing says what prompts are.
+            BenchError: the file cannot be read, a `--set` is not KEY=VALUE or has no such value, or nothing says what prompts are.
         """
         from bench.study.read import read_workload
         from bench.workloads.archetypes import ARCHETYPES
 
+        for name in self.settings:
+            self.setting(name)
         if self.workload and not self.workload.is_file():
             raise BenchError(f"--workload {self.workload}: no such file.")
         content = read_workload(self.workload) if self.workload else {}
         given = {
-            "archetype": self.archetype,
             "prompts": self.prompts,
             "prompt_tokens": self.prompt_length,
             "output_tokens": self.output_length,
@@ -118,11 +160,14 @@ class Sending:
         }
         content |= {key: value for key, value in given.items() if value is not None}
         for (key, *within), value in map(key_and_value, self.set or []):
+            if key in self.settings:
+                continue
             preset = ARCHETYPES.get(str(content.get("archetype")), {}) if within and "prompts" not in content else {}
             content = {**content, key: _with(content.get(key, preset.get(key)), within, value)}
         if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
             raise BenchError(
-                "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
+                "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --workload FILE or --set "
+                "archetype=chat."
             )
         content = {"endpoint": "chat" if self.prompts else "completions", **content}
         endpoint = ENDPOINTS.get(str(content["endpoint"]))
@@ -150,21 +195,18 @@ class Sending:
         """The target, with the form of requests of a workload that it accepts; a line on stderr for what is not exact.
 
         Raises:
-            BenchError: an `--omit` is not known, or the server accepts no form of request.
+            BenchError: the server accepts no form of request.
         """
         from bench.load.introduction import introduce
-        from bench.runs.form import OPTIONAL
 
-        if unknown := [name for name in self.omit or [] if name not in OPTIONAL]:
-            raise BenchError(f"--omit {unknown[0]}: not something that can be left out. There are: {', '.join(OPTIONAL)}.")
         return introduce(
             target,
             workload.endpoint,
             stream=workload.stream,
             scripted=workload.scripted_chats,
-            vocabulary=self.vocabulary,
-            omit=self.omit or [],
-            timeout_s=self.timeout,
+            vocabulary=self.setting("vocabulary"),
+            omit=self.setting("omit"),
+            timeout_s=self.setting("timeout_s"),
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
 

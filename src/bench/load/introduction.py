@@ -247,8 +247,8 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
     if not known.endpoint.sends_text(form) and re.search(_VOCABULARY, said, re.IGNORECASE):
         raise BenchError(
-            f"{base} refuses token ids below {known.vocabulary}: {said}. Name the model that it serves, or give --vocabulary a number "
-            "below which all ids are tokens."
+            f"{base} refuses token ids below {known.vocabulary}: {said}. Name the model that it serves, or give --set vocabulary=N, a "
+            "number below which all ids are tokens."
         )
     if 300 <= record.status < 400:
         raise BenchError(

@@ -15,7 +15,7 @@ from bench.study.slo import Slo, time_text
 from bench.words.searches import LoadUnit, ended_text, limit_text
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
-_BOUNDS = {"highest": "--most", "runs": "--max-runs", "seconds": "--max-minutes"}  # as the command has them
+_BOUNDS = {"highest": "--set most=N", "runs": "--set max_runs=N", "seconds": "--max-minutes"}  # as the command has them
 # Why a search of the command ended, where a study's search would not say it so.
 _ENDED = {
     "seconds, unfit": "not yet {asked}: the next run, {next}, does not fit into what is left of --max-minutes; with more, it goes on "
@@ -25,9 +25,9 @@ _ENDED = {
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
     "unfit": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, or begin at another "
-    "load with --start.",
+    "load with --set start=N.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
-    "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
+    "short, none judged": "no run was long enough to be judged. Raise it: --set max_runs=N.",
 }
 # What helps where one request alone misses an SLO, by the latency that it limits.
 _HELPS = {

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bench.axes import CONCURRENCY, RATE
 from bench.cli.checks import refuse_strange_classes, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import SLO, Json, ThresholdValues, at_least_one, flag, option, percent, positive
+from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive
 from bench.cli.output import print_json
-from bench.cli.sending import Sending
+from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -38,47 +38,43 @@ _RESULT = "find.json"
 @command(
     "bench find --base-url http://127.0.0.1:8000 --model NAME --concurrency --prompt-length 128 --output-length 64 --slo "
     "ttft_p90=1s",
-    "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
+    "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --set archetype=rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
-    after="Exit status: 0 if both ends of the limit's interval are known as closely as --precision asks; 3 if they are not, as the "
-    "budget is spent, the limit lies above --most or below every load that is tried, or no load meets the SLOs; 1 if no run could "
+    after="Exit status: 0 if both ends of the limit's interval are known as closely as is asked (precision); 3 if they are not, as the "
+    "budget is spent, the limit lies above the highest or below every load that is tried, or no load meets the SLOs; 1 if no run could "
     "be judged, or three in a row cannot be trusted. With --at-least 0 if the limit is not lower, 1 if it is, both at 95 % "
     "confidence, 3 if that is not known. In any case 1 if the server stopped answering.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Find(Sending):
-    """Give --concurrency or --request-rate, and what is sent: --prompt-length, --prompts, --archetype or --workload.
+    """Give --concurrency or --request-rate, and what is sent: --prompt-length, --prompts, --set archetype=NAME or --workload.
 
     A probe of a few seconds, a closed loop, shows where to begin. Each run is placed where it shows most of the limit, given the runs
-    so far and their noise, until its interval is as narrow as --precision asks for, or the budget is spent. The same command goes on
-    where it was stopped, and measures nothing twice; another --slo or --precision uses the runs that are there.
+    so far and their noise, until its interval is as narrow as precision asks for, or the budget is spent. The same command goes on
+    where it was stopped, and measures nothing twice; another --slo or precision uses the runs that are there.
+
+    Of --set, beside a workload's keys: precision (10: how close both ends of the interval have to be to its middle, %), failed_share
+    (0.01: largest share of requests that may fail), start (first load; rates down to a 64th of it are tried; else a probe finds it),
+    most (4096: highest load that is tried), max_runs (30), vocabulary (1000: prompt ids are below it), timeout_s (600), omit (what to
+    leave out of requests).
 
     The API key is read from OPENAI_API_KEY.
     """
 
+    settings: ClassVar = {
+        **Sending.settings,
+        "failed_share": (0.01, above(0, 1, least=True)),
+        "precision": (10.0, above(2, 100, least=True)),
+        "start": (None, above(0)),
+        "most": (4096.0, above(0)),
+        "max_runs": (30, whole(1)),
+    }
     slo: Annotated[list[str], option("LIMIT", SLO, _LOOKED_FOR)]
     concurrency: Annotated[bool, flag("--concurrency", "Look for the most requests in flight.", _LOOKED_FOR)] = False
     request_rate: Annotated[bool, flag("--request-rate", "Look for the most requests a second.", _LOOKED_FOR)] = False
-    failed_share: Annotated[float, option("SHARE", "Largest share of requests that may fail, 0 to 1.", _LOOKED_FOR)] = 0.01
-    precision: Annotated[
-        float,
-        option("PERCENT", "How close both ends of the interval have to be to its middle.", _LOOKED_FOR, parser=percent),
-    ] = 10.0
     at_least: Annotated[float | None, option("N", "For CI: fail where the limit is lower.", _LOOKED_FOR, parser=positive)] = (
         None
     )
-    start: Annotated[
-        float | None,
-        option(
-            "N",
-            "First load; rates down to a 64th of it are tried.",
-            _BUDGET,
-            parser=positive,
-            default="near the limit, by a probe of a few seconds",
-        ),
-    ] = None
-    most: Annotated[float, option("N", "Highest load that is tried.", _BUDGET, parser=positive)] = 4096.0
-    max_runs: Annotated[int, option("N", "Runs to spend.", _BUDGET, parser=at_least_one)] = 30
     max_minutes: Annotated[float, option("MINUTES", "Time under load to spend.", _BUDGET, parser=positive)] = 30.0
     output_dir: Annotated[Path, option("DIR", "Folder of the runs, the figure and the answer; a search goes on from it.")] = (
         Path("find")
@@ -107,7 +103,7 @@ class Find(Sending):
         refuse_wrong_address(self.metrics)
         other_share = thresholds_of(self.threshold).other_share
         _refuse_unreachable(target)
-        budget = Budget(self.max_runs, 60 * self.max_minutes)
+        budget = Budget(self.setting("max_runs"), 60 * self.max_minutes)
         former = self._former(content, aim, target)
         found = answered(former, aim, budget) if former else None
         server = former if former and found else self._server(content, workload, aim, target)
@@ -119,7 +115,7 @@ class Find(Sending):
             "model": self.model,
             "slos": self.slo,
             "workload": content,
-            "omit": self.omit or [],
+            "omit": self.setting("omit"),
             "requests_omit": server.target.form(content["endpoint"]).omitted,
         }
         write_object(result, self.output_dir / _RESULT)
@@ -136,7 +132,7 @@ class Find(Sending):
 
         try:
             last = json.loads((self.output_dir / _RESULT).read_text())
-            if last["omit"] != (self.omit or []):
+            if last["omit"] != self.setting("omit"):
                 return None
             form = RequestForm(omitted=tuple(last["requests_omit"]))
         except (OSError, ValueError, KeyError, TypeError):
@@ -149,18 +145,15 @@ class Find(Sending):
     def _refuse_contradictions(self, slos: Sequence[Slo]) -> None:
         if self.concurrency == self.request_rate:
             raise BenchError("Give either --concurrency or --request-rate: the load to look for.")
-        if not 0 <= self.failed_share < 1:
-            raise BenchError(f"--failed-share is {self.failed_share:g}; it is a share, 0 or more and below 1.")
-        if not 2 <= self.precision < 100:
-            raise BenchError(f"--precision is {self.precision:g}; it is a percentage, 2 or more and below 100.")
-        if self.at_least is not None and self.at_least > self.most:
-            raise BenchError(f"--at-least is {self.at_least:g}, and no more than --most {self.most:g} is tried. Raise --most.")
+        start, most = self.setting("start"), self.setting("most")
+        if self.at_least is not None and self.at_least > most:
+            raise BenchError(f"--at-least is {self.at_least:g}, and no more than {most:g} is tried. Raise it: --set most=N.")
         if len({slo.column for slo in slos}) < len(slos):
             raise BenchError("--slo: the same percentile of the same latency is limited twice. Keep the stricter limit.")
-        if self.start is not None and self.start > self.most:
-            raise BenchError(f"--start is {self.start:g}, above --most {self.most:g}.")
-        if self.concurrency and any(value is not None and value % 1 for value in (self.start, self.most)):
-            raise BenchError("--start and --most of --concurrency are whole numbers.")
+        if start is not None and start > most:
+            raise BenchError(f"--set start={start:g}: above the highest load that is tried, {most:g} (most).")
+        if self.concurrency and any(value is not None and value % 1 for value in (start, most)):
+            raise BenchError("--set start=N and most=N of --concurrency are whole numbers.")
 
     def _refuse_conversations(self, aim: Aim) -> None:
         """Refuses conversations of a closed loop, and those whose pauses alone take longer than the search may."""
@@ -168,20 +161,17 @@ class Find(Sending):
 
         if aim.turns > 1 and aim.held:
             raise BenchError(
-                f"{self._named()} with --concurrency: conversations that begin together keep in step, and their latencies "
+                "The workload with --concurrency: conversations that begin together keep in step, and their latencies "
                 "with them. Use --request-rate, which counts conversations/s."
             )
         pauses_s = (aim.turns - 1) * aim.think_s
         minutes = FEWEST_RUNS * aim.latencies(near=False) * pauses_s / 60
         if minutes > self.max_minutes:
             raise BenchError(
-                f"{self._named()}: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
+                f"The workload: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
                 f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {self.max_minutes:g}. Raise it, or give "
                 "shorter pauses: --set turns.think_s=SECONDS."
             )
-
-    def _named(self) -> str:
-        return f"--archetype {self.archetype}" if self.archetype else "The workload"
 
     def _workload(self) -> tuple[dict[str, Any], Workload]:
         """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request."""
@@ -206,12 +196,12 @@ class Find(Sending):
 
         return Aim(
             slos=slos,
-            failed_share=self.failed_share,
+            failed_share=self.setting("failed_share"),
             held=self.concurrency,
-            precision=self.precision / 100,
-            start=self.start,
+            precision=self.setting("precision") / 100,
+            start=self.setting("start"),
             lowest=None,
-            highest=self.most,
+            highest=self.setting("most"),
             burstiness=workload.burstiness or 1.0,
             turns=workload.turn_count,
             think_s=workload.think_s,
@@ -249,8 +239,8 @@ class Find(Sending):
             version=found.info.get("version"),
             thresholds=thresholds_of(self.threshold),
             seed=_SEED,
-            vocabulary=self.vocabulary,
-            timeout_s=self.timeout,
+            vocabulary=self.setting("vocabulary"),
+            timeout_s=self.setting("timeout_s"),
             say=lambda *_: None,
         )
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bench.cli.checks import THRESHOLDS, keep_thresholds, refuse_missing_gpus, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
 from bench.cli.output import print_json, progress
-from bench.cli.sending import Sending
+from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError, shown
 from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
@@ -42,7 +42,7 @@ _OF_A_RUN = (
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/one --num-requests 50 --prompt-length 128",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/c8 --num-requests 200 --concurrency 8 "
     "--prompt-length 1000 --output-length 64 --scrape",
-    "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/chat --archetype chat --request-rate 2 "
+    "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/chat --set archetype=chat --request-rate 2 "
     "--duration 60",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --num-requests 200 "
     "--concurrency 8 --set 'output_tokens={distribution: natural, max: 400}'",
@@ -53,8 +53,18 @@ class Workload(Sending):
     prompts of your own (--prompts). Writes requests.jsonl, one line a request, and run.json; `bench parse` and `bench figures` go on
     from the folder. Without --concurrency, --request-rate or a trace, all requests leave at once. The API key is read from
     OPENAI_API_KEY.
+
+    Of --set, beside a workload's keys: time_scale (with trace=FILE, X times as fast), seed (of prompts, gaps and lengths; a new one
+    each time, so that no cache can help), processes (load processes), vocabulary (1000: prompt ids are below it), timeout_s (600),
+    omit (what to leave out of requests).
     """
 
+    settings: ClassVar = {
+        **Sending.settings,
+        "time_scale": (None, above(0)),
+        "seed": (None, str),
+        "processes": (None, whole(1)),
+    }
     output_dir: Annotated[Path, option("DIR", "Folder of the run; created if missing.")]
     num_requests: Annotated[
         int | None, option("N", "Requests to send; with turns, conversations.", LOAD, parser=at_least_one)
@@ -70,13 +80,6 @@ class Workload(Sending):
         float | None,
         option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive),
     ] = None
-    time_scale: Annotated[
-        float | None, option("X", "With --set trace=FILE, replay it X times as fast.", LOAD, parser=positive, default="1")
-    ] = None
-    seed: Annotated[
-        str | None,
-        option("TEXT", "Seed of prompts, gaps and lengths.", LOAD, default="a new one each time, so that no cache can help"),
-    ] = None
     scrape: Annotated[bool, flag("--scrape", "Scrape URL/metrics meanwhile.", _METRICS)] = False
     metrics: Annotated[str | None, option("URL", "With --scrape, where the server's metrics are, if elsewhere.", _METRICS)] = (
         None
@@ -88,9 +91,6 @@ class Workload(Sending):
             "With --scrape, a further endpoint, or nvml: for this machine's GPUs (nvml:0,1 for two of them). Repeatable.",
             _METRICS,
         ),
-    ] = None
-    processes: Annotated[
-        int | None, option("N", "Load processes.", parser=at_least_one, default="as many as the streams need")
     ] = None
     threshold: ThresholdValues = None
     json: Json = False
@@ -108,7 +108,8 @@ class Workload(Sending):
         from bench.workloads.schedule import at_least_s, schedule
 
         target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)
-        seed = self.seed or secrets.token_hex(8)
+        given = self.setting("seed")
+        seed = given or secrets.token_hex(8)
         content, level = self._workload()
         workload = self.checked(content).with_block()
         if workload.num_requests == "auto":
@@ -120,9 +121,9 @@ class Workload(Sending):
             level=level,
             seed=seed,
             schedule_seed=seed,
-            vocabulary=self.vocabulary,
-            timeout_s=self.timeout,
-            processes=self.processes,
+            vocabulary=self.setting("vocabulary"),
+            timeout_s=self.setting("timeout_s"),
+            processes=self.setting("processes"),
         )
         planned = schedule(workload, level, seed)
         seconds = at_least_s(planned)
@@ -133,7 +134,7 @@ class Workload(Sending):
         named = "--metrics" if self.metrics else None
         read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
         long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
-        drawn = "" if self.seed else f"; --seed {seed} would draw the same"
+        drawn = "" if given else f"; --set seed={seed} would draw the same"
         print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}{drawn}", file=sys.stderr, flush=True)
         definition = self._definition(workload, level, seed)
         header = RunHeader(
@@ -198,7 +199,7 @@ class Workload(Sending):
             raise BenchError(f"arrival {shown(arrival)} is not sent here. Known: {', '.join(known)}.")
         self._refuse_ignored(arrival)
         if arrival == "trace":
-            return content, self.time_scale or 1.0
+            return content, self.setting("time_scale") or 1.0
         if arrival in GAPS:
             return content, _given(rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
         if arrival == "closed":
@@ -218,8 +219,8 @@ class Workload(Sending):
     def _refuse_ignored(self, arrival: str) -> None:
         from bench.workloads.gaps import GAPS
 
-        if self.time_scale is not None and arrival != "trace":
-            raise BenchError("--time-scale: for a trace only. Add --set trace=FILE, or leave it out.")
+        if self.setting("time_scale") is not None and arrival != "trace":
+            raise BenchError("--set time_scale: for a trace only. Add --set trace=FILE, or leave it out.")
         if self.request_rate is not None and arrival not in GAPS:
             raise BenchError(f"--request-rate: arrival {arrival} has no rate. Leave it out, or --set arrival=poisson.")
         if self.concurrency is not None and arrival not in ("burst", "closed"):
