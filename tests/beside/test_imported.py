@@ -6,7 +6,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from bench.figures.selection import figures_of
+from bench.figures.registry import figures_of
 
 from bench.errors import BenchError
 from bench.imported import FORMATS, imported, read_peers
