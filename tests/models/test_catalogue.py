@@ -13,7 +13,6 @@ from bench.models.checkpoint_record import Weights
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry, geometry_of_model
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 from bench.models.model import Architecture, Model
-from bench.servers.memory import kv_pool, predicted_saturation
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
@@ -38,15 +37,6 @@ def test_what_is_counted_is_what_is_published():
     counted = {key: count for key in KEYS if (count := geometry_of(catalogue()[key].config).parameters)}
     assert set(KEYS) - set(counted) == {"qwen3-30b-a3b", "mixtral-8x7b", "gemma-3-27b", "deepseek-v2-lite", "deepseek-v3"}
     assert counted == pytest.approx({key: catalogue()[key].parameters for key in counted}, rel=0.001)
-
-
-def test_families_that_the_catalogue_has_no_model_of():
-    """Falcon-7B (one KV head): 6,921,720,704 parameters. Qwen2 with windows in its upper layers alone."""
-    falcon = {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "vocab_size": 65024}  # fmt: skip
-    assert geometry_of(falcon).parameters == pytest.approx(6_921_720_704, rel=0.001)
-    assert (geometry_of(falcon).attention, geometry_of(falcon).kv_heads) == ("MQA", 1)
-    qwen = {**catalogue()["qwen1.5-14b"].config, "use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 35}
-    assert geometry_of(qwen).windows == (None,) * 35 + (4096,) * 5
 
 
 LLAMA = {
@@ -192,16 +182,6 @@ def test_active_parameters_of_a_mixture_of_experts():
     assert {key: geometry(key).active_parameters / 1e9 for key in billions} == pytest.approx(billions, abs=0.005)
 
 
-def test_kv_bytes_a_token():
-    expected = {
-        "gpt2-xl": 307_200, "deepseek-7b": 491_520, "qwen1.5-14b": 819_200, "falcon-40b": 122_880, "mistral-7b-128k": 131_072,
-        "llama-3.1-70b-fp8": 327_680, "deepseek-v3": 61 * (512 + 64) * 2, "deepseek-v2-lite": 27 * (512 + 64) * 2,
-        "gemma-3-27b": 62 * 2 * 16 * 128 * 2,
-    }  # fmt: skip
-    assert {key: kv_bytes_per_token(geometry(key), "float16") for key in expected} == expected
-    assert {key: kv_bytes_per_token(geometry(key), "fp8") * 2 for key in expected} == expected
-
-
 def test_weights_as_the_study_printed_them():
     """vLLM tells the highest use while it loads, a little more than what stays."""
     for key, printed in (
@@ -209,38 +189,6 @@ def test_weights_as_the_study_printed_them():
         ("falcon-40b", 76.9338), ("llama-3.1-70b-fp8", 67.70), ("llama-3.1-70b-fp8", 2 * 33.87),
     ):  # fmt: skip
         assert 0 <= printed - weight_bytes(geometry(key), "float16") / 2**30 < 0.08, key
-
-
-def test_quantised_weights_by_hand():
-    llama = geometry("llama-3.1-70b-fp8")
-    embeddings = 2 * 128_256 * 8192  # and the output layer, which stays in 16 bit
-    norms = (2 * 80 + 1) * 8192
-    assert weight_bytes(llama, "bfloat16") == (llama.parameters - embeddings - norms) + 2 * (embeddings + norms)
-
-
-def test_a_sequence_longer_than_the_window():
-    gemma = geometry("gemma-3-27b")
-    layer = 2 * 16 * 128 * 2
-    assert sum(window is None for window in gemma.windows) == 10
-    assert gemma.windows[5] is None and gemma.windows[0] == 1024
-    assert kv_bytes_of_sequence(gemma, 640, "bfloat16") == 62 * 640 * layer
-    assert kv_bytes_of_sequence(gemma, 100_000, "bfloat16") == (10 * 100_000 + 52 * 1024) * layer
-
-
-def test_layers_with_and_without_a_window_share_one_pool_of_blocks():
-    """vLLM's grouping: as many layers a group as there are without a window (10), the 52 others in 6 groups, 8 slots of them empty."""
-    pool = kv_pool(geometry("gemma-3-27b"), dtype="bfloat16")
-    assert pool.block_bytes == 10 * 16 * (2 * 16 * 128 * 2)
-    assert dict(pool.groups) == {1024: 6, None: 1}
-    # 640 tokens: 40 blocks in each of 7 groups. 8,192: 512 without a window, ⌈1,023 / 16⌉ + 1 = 65 in each of the 6 with one.
-    assert predicted_saturation(16 * 7 * 40 * 5, 640, 16, pool.groups) == 5
-    assert predicted_saturation(16 * (512 + 6 * 65) * 3, 8192, 16, pool.groups) == 3
-
-
-def test_every_device_holds_a_kv_head_at_least():
-    for devices, expected in ((1, 131_072), (2, 65_536), (8, 16_384), (16, 16_384)):
-        each = [kv_pool(geometry(key), dtype="bfloat16", tensor_parallel=devices) for key in ("mistral-7b-128k", "deepseek-v3")]
-        assert [pool.bytes_per_token for pool in each] == [expected, 61 * 576 * 2], devices
 
 
 @given(
@@ -264,14 +212,6 @@ def test_geometry_of_any_llama_or_mistral(layers, groups, kv_heads, head_dim, wi
     held = kv_bytes_of_sequence(other, tokens, "float16")
     assert held == min(tokens, window or tokens) * kv_bytes_per_token(plain, "float16")
     assert held <= kv_bytes_of_sequence(plain, tokens, "float16")
-
-
-def test_a_family_that_is_not_known_is_refused():
-    config = {**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange", "architectures": ["StrangeForCausalLM"]}
-    with pytest.raises(BenchError, match="model_type strange is not a family that is read here, and a guess would be wrong"):
-        geometry_of(config)
-    with pytest.raises(BenchError, match=r"model_type gpt2 does not state 'hidden_size'"):
-        geometry_of({"model_type": "gpt2", "n_layer": 2})
 
 
 def test_a_checkpoint_of_each(tmp_path):

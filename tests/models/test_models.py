@@ -9,9 +9,7 @@ from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_of
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 from bench.models.model import Architecture, Model
-from bench.servers.kind import OnGpu
 from bench.servers.memory import kv_pool, predicted_saturation
-from bench.servers.vllm import VLLM
 from tests.support.study import ARCHITECTURE
 
 
@@ -75,32 +73,10 @@ def test_a_sequence_and_its_window():
     ]  # fmt: skip
 
 
-def test_what_the_engine_keeps_by_hand():
-    """A step of 2,048 tokens through an MLP of 64 beside 32 hidden, 16 bit; 0.45 and 0.55 GiB; 1.85 GiB where large GPUs share."""
-    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
-    mlp = 2048 * (6 * geometry.intermediate_size + 8.5 * geometry.hidden_size)
-    sampling = 14.5 * 512 * 10 + 2048 * 2 * geometry.hidden_size + int(0.05 * 2**30)
-    alone = round(max(mlp, sampling)) + int(0.45 * 2**30) + round(0.55 * 2**30)
-
-    def kept(count, gib=80):
-        return VLLM().gpu_overhead(geometry, OnGpu(gib * 2**30, 2, 10, 2048, count, graphs=False))
-
-    assert kept(1) == alone
-    assert kept(2) == alone + round(1.85 * 2**30)
-    assert kept(2, gib=24) == alone  # without fast links
-
-
 def test_bytes_of_each_dtype():
     geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
     for dtype, each in (("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)):
         assert (weight_bytes(geometry, dtype), kv_bytes_per_token(geometry, dtype)) == (each * 139_584, each * 128), dtype
-
-
-def test_quantised_linear_layers_and_the_rest_by_hand():
-    """Of 139,584 parameters 74,048 are outside the tables; groups of 64 make 0.5 + 2.5 ÷ 64 bytes of each."""
-    config = {"quant_method": "awq", "bits": 4, "group_size": 64}
-    quantised = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "quantization_config": config})
-    assert weight_bytes(quantised, "float16") == round(74_048 * 0.5390625) + 2 * (139_584 - 74_048)
 
 
 def facts(config):

@@ -1,10 +1,7 @@
 """Ceilings by hand, on a model small enough to count."""
 
-import json
-
 import pytest
 
-from bench.cli import main
 from bench.models.accelerators import accelerators
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
@@ -86,10 +83,3 @@ def test_ceilings_of_every_plan_hang_together():
             # No more than the arithmetic of the linear layers alone would allow.
             linear = geometry.active_parameters - geometry.tables
             assert told["prefill_tokens_per_s"] < device.flops(fp8=True) / (2 * linear)
-
-
-def test_tensor_parallelism_of_a_model_whose_every_head_divides_is_as_fast_as_its_gpus_together(capsys):
-    common = ["plan", "--json", "--model", "llama-3-8b", "--accelerator", "h100", "--tensor-parallel"]
-    one, eight = (json.loads(capsys.readouterr().out)["ceilings"] for n in ("1", "8") if main([*common, n]) == 0)
-    for name in ("prefill_tokens_per_s", "decode_tokens_per_s", "decode_tokens_per_s_at_context"):
-        assert eight[name] == pytest.approx(8 * one[name])
