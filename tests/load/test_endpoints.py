@@ -270,31 +270,6 @@ def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(conten
     assert server.requests == []
 
 
-@cases(
-    ("engine", "message"),
-    [
-        ({"headers": {"X-Api-Key": SECRET}}, "engines.e.headers: X-Api-Key has a value of its own; export the value"),
-        ({"headers": {"X Key": "$A"}}, "'X Key' is no header's name"),
-        ({"headers": {"Content-Length": "$A"}}, "Content-Length is set by the client itself"),
-        ({"headers": {"X-Key": "$A", "x-key": "$B"}}, "a header stands twice"),
-        ({"headers": {"X-Key": "$A\r\nX-Other: 1"}}, "X-Key has a value that no header can have"),
-        ({"metrics": "9400/metrics"}, "no address"),
-        ({"metrics": "http://user:key@h/metrics"}, "holds a user or a password"),
-        ({"metrics": "http://h/metrics?token=secret"}, "no address"),
-        ({"metrics": "http://h/metrics?model=a&token=secret"}, "no address"),
-        ({"base_url": "http://h/?model=a"}, "no address"),
-        ({"source": "command", "command": ["true"], "base_url": None, "metrics": "http://h/metrics"}, "metrics belongs to source external"),
-    ],
-)  # fmt: skip
-def test_headers_and_metrics_that_cannot_be_are_refused(content, engine, message):
-    study(content, "http://h")["engines"]["e"] |= engine
-    content["engines"]["e"] = {key: value for key, value in content["engines"]["e"].items() if value is not None}
-    with pytest.raises(BenchError) as refused:
-        load_config(content, source="t")
-    assert message in str(refused.value)
-    assert SECRET not in str(refused.value)
-
-
 @pytest.mark.usefixtures("keys")
 def test_what_a_server_repeats_of_a_key_is_left_out(content):
     with fake_server(keys={"x-api-key": "another"}, pages=PAGES) as server:

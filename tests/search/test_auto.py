@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +17,6 @@ import yaml
 
 from bench.archive.pack import pack
 from bench.archive.unpack import unpack
-from bench.errors import BenchError
 from bench.runs.files import read_known, typed
 from bench.runs.paths import Paths
 from bench.runs.run import read_record
@@ -32,17 +29,10 @@ from tests.support.auto import searching
 from tests.support.fake_server import fake_server
 from tests.support.forked import snakemake
 from tests.support.server import eventually
-from tests.support.study import CONTENT, ROOT
+from tests.support.study import ROOT
 
 MOST = 6
 SEARCH = Paths.SEARCHES.format(deployment="a")
-
-
-def rated(content, **workload):
-    """A search for a rate in place of that for the concurrency."""
-    content["workloads"]["w"] |= {"arrival": "poisson", **workload}
-    ladder = {"deployment": "a", "workload": "w", "request_rate": "auto"}
-    content["study"]["ladders"] = [ladder]
 
 
 class Folder:
@@ -203,31 +193,6 @@ def test_select_narrows_searches_by_their_names(content):
     assert plan_of({**config, "select": "*c0004*"}).searches == ()
     only = plan_of({**config, "select": key})
     assert (only.runs, [search.key for search in only.searches]) == ((), [key])
-
-
-def test_what_cannot_be_searched_is_refused_with_its_reason(content):
-    for change, words in [
-        (lambda c: c["decision"].pop("slo"), "auto searches for the highest load within SLOs, and there are none"),
-        (lambda c: c["study"]["ladders"][0].update(repeats=2), "a search repeats by itself what is in doubt"),
-        (lambda c: c["study"]["ladders"][0].update(concurrency=[1]), "search belongs to `concurrency: auto`"),
-        (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, above highest"),
-        (lambda c: c["workloads"].update(w=CONTENT["workloads"]["short"]), "sends bursts"),
-        (
-            lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}),
-            "Use an open loop and `request_rate: auto`",
-        ),
-        (lambda c: rated(c, step={"factor": 2, "start_s": 1, "duration_s": 1}), "has step"),
-        (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "did you mean auto?"),
-        (lambda c: c["study"]["ladders"][0]["search"].update(highest=9.5), "whole numbers, 1 or more"),
-        (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
-        (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
-        (lambda c: c["study"].update(baseline="a"), "whose load is found by search"),
-    ]:
-        given = copy.deepcopy(content)
-        config = searching(given, precision=0.1)
-        change(config)
-        with pytest.raises(BenchError, match=re.escape(words)):
-            load_config(config, source="test")
 
 
 def test_answers_say_what_is_known_and_how_the_search_ended():

@@ -3,12 +3,16 @@
 import copy
 import re
 
+import pytest
 import yaml
 
 from bench.errors import BenchError
+from bench.study.plan import Plan
 from bench.study.read import load_config, load_file, load_workload
-from tests.support.study import CONTENT
+from tests.support.study import CONTENT, ROOT
 from tests.support.swept import STUDY, study
+
+ROWS = yaml.safe_load((ROOT / "tests/data/refusals.yaml").read_text())
 
 
 def refusal(load, *given, **more):
@@ -20,155 +24,72 @@ def refusal(load, *given, **more):
     return ""
 
 
-def put(content, path, value):
-    *parents, last = path
-    for key in parents:
-        content = content[key]
-    content[last] = value
+def changed(content, changes):
+    """A study with other values at these paths."""
+    content = copy.deepcopy(content)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        at = content
+        for key in parents:
+            at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
+        at[int(last) if isinstance(at, list) else last] = value
+    return content
 
 
-# The key, what stands there, and a pattern of what is said.
-KEYS = [
-    (("study", "ladders", 0, "concurrency", 2), 0, r"study\.ladders\[0\]\.concurrency\[2\] is 0: .*greater than or equal to 1.*requests in flight"),
-    (("study", "ladders", 0, "concurrency"), [1, 2, 1], r"concurrency is \[1, 2, 1\]: level 1 stands twice"),
-    (("study", "ladders", 0, "concurrency"), [], r"no levels"),
-    (("study", "ladders", 0, "concurency"), [1], r"concurency is not a key\. Did you mean concurrency\?"),
-    (("deployments", "a", "kv_cache_size"), "1GiB", r"kv_cache_size is not a key\. Did you mean kv_cache_memory\?"),
-    (("deployments", "a", "max_concurrency"), 8, r"a\.max_concurrency is not a key\. Did you mean max_num_seqs\?"),
-    (("deployments", "a", "max-model-len"), 8, r"a\.max-model-len is not a key\. Did you mean flags\?"),
-    (("deployments", "a", "tp"), 2, r"a\.tp is not a key\. Did you mean tensor_parallel\?"),
-    (("deployments", "a", "qps"), 2, r"a\.qps is not a key\. Known here: model, engine"),
-    (("models", "m", "architecture", "max_model_len"), 8, r"max_model_len is not a key\. Did you mean context\?"),
-    (("study", "ladders", 0, "max_concurrency"), [8], r"max_concurrency is not a key\. Did you mean concurrency\?"),
-    (("study", "ladders", 0, "qps"), [8], r"qps is not a key\. Did you mean request_rate\?"),
-    (("workloads", "short", "isl"), 8, r"isl is not a key\. Did you mean prompt_tokens\?"),
-    (("decision",), {"qps": 8}, r"decision\.qps is not a key\. Did you mean peak_rps\?"),
-    (("wrokloads",), {}, r"wrokloads is not a key\. Did you mean workloads\?"),
-    (("workloads", "short", "arrival"), "close", r"arrival is 'close': did you mean closed\? It should be 'burst', 'closed', .* or 'trace'\. When"),
-    (("workloads", "short", "arrival"), "monthly", r"arrival is 'monthly': it should be 'burst', 'closed'"),
-    (("deployments", "a", "dtype"), "FP16", r"dtype is 'FP16': did you mean float16\? It should be 'auto', 'float32'"),
-    (("engines", "e", "backend"), "gpu", r"backend is 'gpu': did you mean cuda\?"),
-    (("engines", "e", "omit"), ["ignore-eos"], r"omit\[0\] is 'ignore-eos': did you mean ignore_eos\?"),
-    (("engines", "e", "kind"), "llamacpp", r"kind is 'llamacpp': no engine that can be started here; did you mean llama\.cpp\? There are vllm, llama\.cpp\."),
-    (("study", "ladders", 0, "concurrency"), "atuo", r"concurrency is 'atuo': did you mean auto\?"),
-    (("deployments", "a", "balance"), "round-robin", r"balance is 'round-robin': did you mean roundrobin\? Not of the form \^\(leastconn\|"),
-    (("deployments", "a", "model"), None, r"deployments\.a\.model is missing: a server that is started here needs one"),
-    (("deployments", "a", "kv_cache_memory"), "64 potatoes", r"deployments\.a\.kv_cache_memory is '64 potatoes': a size is"),
-    (("deployments", "a", "max_num_seqs"), "256", r"deployments\.a\.max_num_seqs is '256': not a whole number; write it without quotes\. Most sequences"),
-    (("deployments", "a", "model"), "gpt5", r"deployments\.a\.model is 'gpt5', which models does not define\. Defined: m\."),
-    (("deployments", "a", "kv_cache_memory"), None, r"deployments\.a\.kv_cache_memory is missing\. On a CPU"),
-    (("study", "ladders", 0, "workload"), "long", r"study\.ladders\[0\]\.workload is 'long', which workloads does not define"),
-    (("workloads", "short", "output_tokens"), 1000, r"prompt_tokens 32 \+ output_tokens 1000 = 1032 is beyond the context of models\.m, 256 tokens\. Shorten"),
-    (("workloads", "short"), {"arrival": "closed", "prompt_tokens": 8, "output_tokens": 8, "num_requests": 3}, r"reaches 4, but workloads\.short\.num_requests is 3.*Raise num_requests to 4"),
-    (("workloads", "short"), {"arrival": "poisson", "prompt_tokens": 8, "output_tokens": 8, "duration_s": 5}, r"ladders\[0\] gives concurrency, but arrival poisson of workloads\.short has request_rate as its load"),
-    (("workloads", "short"), {"arrival": "poisson", "prompt_tokens": 8, "output_tokens": 8, "num_requests": 5, "duration_s": 5}, r"workloads\.short: both num_requests and duration_s are given"),
-    (("workloads", "short"), {"arrival": "gamma", "prompt_tokens": 8, "output_tokens": 8, "duration_s": 5}, r"arrival gamma needs burstiness, the shape of its gaps"),
-    (("workloads", "short"), {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8, "step": {"factor": 2, "start_s": 1, "duration_s": 1}}, r"step belongs to arrival constant, poisson, gamma, and arrival is burst; remove it"),
-    (("workloads", "short"), {"arrival": "burst"}, r"prompt_tokens and output_tokens say how long requests are"),
-    (("workloads", "short"), {"arrival": "trace", "trace": "none.csv"}, r"none\.csv: no such trace"),
-    (("workloads", "short", "cache"), "shared", r"cache shared and shared_prefix go together"),
-    (("workloads", "short", "archetype"), "poetry", r"archetype is 'poetry'.*'chat', 'rag'"),
-    (("workloads", "short", "prompt_tokens"), {"distribution": "lognormal", "median": 20, "sigma": 0.5}, r"lognormal needs median, sigma, max; max is missing"),
-    (("workloads", "short", "prompt_tokens"), {"distribution": "uniform", "min": 8, "max": 4}, r"max 4 is below min 8"),
-    (("workloads", "short", "prompt_tokens"), {"distribution": "normal", "mean": 20, "sd": 5, "max": 300}, r"prompt_tokens 300 \+ output_tokens 32 = 332 is beyond the context"),
-    (("workloads", "short", "turns"), {"count": 4, "new_tokens": 64}, r"its longest request, 352 tokens with its output, is beyond the context"),
-    (("workloads", "short", "archetype"), ["chat"], r"archetype is \['chat'\]"),
-    (("workloads", "short", "prompt_tokens"), "long", r"prompt_tokens is 'long': neither a whole number nor a distribution, such as"),
-    (("workloads", "short", "prompt_tokens"), "500", r"neither a whole number nor a distribution, such as .*; write it without quotes\."),
-    (("hardware",), {"h100": {"price_per_hour": "x"}}, r"(?<!hardware: )hardware\.h100: price_per_hour: Input should be a valid number"),
-    (("study", "ladders", 0, "concurrency"), 4, r"concurrency is 4: not a list; write \[4\]\. Levels"),
-    (("study", "baseline"), "b", r"study\.baseline is 'b', which deployments does not define\. Defined: a\."),
-    (("study", "baseline"), "a", r"study\.baseline is 'a', and no other deployment shares a workload and a level with it\. Give .*level 1 of short"),
-    (("study", "ladders", 0, "request_rate"), [1.0], r"concurrency and request_rate are given; keep one"),
-    (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
-    (("deployments", "a", "flags"), {"port": 8000}, r"deployments\.a\.flags\.port: every server gets a free port of its own when it starts\. Remove the flag"),
-    (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
-    (("models", "m"), {}, r"models\.m: nothing says which model it is; give catalogue"),
-    (("decision",), {"failed_share": 2}, r"decision\.failed_share is 2: .*less than or equal to 1.*may fail"),
-    (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
-    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench plan` lists it"),
-    (("models", "m"), {"catalogue": "claude"}, r"models\.m\.catalogue is 'claude': the catalogue has no such model"),
-    (("models", "m"), {"catalogue": 2}, r"models\.m\.catalogue is 2: not a text; quote it"),
-    (("models", "m", "catalogue"), "gpt2", r"models\.m: both architecture and catalogue state its shape; keep one"),
-    (("models", "m", "config"), {"model_type": "llama"}, r"models\.m: both architecture and config state its shape; keep one"),
-    (("models", "m"), {"catalogue": "gpt2", "config": "tiny"}, r"models\.m\.config is 'tiny': not a mapping"),
-    (("models", "m"), {"catalogue": "gpt2", "config": {"n_positions": 48}}, r"prompt_tokens 32 \+ output_tokens 32 = 64 is beyond the context of models\.m, 48 tokens"),
-    (("models", "m"), {"path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder\. Name the folder of a checkpoint, or a \.gguf file; for random weights"),
-    (("models", "m"), {"catalogue": "gpt2", "path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder"),
-    (("models", "m"), {"config": {"hello": 1}}, r"models\.m: model_type \(none stated\) is not a family that is read here.*models\.NAME\.architecture"),
-    (("models", "m"), {"config": {"model_type": "llama", "num_hidden_layers": "junk"}}, r"models\.m: config\.json: num_hidden_layers is 'junk'"),
-    (("models", "Big_Model"), {"path": "/x"}, r"Big_Model.*lower case letters"),
-    (("study", "ladders", 0, "prompt_tokens"), [8, 300], r"prompt_tokens 300 \+ output_tokens 32 = 332 is beyond the context"),
-    (("engines", "e", "device"), "cuda", r"x\.yaml: engines\.e\.device is not a key\. Known here: .*backend"),
-]  # fmt: skip
+def planned(content):
+    Plan.of(load_config(content, source="x.yaml"))
 
 
-def test_a_wrong_value_is_refused_with_its_key():
-    for path, value, pattern in KEYS:
-        content = copy.deepcopy(CONTENT)
-        put(content, path, value)
-        said = refusal(load_config, content, source="x.yaml")
-        assert re.search(pattern, said), (path, value, said)
+@pytest.mark.parametrize("group", ROWS)
+def test_what_cannot_be_is_refused_with_its_key(group):
+    begun = changed(CONTENT, ROWS[group].get("study", {}))
+    planned(begun)
+    for row in ROWS[group]["rows"]:
+        said = refusal(planned, changed(begun, {path: value for path, value in row.items() if path != "said"}))
+        assert re.search(".*".join(re.escape(part.strip()) for part in row["said"].split("…")), said, re.DOTALL), (row, said)
+        assert "kept-to-ourselves" not in said and len(said) < 1500
 
 
-def test_a_workload_by_itself_is_refused_with_its_keys():
-    content = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8}
-    for change, start in (
-        ({"cache": "shared", "shared_prefix": 1.5}, "f: shared_prefix is 1.5: it should be less than 1. `cache: shared`: share of"),
-        ({"prompt_token": 1}, "f: prompt_token is not a key. Did you mean prompt_tokens?"),
-        ({"turns": {"count": 1, "new_tokens": 1}}, "f: turns.count is 1: "),
-        ({"endpoint": "embeddings", "turns": {"count": 2, "new_tokens": 1}}, "f: endpoint embeddings answers no turns"),
-    ):  # fmt: skip
-        assert refusal(load_workload, {**content, **change}, source="f").startswith(start), change
+def test_a_flag_that_the_build_here_lacks_is_left_to_a_user_s_own_llama_server():
+    for row in ROWS["llama.cpp as it is built here"]["rows"]:
+        flags = row["deployments.a.flags"]
+        own = changed(CONTENT, {**ROWS["llama.cpp of one's own"]["study"], "deployments.a.flags": flags})
+        assert load_config(own, source="t").deployments["a"].flags == flags
 
 
-def test_a_config_json_that_is_none_is_refused(content, tmp_path):
-    for engine in ({"source": "external", "base_url": "http://x"}, content["engines"]["e"]):
-        for text, said in (
-            ("", "cannot be read as JSON"),
-            ('{"a": [1', "cannot be read as JSON"),
-            ("[]", "holds no JSON object"),
-            ('{"hello": 1}', "model_type"),
-        ):
-            (tmp_path / "config.json").write_text(text)
-            content["models"]["m"], content["engines"]["e"] = {"path": str(tmp_path)}, engine
-            assert re.search(rf"models\.m: .*{said}", refusal(load_config, content, source="test")), (text, engine)
+def test_a_value_too_long_to_print_is_named_and_very_many_runs_are_counted():
+    for path, value, said in (
+        ("study.ladders.0.concurrency", list(range(1, 100_003)), "100,002 runs"),
+        ("study.ladders.0.prompt_tokens", list(range(1, 40_000)), "119,997 runs"),
+        ("decision.slo", [f"ttft_p99={'9' * 400}s"], "decision.slo[0]"),
+        ("deployments.a.kv_cache_memory", "9" * 399 + "GiB", "a size is a number of bytes"),
+        ("deployments.a.kv_cache_memory", "9" * 390 + "GiB", "no memory has more than"),
+        ("deployments.a.kv_cache_memory", [10**5000], "deployments.a.kv_cache_memory is a value too long to print: a size is"),
+        ("engines.e", {"source": "external", "base_url": f"http://{'a' * 300}"}, "engines.e.base_url is"),
+    ):
+        told = refusal(planned, changed(CONTENT, {path: value}))
+        assert said in told and len(told) < 1000, (path, told)
 
 
-def test_what_is_no_configuration_is_refused_with_its_file(tmp_path):
-    file = tmp_path / "c.yaml"
-    for text in ("", "- 1\n", "a: [", "a: b: c"):
-        file.write_text(text)
-        assert "c.yaml" in refusal(load_file, file), text
-    file.write_text(yaml.safe_dump(CONTENT) + "\nmodels: {}\n")
-    assert re.search(r"c\.yaml: line \d+: the name 'models' stands twice", refusal(load_file, file))
+def test_every_fault_is_told_at_once_with_the_file():
+    wrong = changed(CONTENT, {"study.ladders.0.concurrency.0": 0, "deployments.a.modle": "m"})
+    assert refusal(load_config, wrong, source="f.yaml").count("f.yaml: ") == 2
+    alone = {"arrival": "burst", "prompt_token": 8, "output_tokens": 8}
+    assert refusal(load_workload, alone, source="f").startswith("f: prompt_token is not a key. Did you mean prompt_tokens?")
 
 
-def test_every_fault_is_told_at_once_with_the_file(content):
-    put(content, ("study", "ladders", 0, "concurrency", 0), 0)
-    put(content, ("deployments", "a", "modle"), "m")
-    assert refusal(load_config, content, source="f.yaml").count("f.yaml: ") == 2
-
-
-# --- Ladders, and the deployments that they name
-
-
-def test_a_ladder_that_cannot_be_is_refused(content):
-    ladders, b = content["study"]["ladders"], {**content["deployments"]["a"]}
-    trace = {"arrival": "trace", "trace": "x.csv"}
-    replayed = {"deployment": "a", "workload": "short", "time_scale": [1], "prompt_tokens": [8]}
-    for change, pattern in (
-        ({"study": {"ladders": [*ladders, *ladders]}}, r"ladders\[1\].*level 1 of short on a already stands in study.ladders\[0\]"),
-        ({"study": {"baseline": "b"}, "deployments": {"b": b}}, r"study\.baseline is 'b', which no ladder measures\. Measured: a\."),
-        ({"study": {"baseline": "b", "ladders": [*ladders, {"deployment": "b", "workload": "short", "concurrency": [8]}]}, "deployments": {"b": b}},
-         r"no other deployment shares a workload and a level with it.*level 8 of short"),
-        ({"study": {"ladders": [replayed]}, "workloads": {"short": trace}}, r"gives lengths, but workloads\.short replays a trace, which has its own"),
-    ):  # fmt: skip
-        wrong = copy.deepcopy(content)
-        for section, more in change.items():
-            wrong[section] |= more
-        said = refusal(load_config, wrong, source="t")
-        assert re.search(pattern, said), (change, said)
+def test_a_gguf_file_that_cannot_be_served_is_refused_with_what_to_do():
+    path, engine = "/models/Llama-Q4.GGUF", {"source": "command", "command": ["true"]}
+    for kind, said in (
+        ("vllm", "a GGUF file, which llama.cpp alone is started with. Give deployments.a an engine of `kind: llama.cpp`"),
+        ("llama.cpp", "no such file. Name the folder of a checkpoint, or a .gguf file"),
+    ):
+        told = refusal(
+            load_config, changed(CONTENT, {"models.m": {"path": path}, "engines.e": {**engine, "kind": kind}}), source="t"
+        )
+        assert f"models.m.path is '{path}'" in told and said in told
+    running = {"models.m": {"path": path}, "engines.e": {"source": "external", "base_url": "http://127.0.0.1:8080"}}
+    assert load_config(changed(CONTENT, running), source="t").models["m"].path == path
 
 
 # The sweep, and the start of what is said.

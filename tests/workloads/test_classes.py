@@ -33,7 +33,7 @@ from bench.study.config import Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
-from bench.study.read import load_config, load_workload, read_workload
+from bench.study.read import load_workload, read_workload
 from bench.study.slo import Slo, parse_slo
 from bench.words.capacity import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.words.causes import why
@@ -105,30 +105,6 @@ def test_a_class_may_arrive_by_itself():
     assert moments == pytest.approx([i * 1.0 for i in range(20)])  # a tenth of 10 requests a second
     assert [x.due_s for x in planned] == sorted(x.due_s for x in planned)
     assert [x.index for x in planned] == list(range(200))
-
-
-@cases(
-    ("changes", "message"),
-    [
-        ({"classes": {"chat": CHAT, "rag": RAG}}, "the shares of the classes are 0.9 together"),
-        ({"classes": {"chat": CHAT}}, "a single class is the workload itself"),
-        ({"classes": {**LOAD["classes"], "batch": {"share": 0.1, "prompt_tokens": 9}}}, "classes.batch: prompt_tokens and output_tokens"),
-        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "output_tokens": {"distribution": "natural", "max": 9}}}},
-         "answers of classes.batch end by themselves, and those of classes.chat have the lengths asked for"),
-        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "body": {"max_tokens": 3}}}}, "classes.batch: body holds max_tokens"),
-        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "burstiness": 2.0}}}, "classes.batch.burstiness belongs to an arrival"),
-        ({"arrival": "closed", "classes": {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}},
-         "classes.batch.arrival: arrival closed has no rate"),
-        ({"duration_s": 3.0}, "t: both num_requests and duration_s are given"),
-        ({"turns": {"count": 2, "new_tokens": 5}}, "classes do not go with turns"),
-        ({"arrival": "trace", "trace": "x.csv", "num_requests": None}, "a trace says what each of its requests is"),
-        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "archetype": "chat"}}}, "classes.batch.archetype is 'chat'"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_mixed_is_refused_by_name(changes, message):
-    with pytest.raises(BenchError) as error:
-        mixed(**changes)
-    assert message in str(error.value)
 
 
 def test_requests_are_those_of_their_class():
@@ -342,11 +318,6 @@ def test_a_search_sends_enough_of_a_rare_class():
     many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
     assert aim.requests(4, 1.0, [], near=False) == 50
     assert many.requests(4, 1.0, [], near=False) == 200  # 20 of the class, two of them beyond its P90
-
-
-def test_a_limit_of_an_unknown_class_is_refused(content):
-    with pytest.raises(BenchError, match=r"decision\.slo limits TTFT P99 of rag, a class that no workload has"):
-        load_config({**content, "decision": {"slo": ["rag.ttft_p99=1s"]}}, source="t")
 
 
 PLANTED = {"chat": 0.02, "rag": 1.0, "batch": 0.5}  # TTFT of each class (s)

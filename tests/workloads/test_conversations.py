@@ -169,26 +169,6 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
     assert len({request.think_s for request in planned if request.after}) == 8
 
 
-@cases(
-    ("more", "said"),
-    [
-        ({"turns": {"count": 2}}, "turns.new_tokens says how many tokens a turn adds"),
-        ({"endpoint": "completions", "turns": {**TALK["turns"], "history": "own"}}, "history: own does not go with endpoint completions"),
-        ({"turns": {**TALK["turns"], "keep_reasoning": True}}, "keep_reasoning belongs to history: own"),
-        ({"turns": {**TALK["turns"], "session_header": "Authorization"}}, "authorization is a header of keys"),
-        (
-            {"endpoint": "responses", "turns": {**TALK["turns"], "history": "own", "keep_reasoning": True}},
-            "endpoint responses takes no reasoning",
-        ),
-        ({"turns": {**TALK["turns"], "session_header": "Host"}}, "host is set by the client itself"),
-        ({"turns": {**TALK["turns"], "think_s": {"distribution": "exponential", "sigma": 1.0}}}, "exponential has mean_s"),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together_is_refused(more, said):
-    with pytest.raises(BenchError, match=said):
-        talk(**more)
-
-
 def test_a_file_without_such_chats_is_refused(chats):
     load = own_chats(chats, count=4)
     with pytest.raises(BenchError, match="no chat has 4 user messages, one for each turn"):

@@ -47,24 +47,6 @@ def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
     assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["."])
 
 
-@cases(
-    ("more", "said"),
-    [
-        ({"body": {"max_tokens": 3, "model": "x"}}, "body holds max_tokens and model, which other keys of the workload say"),
-        ({"body": {"n_predict": 3}}, "body holds n_predict"),
-        ({"body": {"user": {"api_key": "0123"}}}, "body.user.api_key looks like a secret"),
-        ({"body": {"stop": ["sk-0123456789abcdef"]}}, "body.stop.0 looks like a secret"),
-        ({"body": {"top_p": float("nan")}}, "body cannot be sent"),
-        ({"output_tokens": {"distribution": "natural"}}, "natural needs max"),
-        ({"prompt_tokens": NATURAL}, "prompts have no natural length"),
-        ({"turns": {"count": 2, "new_tokens": 4}}, "scripted answers of random prompts have the lengths asked for"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(more, said):
-    with pytest.raises(BenchError, match=said):
-        load_workload({**LOAD, **more}, source="t")
-
-
 def test_a_schema_may_have_fields_that_are_called_like_secrets():
     tool = {"parameters": {"properties": {"token": {"type": "string"}}}}
     assert body_of(body={"tools": [tool], "prompt_cache_key": "abc"})["tools"] == [tool]

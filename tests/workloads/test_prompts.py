@@ -195,41 +195,6 @@ def test_a_chat_needs_an_endpoint_that_takes_messages(chats):
         workload(chats).prompts.check(ENDPOINTS["completions"])
 
 
-@cases(
-    ("more", "said"),
-    [
-        ({"prompt_tokens": 8}, "prompts of a file have their own lengths; remove prompt_tokens"),
-        ({"output_tokens": None}, "output_tokens says how long answers are"),
-        ({"cache": "repeated"}, "cache repeated does not go with prompts of a file, which can be unique or natural"),
-        ({"arrival": "trace", "trace": "t.csv", "output_tokens": None}, "a trace and a file of prompts both say"),
-        ({"turns": {"count": 2, "new_tokens": 3}}, "chats of a file have their own turns; remove turns.new_tokens"),
-        ({"turns": {"count": 2}}, "endpoint completions takes no chats of a file; use endpoint chat"),
-        ({"prompts": "random", "prompt_tokens": 8, "cache": "natural"}, "cache natural does not go with random prompts"),
-    ],
-)
-def test_what_does_not_go_with_a_file_is_refused(texts, more, said):
-    with pytest.raises(BenchError, match=said):
-        load_workload({"arrival": "burst", "prompts": texts, "output_tokens": 8, **more}, source="t")
-
-
-@cases(
-    ("prompts", "said"),
-    [
-        ({"source": "file", "fil": "x"}, "prompts.fil is not a key. Did you mean file?"),
-        ({"source": "fle"}, "prompts: source is 'fle': did you mean file? It should be one of 'random', 'file', 'text'."),
-        ({"source": "web"}, "prompts: source is 'web': it should be one of 'random', 'file', 'text'."),
-        ({"file": "x"}, "write random, a path, or a mapping whose `source` is random or file"),
-        (3, "prompts is 3: write random, a path"),
-        ({"source": "file", "file": 3}, "prompts.file is 3: not a text; quote it"),
-        ({"source": "random", "file": "x"}, "prompts.file is not a key. Known here: source"),
-    ],
-)
-def test_what_names_no_source_is_told(prompts, said):
-    with pytest.raises(BenchError) as error:
-        load_workload({"arrival": "burst", "prompts": prompts, "output_tokens": 8}, source="t")
-    assert said in str(error.value)
-
-
 def test_an_archetype_keeps_what_it_says_of_answers(texts):
     load = load_workload({"archetype": "agentic", "prompts": texts, "arrival": "closed", "num_requests": 4}, source="t")
     assert (load.prompt_tokens, load.turns, load.cache) == (None, None, "unique")
@@ -259,17 +224,6 @@ def test_lengths_are_what_a_server_counts(texts):
         records = run_load(target, Load(load, 3, "s")).records
     assert {(r.outcome, r.prompt_asked, r.completion_tokens) for r in records} == {("ok", None, 8)}
     assert all(r.prompt_tokens for r in records)
-
-
-def test_a_study_is_refused_before_it_is_measured(texts):
-    content = studied("gone.jsonl")
-    message = "workloads.w.prompts: gone.jsonl: no such file of prompts in .*; a study's paths start at the project's root"
-    with pytest.raises(BenchError, match=message):
-        load_config(content, source="t")
-    content = studied(texts)
-    content["study"]["ladders"][0]["prompt_tokens"] = [8, 16]
-    with pytest.raises(BenchError, match=r"workloads\.w sends prompts of a file, which have their own lengths"):
-        load_config(content, source="t")
 
 
 def test_a_pack_goes_without_the_prompts(texts, tmp_path, monkeypatch):

@@ -155,24 +155,6 @@ def test_a_workload_has_no_output():
     assert [size is None for size in sizes] == [False, True]
 
 
-@cases(
-    ("endpoint", "more", "said"),
-    [
-        ("embeddings", {"output_tokens": 8}, "endpoint embeddings answers with vectors, which have no length; remove output_tokens"),
-        ("embeddings", {"stream": True}, "endpoint embeddings answers at once; remove stream"),
-        ("embeddings", {"prompt_tokens": None}, "prompt_tokens says how long prompts are"),
-        ("embeddings", {"arrival": "trace", "trace": "t.csv", "num_requests": None, "prompt_tokens": None}, "a trace says how long answers are"),
-        ("rerank", {"output_tokens": 8}, "endpoint rerank answers with scores, which have no length; remove output_tokens"),
-        ("rerank", {"cache": "shared", "shared_prefix": 0.5}, "cache shared does not go with endpoint rerank, whose documents share a query"),
-        ("rerank", {"body": {"documents": ["a"]}}, "body holds documents, which other keys of the workload say"),
-        ("rerank", {"prompts": {**TEN, "documents": 0}}, "documents"),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_with_it_is_refused(endpoint, more, said):
-    with pytest.raises(BenchError, match=said):
-        workload(endpoint, **more)
-
-
 def test_documents_go_to_no_other_endpoint():
     load = workload(prompts=TEN, endpoint="embeddings")
     with pytest.raises(BenchError, match=r"documents: endpoint embeddings takes none. Remove the key, or use endpoint rerank"):
