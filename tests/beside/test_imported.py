@@ -6,9 +6,9 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from bench.figures.registry import figures_of
 
 from bench.errors import BenchError
+from bench.figures.registry import figures_of
 from bench.imported import FORMATS, imported, read_peers
 from bench.runs.run_summary import read_run_summary
 from tests.support.command import bench

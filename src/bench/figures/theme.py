@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import altair as alt
 import polars as pl
-from altair.utils.schemapi import _deep_copy as deep_copy
+from altair.utils import schemapi
 
 from bench.analysis.level_values import level_values
 from bench.axes import AXES, CONCURRENCY, RATE
@@ -77,16 +78,34 @@ _NOTE = 110  # characters of a line below the title: not much wider than one pan
 alt.data_transformers.disable_max_rows()
 
 
-def _copied(chart: Any, _memo: Any = None) -> Any:
-    """A deep copy of a chart of charts. Altair would build the copy as it built the chart, with two more copies of its parts."""
-    copy = object.__new__(type(chart))
-    object.__setattr__(copy, "_args", chart._args)
-    object.__setattr__(copy, "_kwds", {key: deep_copy(part, set()) for key, part in chart._kwds.items()})
+_PLAIN = {str, int, float, bool, type(None), type(alt.Undefined)}
+
+
+def _copied(part: Any, by_ref: Collection[str] = ()) -> Any:
+    """A deep copy of a part of a chart. Altair builds each copy as it built the part, with two more copies of what is in it."""
+    if isinstance(part, dict):
+        return {key: each if type(each) in _PLAIN or key in by_ref else _copied(each, by_ref) for key, each in part.items()}
+    if isinstance(part, list):
+        return [_copied(each, by_ref) for each in part]
+    if not isinstance(part, schemapi.SchemaBase):
+        return part
+    copy = object.__new__(type(part))
+    object.__setattr__(copy, "_args", tuple(_copied(each, by_ref) for each in part._args))
+    object.__setattr__(copy, "_kwds", _copied(part._kwds, by_ref))
     return copy
 
 
-for _compound in (alt.LayerChart, alt.HConcatChart, alt.VConcatChart, alt.ConcatChart):
-    _compound.__deepcopy__ = _copied  # type: ignore[union-attr]
+_Classes = schemapi._FromDict
+
+
+@cache
+def _classes() -> Any:
+    return _Classes(alt.VegaLiteSchema._default_wrapper_classes())
+
+
+# Two thirds of the time of a chart: Altair copies charts at each step, and lists all of its classes for each encoding that is a text.
+schemapi._deep_copy = _copied  # type: ignore[assignment]
+schemapi._FromDict = lambda _: _classes()  # type: ignore[misc, assignment]
 
 
 def deployment_colours(results: Results) -> dict[str, str]:

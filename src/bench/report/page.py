@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def write_report(
         summary.write_text(_markdown(context), encoding="utf-8")
 
 
+@cache
 def _environment(**options: Any) -> jinja2.Environment:
     loader = jinja2.PackageLoader("bench.report")
     environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **options)  # noqa: S701 - as asked
