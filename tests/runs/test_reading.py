@@ -34,12 +34,6 @@ LAUNCH = {
              "--no-enable-prefix-caching", "--load-format", "dummy", "--enforce-eager"],
     "environment": {}, "plan": PLAN,
 }  # fmt: skip
-FACTS = {
-    "deployment": "a", "digest": "d", "engine_version": "0.32.0", "managed": True, "command": LAUNCH["argv"], "environment": {}, "ready_s": 3,
-    "kv_blocks": 128, "block_size": 16, "kv_tokens": 2048, "weight_gib": None, "cache_config": {"cache_dtype": "auto"},
-    "hardware": {"cpu": "c", "cores": 2, "cores_allowed": 2, "memory_bytes": 2**34, "gpus": [], "system": "Linux 6", "python": "3.12"},
-    "warmup_ttft_s": [0.1],
-}  # fmt: skip
 # As it was written before records were typed, to the byte; `config` is whatever a publisher wrote.
 CHECKPOINT = """{
   "model": "m",

@@ -139,30 +139,6 @@ def poisson(rate, count, seed):
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
-def shared_server(arrivals, work_s, *, tokens=16):
-    """When each token of each request comes from a server that all requests in it share evenly: requests × tokens (s).
-
-    Nothing ever waits: beyond 1 / `work_s` requests/s, those that run pile up.
-    """
-    done, clock, work = [], 0.0, 0.0  # what each request in it has got since the start
-    times, given, pending = [0.0], [0.0], list(arrivals)
-    while pending or done:
-        due = pending[0] if pending else np.inf
-        leaves = clock + (done[0] - work) * len(done) if done else np.inf
-        moment = min(due, leaves)
-        work += (moment - clock) / len(done) if done else 1e-9  # time passes in an empty server as well
-        clock = moment
-        times.append(clock)
-        given.append(work)
-        if due <= leaves:
-            done.append(work + work_s)
-            pending.pop(0)
-        else:
-            done.pop(0)
-    begun = np.interp(arrivals, times, given)
-    return np.interp(begun[:, None] + work_s * np.arange(1, tokens + 1) / tokens, given, times)
-
-
 def queue(arrivals, service_s, *, tokens=16):
     """When each token of each request comes from a server that answers one after another: requests × tokens (s)."""
     end, moments = 0.0, []
