@@ -223,10 +223,12 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     for fit in fits:
         middle, gain = fit.at(grid - centre)
         spread = line + fit.rough**2 * moved[fit.motion] - gain.T @ gain
-        root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
+        variance = np.diag(spread).copy()
+        np.fill_diagonal(spread, variance + 1e-8)
+        root = np.linalg.cholesky(spread)
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
         above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
-        limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
+        limits.append(_zeros(grid, draws, width / (variance + 1e-4)))
     found = np.concatenate(limits)
     _spread_over_cliffs(found, x, above[at], random)
     return np.sort(found)
