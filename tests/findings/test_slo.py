@@ -1,7 +1,5 @@
 """SLOs: how one is written, goodput, and the knee, by hand. C_max: test_capacity_rules.py."""
 
-import re
-
 import polars as pl
 import pytest
 
@@ -27,18 +25,6 @@ def test_an_slo_in_words(content):
     for text in ("ttft=2s", "ttft_p42=2s", "ttft_p99=2", "ttft_p99=0s", "itl_p99=2s", ""):
         with pytest.raises(BenchError, match="as in ttft_p99=2s"):
             parse_slo(text)
-    # A decision that is wrong is refused.
-    for decision, message in (
-        ({"slo": ["ttft_p99=2"]}, "decision.slo[0]: 'ttft_p99=2' is not an SLO. Write a latency"),
-        ({"accelerator": "h10"}, "decision.accelerator: no accelerator is called h10"),
-        ({"accelerator": "h100"}, "decision.accelerator is 'h100', but every engine of this study runs on a CPU"),
-        ({"safety": 0.5}, "decision.safety is 0.5"),
-    ):
-        with pytest.raises(BenchError, match=re.escape(message)):
-            load_config({**content, "decision": decision}, source="test")
-    # Devices of ones own are checked.
-    with pytest.raises(BenchError, match=r"hardware\.mine: title: Field required"):
-        load_config({**content, "hardware": {"mine": {"memory": "8GiB"}}}, source="test")
     own = {**content, "hardware": {"h100": {"price_per_hour": 2.5}}, "decision": {"price_per_hour": 3}}
     assert load_config(own, source="test").hardware == {"h100": {"price_per_hour": 2.5}}
 

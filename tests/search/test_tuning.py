@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import subprocess
@@ -269,27 +268,6 @@ def test_of_a_closed_loop_the_concurrency_competes(content):
     plan = Plan.of(load_config(closed, source="test"))
     assert {search.workload.axis for search in plan.tuned.searches} == {"concurrency"}
     assert [search.key for search in plan.searches] == ["a-seqs64/w_closed_p16_o4_auto"]
-
-
-def test_what_no_tuning_can_be_is_refused(content):
-    turns = {"arrival": "closed", "turns": {"count": 3, "new_tokens": 8}}
-    for tune, workload, decision, said in [
-        ({"deployments": ["a", "nobody"]}, {}, None, "tune.deployments is 'nobody', which deployments does not define"),
-        ({"default": "a"}, {}, None, "tune.default is 'a', which deployments does not define"),
-        ({"workload": "none"}, {}, None, "tune.workload is 'none', which workloads does not define"),
-        ({"deployments": "a-seqs64"}, {}, None, "a tuning needs two servers or more"),
-        ({"minutes": 0}, {}, None, "tune.minutes is 0"),
-        ({}, turns, None, "tune.workload is 'w', whose highest load no search finds: conversations that begin"),
-        ({}, {"arrival": "burst", "num_requests": None}, None, "tune.concurrency is auto, but workloads.w sends bursts"),
-        ({}, {}, {}, "tune: auto searches for the highest load within SLOs, and there are none"),
-    ]:
-        given = competing(copy.deepcopy(content), **tune)
-        given["workloads"].update({"w": given["workloads"]["w"] | workload})
-        given["decision"] = given["decision"] if decision is None else decision
-        with pytest.raises(BenchError) as error:
-            load_config(given, source="test")
-        assert said in str(error.value)
-        assert "study.ladders" not in str(error.value)
 
 
 # The words
