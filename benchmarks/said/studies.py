@@ -22,7 +22,7 @@ from bench.analyse import Analysis, write_analysis
 from bench.cli import main
 from bench.figures import save as saving
 from bench.figures.registry import figures_of
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.parse.run import parse_run
 from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
@@ -174,20 +174,20 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     )
     aggregate(summaries, launches=launches, facts=facts, thresholds=Thresholds(), slos=decision.slos,
               baseline="alpha" if "baseline" in drawn.planted else None, **tables)  # fmt: skip
-    results = Results.read(tables["summary"], tables["timeseries"], decision)
+    results = Tables.read(tables["summary"], tables["timeseries"], decision)
     searches = tuple(_searches(results.runs, slos)) if "search" in drawn.planted else ()
     reliefs = Reliefs(curves=tuple(_reliefs(drawn, random))) if "relief" in drawn.planted else Reliefs()
     models = _models(results.runs) if "model" in drawn.planted else None
     analysis = Analysis(results.runs, decision, reliefs=reliefs.by_curve())
     write_record(reliefs, folder / "reliefs.json")
     write_analysis(analysis, folder / "analysis")
-    results = Results(results.runs, results.timeseries, None, decision, None, models, searches, analysis)
+    results = Tables(results.runs, results.timeseries, None, decision, None, models, searches, analysis)
     names = figures_of(Plan.of(load_config(_config(drawn, decision), source="planted")).rows) if figures else []
     _write_outputs(results, folder, facts, names)
     return kind
 
 
-def _write_outputs(results: Results, folder: Path, facts: list[Path], figures: list[str]) -> None:
+def _write_outputs(results: Tables, folder: Path, facts: list[Path], figures: list[str]) -> None:
     """The report, the figures' specifications without their pictures, and the terminal's lines: the last ones, and a fleet's.
 
     Args:

@@ -12,7 +12,7 @@ from bench import analyse as stage
 from bench.analyse import Analysis, read_analysis, write_analysis
 from bench.analysis.evidence import RULES, Bottleneck
 from bench.errors import BenchError
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.runs.columns import ANALYSIS, schema_of
 from bench.runs.paths import ANALYSES
 from bench.study.decision import Decision
@@ -84,7 +84,7 @@ def test_findings_are_read_again(tmp_path, summary, compared):
 def test_findings_of_every_kind_are_read_again(tmp_path, summary):
     read_again(of_rows([rate_row(summary, level) for level in (1, 2)]), "curves", tmp_path)
     read_again(of_rows(length_rows(summary)), "lengths", tmp_path)
-    read_again(Results(named(crossed(1, 0.05)), EMPTY), "factors", tmp_path)
+    read_again(Tables(named(crossed(1, 0.05)), EMPTY), "factors", tmp_path)
 
 
 def test_figures_and_report_take_what_was_read(summary, monkeypatch):

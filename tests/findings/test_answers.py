@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import streaming_gains
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.answers import answers
 from bench.report.view import curves, headline
 from bench.study.config import Thresholds
@@ -85,7 +85,7 @@ def small(seed=1, noise=0.05):
 def decided_of(runs, *left_out):
     """What decides the metrics of the one family. Args: left_out: columns that are not known."""
     runs = runs.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in left_out)
-    (found,) = found_in(Results(runs, EMPTY)).factors
+    (found,) = found_in(Tables(runs, EMPTY)).factors
     return found
 
 
@@ -132,7 +132,7 @@ def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors(
     swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))
     unknown = pl.lit(None, dtype=pl.Float64)  # models of one metric are enough
     both = pl.concat([runs, swept]).with_columns(ttft_mean_s=unknown, duration_s=unknown)
-    found = answered(Results(both, EMPTY))
+    found = answered(Tables(both, EMPTY))
     assert not any("swept" in line for line in found["factors"].lines)
     assert any("swept-p32" in line for line in found["alone"].lines)
 

@@ -22,7 +22,7 @@ from bench.analysis.factors import (
     with_metrics,
 )
 from bench.figures.registry import figures_of, load_figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.study.config import Thresholds
 from bench.words import factors
 from tests.support import records
@@ -352,7 +352,7 @@ def test_settings_crossed_with_loads_have_the_figures_of_factors():
     assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
     assert figures_that_apply(one.filter(flag_eager="false", tensor_parallel=1)) == []  # twelve configurations are too few
     for name in ("factor-correlations", "factor-panels"):
-        assert "Nothing to show" not in drawn(name, Results(one, pl.DataFrame())), name
+        assert "Nothing to show" not in drawn(name, Tables(one, pl.DataFrame())), name
 
 
 def test_models_and_devices_of_which_nothing_is_known_are_no_error():
@@ -390,7 +390,7 @@ def as_results(runs, summary, **more):
             deployment=name, model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
             plan={"parameters": row["parameters"]},
         )  # fmt: skip
-    return Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
+    return Tables(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
 
 
 def small():

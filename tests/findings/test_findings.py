@@ -9,7 +9,7 @@ import polars as pl
 
 from bench.aggregate import aggregate
 from bench.figures.registry import load_figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.predict.calibration import Calibration
 from bench.report.answers import answers
@@ -112,7 +112,7 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
     for axis, last in (("concurrency", 1), ("request_rate", 0)):
         row = rate_row if axis == "request_rate" else steady_row
         rows = [row(summary, load, requests=1000, slow=slow) for load, slow in ((10, 0), (12, 4), (14, 30), (20, 600))]
-        results = Results(planted_frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, SLO)
+        results = Tables(planted_frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, SLO)
         point = results.points.row(0, named=True)
         record = searched(workload="short", axis=axis, limit=3, low=2, high=4)
         ((name, found),) = replace(results, searches=((summary["deployment"], record),)).answered

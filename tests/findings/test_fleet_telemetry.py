@@ -13,7 +13,7 @@ from bench.analysis.capacity import operating_points
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.workers import worker_verdicts, workers_of_runs
 from bench.figures.registry import load_figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.parse.fleet import FLEET, fleet_telemetry
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
@@ -199,7 +199,7 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, 
     (apart,) = workers_of_runs(runs, 1.0).values()
     assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in sentences(apart)
     assert sentences({"r": []}) == []
-    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    drawn = load_figure("worker-balance").draw(Tables(runs, pl.DataFrame())).to_dict()
     text = json.dumps(drawn)
     assert "share of requests" in text
     assert "KV cache" in text
@@ -207,12 +207,12 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, 
     # A single worker is no matter of balance.
     alone = runs.with_columns(pl.col("workers").list.head(1))
     assert worker_rows(alone) == []
-    assert load_figure("worker-balance").draw(Results(alone, pl.DataFrame())).why.startswith("no run keeps several workers")
+    assert load_figure("worker-balance").draw(Tables(alone, pl.DataFrame())).why.startswith("no run keeps several workers")
     # Shares are those of a role in the report and the figure.
     Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
     runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
     assert [round(row["requests_share"], 2) for row in worker_rows(runs)] == [0.5] * 4
-    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    drawn = load_figure("worker-balance").draw(Tables(runs, pl.DataFrame())).to_dict()
     shown = [row for rows in drawn["datasets"].values() for row in rows]
     assert {round(row["share"], 2) for row in shown if "share" in row} == {0.5}
     assert [row["even"] for row in shown if "even" in row] == [0.5]

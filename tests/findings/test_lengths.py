@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from bench.aggregate import summary_frame
 from bench.analysis.lengths import length_costs, streaming_gains, swept
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.study.config import Thresholds
 from bench.words.lengths import cost
 from tests.support.figures import drawn_rows, saved_spec
@@ -67,7 +67,7 @@ def study(summary):
         {**summary, "run": f"s{stream}", "workload": f"s{stream}", "family": f"s{stream}", "prompt_fixed": 64, "output_fixed": 64,
          "stream": stream, "ttft_p50_s": 0.1 if stream else None, "e2e_p50_s": 2.0, "level": 1.0} for stream in (True, False)
     ]  # fmt: skip
-    return Results(summary_frame(rows, LAUNCH, {}, Thresholds()), pl.DataFrame())
+    return Tables(summary_frame(rows, LAUNCH, {}, Thresholds()), pl.DataFrame())
 
 
 def test_each_length_has_its_own_runs(study):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
 from bench.study.decision import Decision
 from tests.support.figures import drawn_rows, encodings, results, spec_of
@@ -57,7 +57,7 @@ def test_colour_is_the_deployment_and_dash_and_shape_are_the_workload(summary):
         assert shape[f"a · {workload}"] == shape[f"b · {workload}"]
     assert shape["a · short"] != shape["a · chat"]
     assert dash["short"] == "[1, 0]" != dash["chat"]
-    part = Results(study.runs.filter(pl.col("workload") == "chat"), study.timeseries, study.runs)
+    part = Tables(study.runs.filter(pl.col("workload") == "chat"), study.timeseries, study.runs)
     assert scale_of(curve_dash(part))["chat"] == dash["chat"]  # of a part of a study too
     alone = results(summary, deployments=("a", "b"))  # of one workload shapes are free to tell deployments apart in print
     assert len(set(scale_of(curve_shape(alone)).values())) == 2

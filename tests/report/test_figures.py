@@ -15,8 +15,8 @@ from bench.errors import BenchError
 from bench.figures import save
 from bench.figures.charts.performance_profile import region_bands
 from bench.figures.registry import FIGURES, figures_of, load_figure, used_by
-from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.tables import Tables
 from bench.figures.theme import curve_colour
 from bench.models.accelerators import Accelerator
 from bench.report.page import write_manifest, write_report
@@ -125,7 +125,7 @@ def test_what_is_earned_has_no_panel_for_a_burst(summary):
         arrival=pl.when(closed).then(pl.lit("closed")).otherwise("arrival"),
         steady_tokens_per_s=pl.when(closed).then("throughput_tokens_per_s"),
     )
-    earned = Results(runs, study.timeseries, None, DECISION)
+    earned = Tables(runs, study.timeseries, None, DECISION)
     assert earned.points.filter(workload="short")["operate_at"].item() == 1
     chart = spec_of("economics", earned)
     assert {row["curve"] for row in drawn_rows(chart, "curve")} == {"a · chat"}
@@ -149,7 +149,7 @@ def test_loads_of_different_kinds_share_no_axis(summary):
     """A kind of load that shows nothing leaves no gap."""
     burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
     rates = paced.runs.with_columns(axis=pl.lit("request_rate"), concurrency=pl.lit(None, dtype=pl.Int64))
-    mixed = Results(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
+    mixed = Tables(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
     for name, apart in (("latencies", True), ("kv-saturation", True), ("latency-throughput", False), ("tuning", False)):
         assert len(saved_spec(name, mixed).get("vconcat", ())) == (2 if apart else 0), name
     text = json.dumps(spec_of("latencies", mixed.by_axis()[1]))
@@ -157,7 +157,7 @@ def test_loads_of_different_kinds_share_no_axis(summary):
     assert "concurrency (requests" not in text
     row = saturation(rates).row(0, named=True)
     assert (row["axis"], row["predicted"]) == ("request_rate", None)  # a number of requests says nothing of a rate
-    half = Results(mixed.runs, burst.timeseries)
+    half = Tables(mixed.runs, burst.timeseries)
     assert "Nothing to show" in str(spec_of("throughput-over-time", half.by_axis()[1]))
     assert "Nothing to show" not in json.dumps(saved_spec("throughput-over-time", half))
 
@@ -222,7 +222,7 @@ def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
     told = results(summary, deployments=("a", "b", "c"))
     axis = pl.when(pl.col("deployment") == "b").then(pl.lit("request_rate")).otherwise("axis")
     colours = {}
-    for part in (told, *Results(told.runs.with_columns(axis=axis), told.timeseries).by_axis()):
+    for part in (told, *Tables(told.runs.with_columns(axis=axis), told.timeseries).by_axis()):
         scale = curve_colour(part).to_dict()["scale"]
         for curve, colour in zip(scale["domain"], scale["range"], strict=True):
             assert colours.setdefault(curve, colour) == colour

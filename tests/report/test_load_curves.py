@@ -9,7 +9,7 @@ import polars as pl
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import trade_offs
 from bench.figures.registry import figures_of
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
@@ -87,7 +87,7 @@ def study_of(summary, gpus):
     study = results(summary, tpot_p50_s=[0.01, 0.02, 0.05], throughput_tokens_per_s=[100.0, 300.0, 200.0])
     half = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
     runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * half, gpus=pl.lit(gpus, dtype=pl.Int64))
-    return Results(runs, study.timeseries)
+    return Tables(runs, study.timeseries)
 
 
 def test_what_no_load_beats_in_both_is_the_frontier(summary):
@@ -111,7 +111,7 @@ def test_throughput_is_of_a_gpu_where_their_number_is_known(summary):
 def full_at(summary, usage, **more):
     """Usage of four levels; the cache is full from 16 on by a preemption, with 95 % in use."""
     study = results(summary, (8, 15, 16, 20), deployments=("a",), kv_usage_peak=usage, **more)
-    return Results(study.runs, study.timeseries)
+    return Tables(study.runs, study.timeseries)
 
 
 def test_filled_points_are_the_runs_that_filled_the_cache(summary):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import polars as pl
 
 from bench.analysis.windows import of_windows, whole_runs
-from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
 from bench.study.decision import Decision
 from bench.words.charts import WINDOWS
@@ -29,7 +29,7 @@ def marks_of(spec, kind):
 def test_a_figure_takes_the_title_that_its_data_allow(summary):
     found = planted(summary, PEAK)
     rates = found.runs.with_columns(axis=pl.lit("request_rate"), deployment=pl.lit("b"))
-    two = Results(pl.concat([found.runs, rates]), found.timeseries)
+    two = Tables(pl.concat([found.runs, rates]), found.timeseries)
     for study, title in (
         (found, "Throughput stops growing at 12 requests in flight"),
         (results(summary), "Performance profile: spare, shared, overloaded"),  # three levels
@@ -48,7 +48,7 @@ def rules_of(study, name):
 def test_a_prediction_that_curves_share_has_the_colour_of_none(summary):
     study = results(summary, deployments=("a", "b", "c"), known=False)
     at = pl.col("deployment").replace_strict({"a": 4.0, "b": 12.0, "c": 12.0})
-    shared = Results(study.runs.with_columns(predicted_saturation=at), study.timeseries)
+    shared = Tables(study.runs.with_columns(predicted_saturation=at), study.timeseries)
     assert rules_of(shared, "kv-saturation") == {"a": False, "b": True, "c": True}
 
 
@@ -58,14 +58,14 @@ def test_curves_differ_in_shape_as_well_as_in_colour(summary):
     assert colour["title"] == shape["title"] and colour["scale"]["domain"] == shape["scale"]["domain"]  # or two legends
     assert len(set(zip(colour["scale"]["range"], shape["scale"]["range"], strict=True))) == 14
     assert all(one != darker for one, darker in zip(shape["scale"]["range"], shape["scale"]["range"][7:], strict=False))
-    part = Results(study.runs.filter(pl.col("deployment") == "c"), study.timeseries, study.runs)
+    part = Tables(study.runs.filter(pl.col("deployment") == "c"), study.timeseries, study.runs)
     assert curve_shape(part).to_dict()["scale"]["range"] == shape["scale"]["range"][2:3]
 
 
 def test_panels_that_are_compared_have_one_kind_of_axis(summary):
     wide = results(summary, levels=(1, 4, 8, 64), deployments=("a",), known=False)
     narrow = results(summary, levels=(4, 6, 8, 12), deployments=("b",), known=False)
-    both = Results(pl.concat([wide.runs, narrow.runs]), pl.concat([wide.timeseries, narrow.timeseries]))
+    both = Tables(pl.concat([wide.runs, narrow.runs]), pl.concat([wide.timeseries, narrow.timeseries]))
     for study, kinds in ((both, {"log"}), (narrow, {None})):
         spec = spec_of("performance-profile", study)
         assert {line["encoding"]["x"]["scale"].get("type") for line in marks_of(spec, "line")} == kinds
@@ -95,8 +95,8 @@ def test_whole_runs_among_windows_are_known_before_and_after(summary):
 
 
 def test_whole_runs_among_windows_are_marked(summary):
-    study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
-    clean = Results(study.runs.filter(deployment="b"), study.timeseries)
+    study = Tables(of_windows(mixed(summary))[0], results(summary).timeseries)
+    clean = Tables(study.runs.filter(deployment="b"), study.timeseries)
     for name, marks in (("performance-profile", "Hollow"), ("latencies", "In grey squares")):
         spec = saved_spec(name, study)
         noted = " ".join(spec["title"]["subtitle"][1:])
@@ -107,8 +107,8 @@ def test_whole_runs_among_windows_are_marked(summary):
 
 
 def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary):
-    study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
-    bursts = Results(study.runs.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None), study.timeseries)
+    study = Tables(of_windows(mixed(summary))[0], results(summary).timeseries)
+    bursts = Tables(study.runs.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None), study.timeseries)
     for found, said in ((study, True), (bursts, False)):
         spec = saved_spec("latency-throughput", found)
         assert (WINDOWS in " ".join(spec["title"]["subtitle"])) == said
@@ -124,7 +124,7 @@ def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
     bad = pl.any_horizontal(
         pl.lit(False), *((pl.col("tensor_parallel") == n) & (pl.col("level") == level) for n, level in invalid)
     )
-    return Results(rows.with_columns(valid=~bad), study.timeseries)
+    return Tables(rows.with_columns(valid=~bad), study.timeseries)
 
 
 def test_a_level_of_which_no_pair_is_valid_is_left_out(summary):
@@ -142,7 +142,7 @@ def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):
     study = results(summary)
     assert saved_spec("comparison", study)["usermeta"]["note"] == ""
     bad = pl.col("deployment").eq("b") & pl.col("level").eq(4)
-    spec = saved_spec("comparison", Results(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision()))
+    spec = saved_spec("comparison", Tables(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision()))
     assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
     assert "4" not in {row["load"] for row in drawn_rows(spec, "load")}
 

@@ -13,7 +13,7 @@ import vl_convert
 
 from bench.commit import commit_of
 from bench.figures.registry import FIGURES, load_figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.page import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.runs.columns import schema_of
@@ -49,7 +49,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
 
 def test_a_study_whose_search_ended_before_its_first_run_has_a_report(tmp_path, summary):
     study = results(summary, known=False)
-    nothing = Results(study.runs.clear(), study.timeseries.clear(), None, study.decision)
+    nothing = Tables(study.runs.clear(), study.timeseries.clear(), None, study.decision)
     page = drawn(tmp_path, nothing, names=["latencies", "latency-throughput"], of_study=0)
     assert "No run was measured" in page.text
     assert "no run was measured" in (tmp_path / "latencies.svg").read_text()
@@ -161,7 +161,7 @@ def test_the_report_compares_with_the_baseline(tmp_path, summary):
     slower = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
     for factor, told in ((slower, ["−50.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
         runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
-        page = drawn(tmp_path, Results(runs, study.timeseries))
+        page = drawn(tmp_path, Tables(runs, study.timeseries))
         assert "Against a" in [text for _, text in page.find("h2")]
         assert set(told) <= set(cells(page))
         assert "could be overlooked; this comparison sees " in page.text and "How far sessions differ is assumed" in page.text
@@ -176,7 +176,7 @@ def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
     level = study.runs["level"].max()
     lost = (pl.col("deployment") == "b") & (pl.col("level") == level)
     runs = study.runs.with_columns(valid=pl.col("valid") & ~lost, ttft_p50_s=pl.when(pl.col("deployment") == "a").then(0.1))
-    text = drawn(tmp_path, Results(runs, study.timeseries)).text
+    text = drawn(tmp_path, Tables(runs, study.timeseries)).text
     assert f"b: both sides measured short at {level:g}, but no pair of their runs is valid and compares." in text
     assert "b: no pair has TTFT P50 on both sides." in text
 

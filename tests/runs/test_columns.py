@@ -5,7 +5,7 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.errors import BenchError
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of
 from bench.runs.reference import with_tables
 from bench.runs.summary import complete, read_summary, summary_table
@@ -78,7 +78,7 @@ def test_a_table_that_lacks_columns_is_read_with_all(tmp_path):
     assert read.schema == {name: column.dtype for name, column in COLUMNS.items()}
     assert read.select("level", "seed", "ttft_p50_s").row(0) == (1.0, "7", None)
     pl.DataFrame({"elapsed_s": [0.0]}).write_parquet(tmp_path / "timeseries.parquet")
-    assert Results.read(tmp_path / "summary.parquet", tmp_path / "timeseries.parquet").runs.equals(read)
+    assert Tables.read(tmp_path / "summary.parquet", tmp_path / "timeseries.parquet").runs.equals(read)
 
 
 def test_further_columns_come_last():

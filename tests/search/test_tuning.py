@@ -19,7 +19,7 @@ from bench.aggregate import summary_frame
 from bench.archive.pack import pack
 from bench.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.answers import answers
 from bench.report.view import curves
 from bench.runs.files import read, write_record
@@ -305,7 +305,7 @@ def test_the_report_answers_it_first(summary):
     facts = {name: records.facts(deployment=name, kv_tokens=640, kv_blocks=20) for name in launches}
     runs = summary_frame(rows, launches, facts, Thresholds(), None)
     empty = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
-    results = Results(runs, empty, tuning=record())
+    results = Tables(runs, empty, tuning=record())
     first, *_ = answers(results, curves(results))
     assert (first.name, first.lines[0]) == ("tuning", tuning_lines(record())[0])
 

@@ -9,8 +9,8 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.figures.registry import figures_of
-from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.tables import Tables
 from bench.predict.calibrate import calibrate
 from bench.predict.limit import highest_loads
 from bench.predict.replay import replay
@@ -110,7 +110,7 @@ def predicted_record(**changed):
 
 def drawn_figure(summary, tmp_path, found):
     runs = summary_frame([summary], {}, {}, Thresholds())
-    results = Results(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), tuning=found)
+    results = Tables(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), tuning=found)
     save_figure("tuning", results, tmp_path / "tuning")
     return json.loads((tmp_path / "tuning.json").read_text())
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from bench.aggregate import summary_frame
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.answers import answers
 from bench.report.view import curves
 from bench.study.config import Thresholds
@@ -26,7 +26,7 @@ def study(rows, *, decision=None, baseline=None, launches=None):
         for row in rows
     }
     facts = {name: records.facts(deployment=name, kv_tokens=640, kv_blocks=20) for name in by_name}
-    return Results(summary_frame(rows, by_name, facts, Thresholds(), baseline), EMPTY, None, decision or Decision())
+    return Tables(summary_frame(rows, by_name, facts, Thresholds(), baseline), EMPTY, None, decision or Decision())
 
 
 def answered(results):

@@ -15,8 +15,8 @@ import vl_convert
 from bench.aggregate import summary_frame
 from bench.figures import save
 from bench.figures.registry import load_figure
-from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.tables import Tables
 from bench.report.page import write_report
 from bench.runs.deployment import Hardware
 from bench.runs.files import write_record
@@ -58,7 +58,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
         for run in runs for name, value in series.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
     frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds(), baseline)
-    return Results(frame, pl.DataFrame(rows), None, DECISION, None, calibrated(frame) if known else None)
+    return Tables(frame, pl.DataFrame(rows), None, DECISION, None, calibrated(frame) if known else None)
 
 
 GPUS = {
@@ -156,7 +156,7 @@ def planted(summary, throughput, **more):
     again = study.runs.with_columns(
         pl.col("run") + "_2", repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col("throughput_tokens_per_s")
     )
-    return Results(pl.concat([study.runs, again]), study.timeseries)
+    return Tables(pl.concat([study.runs, again]), study.timeseries)
 
 
 PEAK = {1: 10, 2: 20, 4: 40, 8: 60, 12: 75, 16: 60, 24: 50}

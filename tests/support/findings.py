@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.page import write_report
 from bench.study.decision import Decision
 from tests.support.summaries import FULL, frame
@@ -20,7 +20,7 @@ SERVED = {
 def study(summary, decision=SLO, **curves):
     told = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
     runs = frame(summary, curves or {"a": told})
-    return Results(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, decision)
+    return Tables(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, decision)
 
 
 def reported(folder, results, **more):

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from bench.figures.registry import figures_of, load_figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from tests.support.command import bench
 from tests.support.grown import LOADS
 from tests.support.study import ROOT
@@ -60,7 +60,7 @@ def test_a_model_more_runs_only_its_jobs(llamacpp_study):
 
 def test_every_kind_of_load_is_what_it_says_on_a_real_engine(llamacpp_study):
     """Paced, stepped, replayed, and whole answers. Chats, conversations, and prefixes that are alike: tests/workflow/test_end_to_end.py."""
-    results = Results.read(*(llamacpp_study.kept("grown") / f"{table}.parquet" for table in ("summary", "timeseries")))
+    results = Tables.read(*(llamacpp_study.kept("grown") / f"{table}.parquet" for table in ("summary", "timeseries")))
     rows = {row["workload"]: row for row in results.runs.filter(deployment="two").to_dicts()}
     assert rows.keys() == LOADS.keys()
     assert {name: row["reasons"] for name, row in rows.items() if not row["valid"]} == {}

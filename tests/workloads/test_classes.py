@@ -18,7 +18,7 @@ from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.cli.sources import capacity_of
 from bench.errors import BenchError
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
@@ -246,7 +246,7 @@ def test_headings_say_which_limits_are_of_classes(summary):
     slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
 
     def study(*rows):
-        return Results(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
+        return Tables(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
 
     with_class = [{**level(summary, load, chat=0.1, rag=0.3), "workload": "mixed", "family": "mixed"} for load in (2, 4)]
     both, one = study(*plain, *with_class), study(*with_class)

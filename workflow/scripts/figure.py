@@ -1,14 +1,14 @@
 from pathlib import Path
 
-from bench.figures.results import Results
 from bench.figures.save import save_figure
+from bench.figures.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.runs.paths import Paths
 from bench.study.decision import Decision
 from bench.workflow import job
 
 with job(snakemake.log[0]):
-    results = Results.read(
+    results = Tables.read(
         Path(snakemake.input.summary),
         Path(snakemake.input.timeseries),
         Decision(**snakemake.params.decision),

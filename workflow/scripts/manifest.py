@@ -1,13 +1,13 @@
 from pathlib import Path
 
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.page import write_manifest
 from bench.words.trust import closing_lines
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
     figures = [Path(path) for path in snakemake.input.figures]
-    results = Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries))
+    results = Tables.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries))
     closing = closing_lines(results.runs, figures=len(figures))
     write_manifest(
         Path(snakemake.output.manifest),

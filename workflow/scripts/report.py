@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bench.commit import commit_of
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.models.config_json import geometry_of_model
 from bench.report.page import write_report
 from bench.runs.paths import Paths
@@ -17,7 +17,7 @@ with job(snakemake.log[0]):
         Path(snakemake.output.page),
         summary=Path(snakemake.output.markdown),
         title=snakemake.params.title,
-        results=Results.read(
+        results=Tables.read(
             Path(snakemake.input.summary),
             Path(snakemake.input.timeseries),
             Decision(**snakemake.params.decision),

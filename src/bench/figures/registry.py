@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from bench.figures.results import Results
+    from bench.figures.tables import Tables
 
-    Draw = Callable[[Results], alt.TopLevelMixin]
+    Draw = Callable[[Tables], alt.TopLevelMixin]
 
 KINDS = ("svg", "png", "json")  # each figure is a file of each
 _SLO = ("slo", "failed_share")
@@ -100,10 +100,10 @@ class Figure:
     invalid: str = "Crosses, kept out of the lines"
     judged: str = "valid"
     by_axis: bool = True
-    finding: Callable[[Results], str | None] | None = None
-    shown: Callable[[Results], pl.DataFrame] | None = None
-    note: Callable[[Results], str] | None = None
-    columns: Callable[[Results], Mapping[str, str]] | None = None
+    finding: Callable[[Tables], str | None] | None = None
+    shown: Callable[[Tables], pl.DataFrame] | None = None
+    note: Callable[[Tables], str] | None = None
+    columns: Callable[[Tables], Mapping[str, str]] | None = None
 
 
 _DRAWN: dict[str, Figure] = {}

@@ -13,18 +13,18 @@ import vl_convert
 from bench.axes import AXES
 from bench.figures.curves import curve_column, lacking
 from bench.figures.registry import KINDS, Figure, load_figure, used_by
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NothingToShow, finish, nothing_to_show
 from bench.words.charts import invalid_note, missing_note
 
 _PIXELS_A_UNIT = 2.0
 
 
-def _none(_: Results) -> dict[str, str]:
+def _none(_: Tables) -> dict[str, str]:
     return {}
 
 
-def save_figure(name: str, results: Results, stem: Path, *, leave_out: Callable[[str], None] | None = None) -> list[Path]:
+def save_figure(name: str, results: Tables, stem: Path, *, leave_out: Callable[[str], None] | None = None) -> list[Path]:
     """Draw `name` and save it as `stem` with .svg, .png and .json; the paths written.
 
     Inside the figure stand its title, its question and a note. How to read it would fill the picture, so that stands beside it: the
@@ -68,7 +68,7 @@ def save_chart(whole: Mapping[str, Any], stem: Path) -> list[Path]:
     return paths
 
 
-def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
+def _texts(drawn: Figure, parts: Sequence[Tables]) -> dict[str, str]:
     """The figure's `title`, `question` and `reading`, and a `note` on what is invalid or left out."""
     found = drawn.finding(parts[0]) if drawn.finding and len(parts) == 1 else None
     shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]

@@ -15,7 +15,7 @@ from altair.utils import schemapi
 from bench.analysis.level_values import level_values
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.curves import curve_column, in_order, named, with_curve
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.words.charts import load_label, throughput_title, whole_runs_note
 
 __all__ = [
@@ -108,20 +108,20 @@ schemapi._deep_copy = _copied  # type: ignore[assignment]
 schemapi._FromDict = lambda _: _classes()  # type: ignore[misc, assignment]
 
 
-def deployment_colours(results: Results) -> dict[str, str]:
+def deployment_colours(results: Tables) -> dict[str, str]:
     """Each deployment's colour, the same one in every figure, in every part of it, and under every workload."""
     deployments = results.study["deployment"].unique(maintain_order=True)
     return {name: _MANY[i % len(_MANY)] for i, name in enumerate(deployments)}
 
 
-def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
+def curve_colour(results: Tables, *, title: str = "deployment") -> alt.Color:
     """The colour of each curve's deployment."""
     colours = deployment_colours(results)
     of = {curve: colours[name] for curve, name, _ in _curves(results)}
     return marked(alt.Color, "curve:N", of, title=title, legend=_curve_legend(results, of))
 
 
-def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
+def curve_shape(results: Tables, *, title: str = "deployment") -> alt.Shape:
     """The shape of each curve's workload, or of its deployment where there is one workload; its legend and the colours' become one."""
     key = "workload" if results.several_workloads else "deployment"
     kinds = results.study[key].unique(maintain_order=True).to_list()
@@ -130,21 +130,21 @@ def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
     return marked(alt.Shape, "curve:N", of, title=title, legend=_curve_legend(results, of))
 
 
-def curve_dash(results: Results) -> alt.StrokeDash:
+def curve_dash(results: Tables) -> alt.StrokeDash:
     """The dash of each workload, solid that of the first. Without a legend: that of the curves has the workloads' shapes."""
     workloads = results.study["workload"].unique(maintain_order=True).to_list()
     of = {name: _DASHES[i % len(_DASHES)] for i, name in enumerate(workloads)}
     return marked(alt.StrokeDash, "workload:N", of, legend=None)
 
 
-def _curves(results: Results) -> list[tuple[str, str, str]]:
+def _curves(results: Tables) -> list[tuple[str, str, str]]:
     """The name, the deployment and the workload of each curve, in the study's order."""
     found = named(results, results.runs).unique("curve", maintain_order=True)
     names = {row[0]: row for row in found.select("curve", "deployment", "workload").iter_rows()}
     return [names[curve] for curve in curve_column(results)]
 
 
-def _curve_legend(results: Results, of: Mapping[str, Any]) -> alt.Legend | None:
+def _curve_legend(results: Tables, of: Mapping[str, Any]) -> alt.Legend | None:
     """Opaque for all marks; no legend where there is a single curve, unless those of another axis stand below or above it."""
     beside = (
         results.study.select("deployment", "workload", "axis").n_unique() > len(of) and results.study["axis"].n_unique() > 1
@@ -173,12 +173,12 @@ def curve_width() -> alt.StrokeWidth:
     return alt.StrokeWidth("curve_width:Q", scale=None, legend=None)
 
 
-def is_log(results: Results) -> bool:
+def is_log(results: Tables) -> bool:
     """Whether the load's axis is logarithmic: where it spans more than a factor of 20."""
     return float(results.runs["level"].max()) / float(results.runs["level"].min()) > 20  # type: ignore[arg-type]
 
 
-def level_axis(results: Results, field: str = "level", *, log: bool | None = None) -> alt.X:
+def level_axis(results: Tables, field: str = "level", *, log: bool | None = None) -> alt.X:
     """The load, one of `bench.axes`, with a tick at each measured one: a panel of any part of them has all of its own.
 
     Args:
@@ -193,7 +193,7 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 
-def _load_title(results: Results) -> str:
+def _load_title(results: Tables) -> str:
     """The load's name with its unit: a rate of requests, of conversations where those have turns, or of both."""
     title = AXES[results.axis].title
     conversations = (results.runs["turns"] > 1).fill_null(False)
@@ -265,7 +265,7 @@ def points(
 
     Args:
         hollow: the column that says which of the valid ones are hollow; by `whole`, the whole runs on a curve whose other levels are
-            steady windows (`Results.whole_runs`).
+            steady windows (`Tables.whole_runs`).
     """
     common = {"x": x, "y": y, "color": colour, "size": alt.SizeValue(45), **more}
     valid = chart.transform_filter(f"datum.valid && !datum.{hollow}").mark_point(filled=True, opacity=1).encode(**common)
@@ -283,7 +283,7 @@ def points(
 
 
 def curves(
-    results: Results,
+    results: Tables,
     runs: pl.DataFrame,
     column: str,
     y: alt.Y,
@@ -306,7 +306,7 @@ def curves(
     return level_lines(runs, column, x, y, colour, curve_dash(results)), points(base, y, x, colour, hollow=hollow, **marks)
 
 
-def series_colour(results: Results, rows: pl.DataFrame, **more: Any) -> alt.Color:
+def series_colour(results: Tables, rows: pl.DataFrame, **more: Any) -> alt.Color:
     """The colour of each `series`' `deployment`."""
     colours, of = deployment_colours(results), dict(rows.select("series", "deployment").iter_rows())
     return marked(alt.Color, "series:N", {series: colours[name] for series, name in of.items()}, **more)
@@ -317,20 +317,20 @@ def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
     return marked(alt.Shape, "series:N", shapes(rows["series"].unique(maintain_order=True).to_list()), **more)
 
 
-def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
-    """Add `whole`, by which `points` draws hollow what `Results.whole_runs` has."""
+def with_whole(results: Tables, runs: pl.DataFrame) -> pl.DataFrame:
+    """Add `whole`, by which `points` draws hollow what `Tables.whole_runs` has."""
     whole = results.whole_runs.select("deployment", "run", whole=pl.lit(True))
     return runs.join(whole, on=["deployment", "run"], how="left", maintain_order="left").with_columns(
         pl.col("whole").fill_null(False)
     )
 
 
-def saturation_finding(results: Results) -> str | None:
+def saturation_finding(results: Tables) -> str | None:
     """At which loads throughput saturates, as a title; None where it is not known of every curve."""
     return throughput_title(in_order(results, results.saturation), AXES[results.axis].unit)
 
 
-def whole_note(results: Results) -> str:
+def whole_note(results: Tables) -> str:
     """The note on the hollow points; empty where there are none."""
     return whole_runs_note(results.whole_runs.height, marks="Hollow")
 

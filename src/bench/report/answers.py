@@ -13,7 +13,7 @@ from bench.analyse.findings import asked_of
 from bench.analysis import streamed_both_ways
 from bench.analysis.factors import crossed
 from bench.axes import AXES
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.report.levels import level_rows, shown_latencies
 from bench.study.questions import (
     Rows,
@@ -41,7 +41,7 @@ from bench.words.answer import Answer, remedy_once
 from bench.words.curves import Curve
 
 
-def answers(results: Results, curves: list[Curve]) -> list[Answer]:
+def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
     """What the runs answer, the study's own question first."""
     rows, searched = asked_of(results.runs), results.answered
     found = [answer for answer in _answers(results, rows, curves) if answer.lines]
@@ -56,7 +56,7 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     return remedy_once(found, trust.remedy(results.runs))
 
 
-def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
+def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
     runs, decision, findings = results.runs, results.decision, results.analysis.findings
     if results.tuning:
         yield tuning.answer(results.tuning)

@@ -23,7 +23,7 @@ from bench.commit import labelled
 from bench.errors import count_text
 from bench.figures.curves import with_curve
 from bench.figures.registry import KINDS
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.models.geometry import Geometry
 from bench.report import provenance
 from bench.report.view import View, cell
@@ -64,7 +64,7 @@ def write_report(
     page: Path,
     *,
     title: str,
-    results: Results,
+    results: Tables,
     specs: Sequence[Path],
     facts: Sequence[Path],
     commit: str | None = None,
@@ -191,7 +191,7 @@ def _figure(spec: Path) -> dict[str, Any]:
     return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content)}
 
 
-def _filtered(results: Results) -> dict[str, Any]:
+def _filtered(results: Tables) -> dict[str, Any]:
     """What the page's filter knows: the families of workloads, and of each curve in charts its deployment, its model and its family."""
     keys = ("deployment", "workload", "family", "model")
     rows = with_curve(results, results.runs.select(keys).unique(maintain_order=True)).to_dicts()
@@ -208,7 +208,7 @@ def _json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results, closing: Sequence[str]) -> None:
+def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Tables, closing: Sequence[str]) -> None:
     """Write the list of all figures: each file with its checksum, each figure's texts, and the runs that they were drawn from.
 
     With it stand the `closing` lines of the workflow, for one that finds nothing to do.

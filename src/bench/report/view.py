@@ -14,7 +14,7 @@ from bench.analysis import Comparison, graded, left_out
 from bench.analysis.workers import workers_of_runs
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.models.geometry import Geometry
 from bench.parse.percentiles import tail_text
 from bench.predict.calibration import ModelRecord, PredictedLoad
@@ -82,7 +82,7 @@ class View:
         facts: of its deployments. geometries: of models, by deployment.
     """
 
-    results: Results
+    results: Tables
     facts: Sequence[DeploymentFacts]
     thresholds: Thresholds
     geometries: Mapping[str, Geometry]
@@ -343,7 +343,7 @@ class View:
         }
 
 
-def curves(results: Results) -> list[Curve]:
+def curves(results: Tables) -> list[Curve]:
     """The curves of a study, bursts last: what a decision can rest on comes first."""
     key = ("deployment", "workload")
     points, saturates = (
@@ -468,7 +468,7 @@ def _effect(found: Comparison, row: Row) -> dict[str, Any]:
     }
 
 
-def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:
+def _explained(results: Tables, model: ModelRecord) -> list[PredictedLoad]:
     """Of each curve the predicted load that is nearest to C_max, or else to the load that misses, or to the highest measured one."""
     known = {
         row["workload"]: row["c_max"] or row["missed_at"]

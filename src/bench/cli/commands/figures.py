@@ -36,8 +36,8 @@ def figures(
     """
     from bench.aggregate import aggregate
     from bench.figures.registry import figures_of, load_figure
-    from bench.figures.results import Results
     from bench.figures.save import save_figure
+    from bench.figures.tables import Tables
     from bench.runs.paths import Paths
 
     thresholds = thresholds_of(threshold)
@@ -60,7 +60,7 @@ def figures(
     )
     calibration = folder / Path(Paths.CALIBRATION).name
     tuning = folder / Path(Paths.TUNING).relative_to(Paths.RESULTS)
-    results = Results.read(
+    results = Tables.read(
         summary,
         timeseries,
         calibration=calibration if calibration.is_file() else None,

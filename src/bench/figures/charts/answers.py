@@ -9,7 +9,7 @@ from bench.analysis import graded
 from bench.analysis.level_values import level_values
 from bench.figures.curves import with_curve
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import curve_colour, curve_shape, level_labels, nothing_to_show, with_labels
 
 _LEVEL = ("deployment", "workload", "axis", "level")
@@ -27,7 +27,7 @@ _SAME, _RIGHT = "identical to the baseline's", "tasks solved (pass@1)"
     invalid="Left out of throughput",
     by_axis=False,
 )
-def answers(results: Results) -> alt.TopLevelMixin:
+def answers(results: Tables) -> alt.TopLevelMixin:
     """Shares of answers over output tokens/s: a point a level.
 
     Args:
@@ -48,7 +48,7 @@ _SHARES = {"deployment": pl.String, "workload": pl.String, "axis": pl.String, "l
            "share": pl.Float64, "low": pl.Float64, "high": pl.Float64}  # fmt: skip
 
 
-def _identical(results: Results) -> pl.DataFrame:
+def _identical(results: Tables) -> pl.DataFrame:
     """The share of each level's answers that are the baseline's, where it is known."""
     rows = [
         {**{key: row[key] for key in _SHARES}, "deployment": name}
@@ -59,7 +59,7 @@ def _identical(results: Results) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_SHARES)
 
 
-def _solved(results: Results) -> pl.DataFrame:
+def _solved(results: Tables) -> pl.DataFrame:
     """The share of tasks that are solved at each level; empty without grades."""
     rows = () if results.grades is None else graded(results.runs, results.grades)
     shares = [
@@ -72,7 +72,7 @@ def _solved(results: Results) -> pl.DataFrame:
     return pl.DataFrame(shares, schema=_SHARES)
 
 
-def _panel(results: Results, shares: pl.DataFrame, title: str) -> alt.LayerChart:
+def _panel(results: Tables, shares: pl.DataFrame, title: str) -> alt.LayerChart:
     rows = with_labels(with_curve(results, shares))
     scale = alt.Scale(domain=[0, 1.06 * float(rows["throughput_tokens_per_s"].max())], nice=False)  # type: ignore[arg-type]
     x = alt.X("throughput_tokens_per_s:Q", title="output tokens/s", scale=scale)

@@ -8,7 +8,7 @@ import polars as pl
 from bench.analysis import Comparison
 from bench.axes import AXES
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, marked, nothing_to_show
 from bench.runs.columns import METRICS
 from bench.words.charts import pairs_note
@@ -33,7 +33,7 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
     by_axis=False,
     note=lambda results: pairs_note(_left_out(results.study)),
 )
-def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
+def comparison(results: Tables) -> alt.VConcatChart | alt.LayerChart:
     """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load."""
     strips = [
         _strip(results, name, found, axis)
@@ -53,7 +53,7 @@ def _left_out(runs: pl.DataFrame) -> int:
     return pairs.filter(~pl.col("valid") | ~pl.col("ours")).height
 
 
-def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
+def _strip(results: Tables, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
     """One deployment's panels: its loads that are counted as `axis` says, and all that it has together."""
     of_workload = [pl.col("workload"), pl.lit(" · ")] if results.several_workloads else []
     loads = _percent(found.configurations.filter(axis=axis)).with_columns(load=pl.concat_str(*of_workload, _level()))

@@ -8,7 +8,7 @@ import polars as pl
 from bench.analysis import best_points
 from bench.analysis.economics import lasting
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, with_curve
 
 _LINES = {
@@ -31,7 +31,7 @@ _DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
     "not; upright: the operating point, within them. Prices are those of the study's decision.",
     invalid="Left out",
 )
-def economics_chart(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """What an instance costs and earns over load, a panel a curve.
 
     Args:
@@ -48,7 +48,7 @@ def economics_chart(results: Results) -> alt.ConcatChart | alt.LayerChart:
     return alt.concat(*panels, columns=panels_a_row(len(panels), most=3))
 
 
-def _panel(results: Results, part: pl.DataFrame, best: dict[str, float], operated: float | None) -> alt.LayerChart:
+def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated: float | None) -> alt.LayerChart:
     costs = part.with_columns(variable_per_h=pl.col("cost_per_h") - pl.col("fixed_per_h"))
     levels = costs.group_by("curve", "level", maintain_order=True).agg(pl.col(*_LINES).mean()).sort("level")
     rows = levels.unpivot(on=list(_LINES), index=["curve", "level"], variable_name="line", value_name="usd")

@@ -21,7 +21,7 @@ from bench.analysis.factors import (
     with_metrics,
 )
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, PALETTE, marked, nothing_to_show, shapes
 from bench.study.questions import FEWEST_CONFIGURATIONS
 
@@ -29,7 +29,7 @@ _OF = {"invalid": "Left out", "by_axis": False}
 _SHADES = ["#a6cee3", "#5fa2ce", "#1f6fb2", "#0b3c6f"]  # from pale to dark, so that print keeps their order
 
 
-def _by_family(results: Results, draw: Callable[[pl.DataFrame], Any]) -> alt.TopLevelMixin:
+def _by_family(results: Tables, draw: Callable[[pl.DataFrame], Any]) -> alt.TopLevelMixin:
     """`draw` of the runs (`with_metrics`) of each family of crossed factors: two families are two studies, below one another."""
     valid = results.runs.filter("valid")
     families = with_metrics(valid.filter(crossed(valid))).partition_by("family", maintain_order=True)
@@ -51,7 +51,7 @@ def _by_family(results: Results, draw: Callable[[pl.DataFrame], Any]) -> alt.Top
     "medium from 0.3, high from 0.5, very high from 0.7. It sees straight lines only.",
     **_OF,
 )
-def factor_correlations(results: Results) -> alt.TopLevelMixin:
+def factor_correlations(results: Tables) -> alt.TopLevelMixin:
     """Pearson's r of factors and metrics, a panel a model. Args: results: `runs` as `with_metrics` takes them."""
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
@@ -97,7 +97,7 @@ def factor_correlations(results: Results) -> alt.TopLevelMixin:
     "title, no importance is given.",
     **_OF,
 )
-def factor_importance(results: Results) -> alt.TopLevelMixin:
+def factor_importance(results: Tables) -> alt.TopLevelMixin:
     """Permutation importance of each factor with its spread, a panel a metric. Args: results: as of `factor_correlations`."""
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
@@ -137,7 +137,7 @@ def factor_importance(results: Results) -> alt.TopLevelMixin:
     "same means of each configuration's least and of its most repeat. Metrics are logarithmic.",
     **_OF,
 )
-def factor_panels(results: Results) -> alt.TopLevelMixin:
+def factor_panels(results: Tables) -> alt.TopLevelMixin:
     """Marginal means with the repeats' spread: a row a metric, a column a factor, a colour a model. Args: results: as above."""
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
@@ -185,7 +185,7 @@ def factor_panels(results: Results) -> alt.TopLevelMixin:
     "kernel ran on it, as NVML says; without GPUs, the share of all cores' time that was not idle, the client's included.",
     **_OF,
 )
-def utilisation_by_batch(results: Results) -> alt.TopLevelMixin:
+def utilisation_by_batch(results: Tables) -> alt.TopLevelMixin:
     """Mean utilisation over batch size, a bar a number of devices, a panel a model.
 
     Args:

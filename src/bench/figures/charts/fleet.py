@@ -10,7 +10,7 @@ import polars as pl
 from bench.analysis import is_machine
 from bench.analysis.sizing import OperatingPoint, fleet, sized
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, curve_colour, in_order, layered, nothing_to_show, with_curve
 from bench.words.sizing import title
 
@@ -18,7 +18,7 @@ _MACHINES = "GPUs, or machines with a CPU engine"
 _STEPS = 100  # of a line up to the planned peak; a finer one cannot be seen
 
 
-def _operating(results: Results) -> list[tuple[str, str, OperatingPoint | None]]:
+def _operating(results: Tables) -> list[tuple[str, str, OperatingPoint | None]]:
     """The curves of loads that go on, with what an instance sustains where that is known."""
     runs = {(row["deployment"], row["workload"]): row for row in results.runs.to_dicts()}
     rows = in_order(results, results.points).to_dicts()
@@ -26,7 +26,7 @@ def _operating(results: Results) -> list[tuple[str, str, OperatingPoint | None]]
     return [(name, load, OperatingPoint.of(row, runs[name, load])) for name, load, row in curves if row["basis"] != "burst"]
 
 
-def _finding(results: Results) -> str | None:
+def _finding(results: Tables) -> str | None:
     """What the planned peak takes, where every curve of a load that goes on knows it."""
     decision = results.decision
     if (peak := decision.peak_rps) is None or not decision.slo:
@@ -52,7 +52,7 @@ def _finding(results: Results) -> str | None:
     by_axis=False,
     finding=_finding,
 )
-def fleet_chart(results: Results) -> alt.LayerChart:
+def fleet_chart(results: Tables) -> alt.LayerChart:
     """GPUs against the peak, a line a curve.
 
     Args:

@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     HEIGHT,
     curve_colour,
@@ -36,7 +36,7 @@ _PANELS = {
     "their own counters. What the rest of the machine draws is in neither.",
     note=whole_note,
 )
-def gpus(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def gpus(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Utilisation of the GPUs, peak memory of the fullest, mean power of all, and output tokens a joule of each run, one line a curve.
 
     Args:
@@ -52,7 +52,7 @@ def gpus(results: Results) -> alt.ConcatChart | alt.LayerChart:
     return alt.concat(*(_panel(results, runs, column) for column in known), columns=panels_a_row(len(known), most=3))
 
 
-def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
+def _panel(results: Tables, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     title, what, digits = _PANELS[column]
     shown = runs.drop_nulls(column)
     share = digits.endswith("%")

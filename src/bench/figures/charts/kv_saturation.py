@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     curve_colour,
     curves,
@@ -31,7 +31,7 @@ from bench.words.saturates import title
     finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
     columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
 )
-def kv_saturation(results: Results) -> alt.LayerChart:
+def kv_saturation(results: Tables) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through the highest of each level, with the prediction as a rule.
 
     Args:

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.analysis.level_values import level_values
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     NEUTRAL,
     curve_colour,
@@ -60,7 +60,7 @@ class _Panel:
     columns=lambda results: {each.tail: each.what for each in _panels(results)},
     note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )
-def latencies(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def latencies(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """TTFT, TPOT, ITL, E2E, queue time and waiting requests over load, and the latencies of classes: a panel each, a line a curve.
 
     Args:
@@ -75,14 +75,14 @@ def latencies(results: Results) -> alt.ConcatChart | alt.LayerChart:
     return alt.concat(*panels, columns=panels_a_row(len(panels), most=3))
 
 
-def _panels(results: Results) -> list[_Panel]:
+def _panels(results: Tables) -> list[_Panel]:
     names = dict.fromkeys(name for text in results.runs["classes"].unique(maintain_order=True) for name in class_names(text))
     queue = _Panel("queue time at the server, mean", "s", "server_queue_time_mean_s")
     waiting = _Panel("requests that wait", "requests", "waiting_standing")
     return [*_of_class(results, None), queue, waiting, *(panel for name in names for panel in _of_class(results, name))]
 
 
-def _of_class(results: Results, name: str | None) -> Iterator[_Panel]:
+def _of_class(results: Tables, name: str | None) -> Iterator[_Panel]:
     """The latencies of a class, or of all requests: of a class those that an SLO limits, else usual ones."""
     limits = {slo.metric: slo for slo in results.decision.slos if slo.request_class == name}
     limited = [(slo.metric, slo.percentile) for slo in limits.values()]
@@ -94,7 +94,7 @@ def _of_class(results: Results, name: str | None) -> Iterator[_Panel]:
         )
 
 
-def _drawn(results: Results, runs: pl.DataFrame, panel: _Panel) -> alt.LayerChart:
+def _drawn(results: Tables, runs: pl.DataFrame, panel: _Panel) -> alt.LayerChart:
     """Args: runs: with their curves (`with_curve`, `with_whole`)."""
     known = f"{panel.tail.removesuffix('_s')}_bound_s"
     none = pl.lit(None, dtype=pl.Float64)

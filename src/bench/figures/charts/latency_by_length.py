@@ -7,7 +7,7 @@ import polars as pl
 
 from bench.analysis.lengths import SWEPT, Kind, length_costs, swept
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
 from bench.words.lengths import cost
 
@@ -18,7 +18,7 @@ _PANELS: tuple[tuple[Kind, str, str], ...] = (
 )
 
 
-def _finding(results: Results) -> str | None:
+def _finding(results: Tables) -> str | None:
     costs = length_costs(results.runs)
     return cost(costs[0]).removesuffix(".") if len(costs) == 1 and costs[0].slope is not None else None
 
@@ -34,7 +34,7 @@ def _finding(results: Results) -> str | None:
     finding=_finding,
     shown=lambda results: pl.concat([swept(results.runs, kind) for kind in SWEPT]),
 )
-def latency_by_length(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def latency_by_length(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Median TTFT over prompt length, median E2E latency and decode speed over output length: a point a run, a line a series.
 
     Args:
@@ -56,7 +56,7 @@ def latency_by_length(results: Results) -> alt.ConcatChart | alt.LayerChart:
     return chart
 
 
-def _panel(results: Results, rows: pl.DataFrame, x: str, column: str, title: str) -> alt.LayerChart:
+def _panel(results: Tables, rows: pl.DataFrame, x: str, column: str, title: str) -> alt.LayerChart:
     below = alt.Legend(orient="bottom", columns=1, labelLimit=800) if rows["series"].n_unique() > 1 else None
     colour, shape = series_colour(results, rows, legend=below), series_shape(rows, legend=below)
     across = alt.X(f"{x}:Q", title=f"{x.partition('_')[0]} length (tokens)")

@@ -10,7 +10,7 @@ import polars as pl
 from bench.analysis.level_values import level_values
 from bench.analysis.windows import in_windows
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     curve_colour,
     curve_dash,
@@ -33,7 +33,7 @@ _COLUMNS = [f"{name}_{each}_s" for name in LATENCIES for each in PERCENTILES]
 _FARTHEST = 10.0  # times the highest latency: a limit beyond would leave the frame half empty, and is not drawn
 
 
-def _note(results: Results) -> str:
+def _note(results: Tables) -> str:
     ring = "Black ring: C_max, the highest level within the SLOs." if results.points["c_max"].is_not_null().any() else ""
     axes = results.runs["axis"].unique()
     numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
@@ -53,7 +53,7 @@ def _note(results: Results) -> str:
     finding=lambda results: sustained_title(results.points),
     note=_note,
 )
-def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """TTFT's percentiles and TPOT over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
 
     Args:
@@ -83,7 +83,7 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
     return alt.concat(*panels, columns=3 if len(panels) % 2 else 2)  # no panel alone in a row
 
 
-def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
+def _levels(results: Tables, runs: pl.DataFrame) -> pl.DataFrame:
     """A row a level of each curve: `curve`, `workload`, `level`, `mark`, `label`, and the values of its valid `runs`."""
     curve = ["deployment", "workload"]
     whole = runs.group_by("curve", *curve, "axis", "level", maintain_order=True).agg(pl.col("whole").any())
@@ -96,7 +96,7 @@ def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     return with_labels(levels.with_columns(mark=pl.when(best).then(pl.lit("C_max"))), best.fill_null(False))
 
 
-def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float, float], slo: Slo | None) -> alt.LayerChart:
+def _panel(results: Tables, rows: pl.DataFrame, column: str, ends: tuple[float, float], slo: Slo | None) -> alt.LayerChart:
     """Args: rows: of levels and of invalid runs. ends: of the percentile's axis (s)."""
     metric, percentile = column.split("_")[:2]
     title = f"{LATENCIES[metric].title} {percentile.upper()}"

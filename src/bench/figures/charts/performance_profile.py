@@ -14,7 +14,7 @@ import polars as pl
 from bench.analysis import repeats
 from bench.analysis.level_values import level_value
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     curve_colour,
     curve_column,
@@ -55,7 +55,7 @@ _MARKS = (
     note=lambda results: f"{_MARKS} {whole_note(results)}".strip(),
     columns=lambda _: {_COLUMN: "throughput"},
 )
-def performance_profile(results: Results) -> alt.ConcatChart:
+def performance_profile(results: Tables) -> alt.ConcatChart:
     """Throughput over load for each curve, over its regions, with both points, the predicted saturation, and KV cache and queue.
 
     Args:
@@ -79,7 +79,7 @@ def _words(row: Mapping[str, Any] | None) -> list[str]:
     return [line for text in texts for line in textwrap.wrap(text, 58, subsequent_indent="      ")]
 
 
-def _panel(results: Results, runs: pl.DataFrame, row: Mapping[str, Any] | None, words: list[str]) -> alt.LayerChart:
+def _panel(results: Tables, runs: pl.DataFrame, row: Mapping[str, Any] | None, words: list[str]) -> alt.LayerChart:
     """Args: runs: of one curve. row: its row of `saturation`; None where no run is valid."""
     valid = runs.filter("valid")
     line = valid.group_by("level").agg(level_value(_COLUMN)).drop_nulls().sort("level")

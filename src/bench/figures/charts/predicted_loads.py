@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
 from bench.predict.calibration import MeasuredLoad, ModelRecord, PredictedLoad
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
@@ -26,11 +26,11 @@ _Load = TypeVar("_Load", PredictedLoad, MeasuredLoad)
 _SCHEMA = {"deployment": pl.String, "workload": pl.String, "level": pl.Float64, "metric": pl.String}
 
 
-def _title(results: Results) -> str | None:
+def _title(results: Tables) -> str | None:
     return predictions_title(results.calibration)
 
 
-def _unpredicted(results: Results) -> str:
+def _unpredicted(results: Tables) -> str:
     return unpredicted_note(results.calibration, results.axis)
 
 
@@ -45,7 +45,7 @@ def _unpredicted(results: Results) -> str:
     finding=_title,
     note=_unpredicted,
 )
-def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
+def predicted_loads(results: Tables) -> alt.VConcatChart | alt.LayerChart:
     """Throughput, TTFT and TPOT against load, measured and predicted; a row a metric, a column a workload.
 
     Args:
@@ -72,7 +72,7 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
 
 
 def _panel(
-    results: Results, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: list[str]
+    results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: list[str]
 ) -> alt.LayerChart:
     x, colour = level_axis(results, log=is_log(results)), curve_colour(results)
     axis = alt.Axis(format="~g") if scale["type"] == "log" else alt.Axis(tickCount=5)
@@ -107,20 +107,20 @@ def _scale(predicted: pl.DataFrame, measured: pl.DataFrame, metric: str) -> alt.
     )
 
 
-def _predicted(results: Results) -> pl.DataFrame:
+def _predicted(results: Tables) -> pl.DataFrame:
     rows = [
         {**place, **vars(load.numbers[place["metric"]])} for place, load in _numbers(results, lambda model: model.predicted)
     ]
     return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, **dict.fromkeys(("value", "low", "high"), pl.Float64)}))
 
 
-def _measured(results: Results) -> pl.DataFrame:
+def _measured(results: Tables) -> pl.DataFrame:
     found = _numbers(results, lambda model: model.measured)
     rows = [{**place, "run": load.run, "value": load.numbers[place["metric"]]} for place, load in found]
     return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, "run": pl.String, "value": pl.Float64}))
 
 
-def _numbers(results: Results, loads: Callable[[ModelRecord], Sequence[_Load]]) -> Iterator[tuple[dict[str, Any], _Load]]:
+def _numbers(results: Tables, loads: Callable[[ModelRecord], Sequence[_Load]]) -> Iterator[tuple[dict[str, Any], _Load]]:
     """Each number of each load on the axis: where it belongs, and its load."""
     for model in results.calibration.models if results.calibration else ():
         for load in loads(model):
@@ -129,7 +129,7 @@ def _numbers(results: Results, loads: Callable[[ModelRecord], Sequence[_Load]]) 
                 yield from (({**place, "metric": metric}, load) for metric in load.numbers)
 
 
-def _shown(results: Results, rows: pl.DataFrame) -> pl.DataFrame:
+def _shown(results: Tables, rows: pl.DataFrame) -> pl.DataFrame:
     kept = rows.filter(pl.col("metric").is_in(list(_METRICS)))
     return with_curve(results, kept.join(results.runs, on=["deployment", "workload"], how="semi")).filter(
         pl.col("curve").is_in(curve_column(results))

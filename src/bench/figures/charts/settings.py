@@ -7,7 +7,7 @@ import polars as pl
 
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
 from bench.servers.settings import setting_name
 from bench.words.setting_gain import name
@@ -21,7 +21,7 @@ from bench.words.setting_gain import name
     "intervals. Of n times as many devices the efficiency, the ratio over n: at 100 % (dashed) another device would buy all of itself.",
     invalid="Left out, with their counterparts",
 )
-def settings(results: Results) -> alt.TopLevelMixin:
+def settings(results: Tables) -> alt.TopLevelMixin:
     """A panel a setting: a point with its range a value and load.
 
     Args:
@@ -40,7 +40,7 @@ def settings(results: Results) -> alt.TopLevelMixin:
     return whole
 
 
-def _panel(results: Results, title: str, gains: list[SettingGain]) -> alt.LayerChart:
+def _panel(results: Tables, title: str, gains: list[SettingGain]) -> alt.LayerChart:
     rows = pl.DataFrame(
         {
             "deployment": gain.deployments[1],

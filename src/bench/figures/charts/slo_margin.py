@@ -7,7 +7,7 @@ import polars as pl
 
 from bench.analysis.level_values import level_values
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     curve_colour,
     curve_dash,
@@ -26,7 +26,7 @@ _BAR = 1.1  # of the axis, the factor that a curve's bar takes at the bottom
 _PANELS_A_ROW = 3
 
 
-def _finding(results: Results) -> str | None:
+def _finding(results: Tables) -> str | None:
     return margin_title(results.points, results.decision.slos)
 
 
@@ -40,7 +40,7 @@ def _finding(results: Results) -> str | None:
     "is a sharp limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
     finding=_finding,
 )
-def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
+def slo_margin(results: Tables) -> alt.FacetChart | alt.LayerChart:
     """Percentile ÷ limit of each SLO against load, a panel an SLO.
 
     Args:

@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import curves, nothing_to_show, whole_note, with_curve, with_whole
 
 _WIDTH, _HEIGHT = 300, 260  # of a panel
@@ -26,7 +26,7 @@ _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_len
     judged="telemetry_valid",
     note=whole_note,
 )
-def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Acceptance rate, or accepted length where no rate is known, beside TPOT P50: a point a run, a line a curve.
 
     Args:
@@ -44,7 +44,7 @@ def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
 
 
 def _panel(
-    results: Results, runs: pl.DataFrame, column: str, title: str, *, format: str, top: float | None = None
+    results: Tables, runs: pl.DataFrame, column: str, title: str, *, format: str, top: float | None = None
 ) -> alt.LayerChart:
     """Args: top: where the axis ends; None: by the data."""
     shown = runs.drop_nulls(column)

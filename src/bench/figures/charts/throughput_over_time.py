@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, saturation_finding, with_curve
 from bench.words.charts import load_label
 
@@ -30,7 +30,7 @@ _WIDTH = 250
     invalid="Where drawn, named in their panels' titles",
     finding=saturation_finding,
 )
-def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
+def throughput_over_time(results: Tables) -> alt.VConcatChart | alt.LayerChart:
     """Output tokens a second over requests running and waiting and KV-cache usage, of a few telling runs of each curve.
 
     Args:
@@ -51,7 +51,7 @@ def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
     return alt.vconcat(*strips)
 
 
-def _telling(results: Results) -> pl.DataFrame:
+def _telling(results: Tables) -> pl.DataFrame:
     """The runs that are drawn, in the order of curves and levels: rows of the summary with `curve`; valid ones first, then repeats."""
     runs = with_curve(results, results.runs).sort(~pl.col("valid"), "repeat", maintain_order=True)
     each = runs.unique(["curve", "level"], keep="first", maintain_order=True)
@@ -65,7 +65,7 @@ def _telling(results: Results) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float, highest: float) -> alt.VConcatChart:
+def _panel(results: Tables, run: dict[str, Any], rows: pl.DataFrame, end: float, highest: float) -> alt.VConcatChart:
     """Args: rows: of all runs. end: of the time axis (s). highest: of the throughput axis (tokens/s)."""
     here = rows.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"])).sort("elapsed_s")
     known = set(here["series"])

@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import NEUTRAL, WIDTH, marked, nothing_to_show
 from bench.runs.tuning import TuningRecord
 from bench.words.tuning import headline
@@ -19,11 +19,11 @@ _SHAPES = {"first look": "circle", "race": "square", "confirmation": "diamond"}
 _BEYOND = 1.15  # end of the axis ÷ the highest rate
 
 
-def _finding(results: Results) -> str | None:
+def _finding(results: Tables) -> str | None:
     return headline(results.tuning) if results.tuning else None
 
 
-def _note(results: Results) -> str:
+def _note(results: Tables) -> str:
     found = results.tuning
     missing = sum(name not in _shown(found) for name in found.candidates) if found else 0
     return f"Neither started nor predicted: {missing} of {len(found.candidates)} candidates." if found and missing else ""
@@ -41,7 +41,7 @@ def _note(results: Results) -> str:
     shown=lambda results: results.runs.clear(),
     note=_note,
 )
-def tuning(results: Results) -> alt.LayerChart:
+def tuning(results: Tables) -> alt.LayerChart:
     """Rates with their intervals, by candidate and start."""
     found = results.tuning
     if found is None:

@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis import Prices
 from bench.analysis.pareto import throughput_of, trade_offs
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     NEUTRAL,
     curve_colour,
@@ -43,7 +43,7 @@ class _Panel:
     title: str
 
 
-def _note(results: Results) -> str:
+def _note(results: Tables) -> str:
     found = _levels(results, _USER)
     known = found.height and throughput_of(found)
     return " ".join(filter(None, [NO_GPUS if known == "an_instance" else "", outside_note(found["within"].to_list())]))
@@ -62,7 +62,7 @@ def _note(results: Results) -> str:
     by_axis=False,
     note=_note,
 )
-def user_speed(results: Results) -> alt.TopLevelMixin:
+def user_speed(results: Tables) -> alt.TopLevelMixin:
     """Throughput per USD or GPU over tokens/s of a user, and over TTFT: a point a level, a line a curve.
 
     Args:
@@ -75,7 +75,7 @@ def user_speed(results: Results) -> alt.TopLevelMixin:
     return panels[0] if len(panels) == 1 else alt.hconcat(*panels)
 
 
-def _panels(results: Results) -> tuple[_Panel, _Panel]:
+def _panels(results: Tables) -> tuple[_Panel, _Panel]:
     """TTFT is at the percentile that an SLO limits, else at P50."""
     limited = (slo for slo in results.decision.slos if slo.metric == "ttft" and slo.request_class is None)
     ttft = next(limited, Slo.of_column("ttft_p50_s", math.inf))
@@ -83,16 +83,16 @@ def _panels(results: Results) -> tuple[_Panel, _Panel]:
     return user, _Panel(ttft.column, ttft.column, f"{ttft.name} (s)")
 
 
-def _levels(results: Results, latency: str) -> pl.DataFrame:
+def _levels(results: Tables, latency: str) -> pl.DataFrame:
     limits = results.analysis.capacity.filter(pl.col("slos").list.len() > 0) if results.decision.slo else None
     return trade_offs(_runs(results), latency, capacity=limits, prices=Prices.of(results.decision, results.device))
 
 
-def _runs(results: Results) -> pl.DataFrame:
+def _runs(results: Tables) -> pl.DataFrame:
     return results.runs if results.plain.is_empty() else results.plain
 
 
-def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
+def _panel(results: Tables, panel: _Panel) -> alt.LayerChart | None:
     found = _levels(results, panel.latency)
     if found.is_empty():
         return None

@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
-from bench.figures.results import Results
+from bench.figures.tables import Tables
 from bench.figures.theme import (
     NEUTRAL,
     curve_colour,
@@ -32,7 +32,7 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     "part show a worker that is slower, or preferred by the router.",
     judged="counts_valid",
 )
-def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
+def worker_balance(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Each worker's share of the load, over its KV usage, a panel for each curve with several workers.
 
     Args:
@@ -63,7 +63,7 @@ def _shares(table: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     return table.clear(), None
 
 
-def _panel(results: Results, curve: str, rows: pl.DataFrame, what: str, shape: alt.Shape) -> alt.VConcatChart:
+def _panel(results: Tables, curve: str, rows: pl.DataFrame, what: str, shape: alt.Shape) -> alt.VConcatChart:
     x, colour = level_axis(results), curve_colour(results).legend(None)
     even = rows.group_by("role").agg(even=1 / pl.col("worker").n_unique()).select("even").unique()
     strips = [

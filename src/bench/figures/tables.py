@@ -30,7 +30,7 @@ _ENDED = ("found", "runs", "seconds")  # why a search ended that has a limit
 
 
 @dataclass(frozen=True)
-class Results:
+class Tables:
     """The tables of a study: one row a run, and every run's course over time.
 
     Attributes:
@@ -65,7 +65,7 @@ class Results:
         analysis: Path | None = None,
         grades: Path | None = None,
         tuning: Path | None = None,
-    ) -> Results:
+    ) -> Tables:
         """The results in the files that `aggregate`, `calibrate`, searches, `analyse` and `grade` wrote; steady windows, if any, of
         loads that go on.
 
@@ -94,7 +94,7 @@ class Results:
             tuning=read(TuningRecord, tuning) if tuning else None,
         )
 
-    def given(self, uses: Collection[str]) -> Results:
+    def given(self, uses: Collection[str]) -> Tables:
         """The same results with no more than `uses` says, as `bench.figures.registry.FIGURES` has it."""
         decision = Decision(**self.decision.model_dump(include=set(uses)))
         named = {
@@ -117,7 +117,7 @@ class Results:
         """What the throughput of these runs counts, as an axis has it."""
         return f"{unit_of(self.runs['work'] if 'work' in self.runs.columns else [None])}/s"
 
-    def by_axis(self) -> list[Results]:
+    def by_axis(self) -> list[Tables]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 
         Length sweeps are left out (`questions.plain`) unless the study has nothing else.
