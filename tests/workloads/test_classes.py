@@ -16,7 +16,6 @@ from bench.analysis.observation import observed
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
-from bench.cli.sources import capacity_of
 from bench.errors import BenchError
 from bench.figures.tables import Tables
 from bench.load.client import Load, PreparedLoad, run_load
@@ -27,6 +26,7 @@ from bench.predict.sources import load_to_predict
 from bench.report.answers import answers
 from bench.report.classes import class_rows
 from bench.report.view import curves
+from bench.results import Results
 from bench.runs.classes import class_column, served_alike
 from bench.search.placing import Aim
 from bench.study.config import Measurement
@@ -266,12 +266,12 @@ def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_c
     runs.write_parquet(tmp_path / "summary.parquet")
     write_analysis(Analysis(runs, decision), tmp_path / "analysis", TABLES)
     with monkeypatch.context() as patched:
-        patched.setattr("bench.cli.sources.Analysis", None)
-        assert capacity_of(runs, str(tmp_path), decision)["workload"].to_list() == [mix[0]["workload"], "rate"]
+        patched.setattr("bench.results.Analysis", None)
+        assert Results.open(tmp_path).capacity(decision.slo)["workload"].to_list() == [mix[0]["workload"], "rate"]
     # Other limits are judged anew: of a curve that had one, and of one that had none.
-    tighter = capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"]))
+    tighter = Results.open(tmp_path).capacity(["rag.ttft_p90=0.2s"])
     assert tighter.filter(workload=mix[0]["workload"])["kind"].item() == "below"
-    assert capacity_of(runs, str(tmp_path), Decision(slo=["ttft_p90=1s"])).height == 3
+    assert Results.open(tmp_path).capacity(["ttft_p90=1s"]).height == 3
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():

@@ -126,7 +126,7 @@ def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TAB
 def _read(folder: Path, name: str) -> Any:
     if name == "findings":
         return read(Findings, folder / "findings.json", _REMEDY, constants=True)
-    table = _table(folder, name)
+    table = read_table(folder, name)
     if name == "comparisons":
         return read_as(lambda content: dict(_comparisons(content, table)), folder / "comparisons.json", _REMEDY, constants=True)
     if name == "causes":
@@ -153,7 +153,8 @@ def curves_of(runs: pl.DataFrame) -> pl.DataFrame:
     return plain_of(runs).filter(pl.col("level").n_unique().over(*_CURVE) > 1)
 
 
-def _table(folder: Path, name: str) -> pl.DataFrame:
+def read_table(folder: Path, name: str) -> pl.DataFrame:
+    """The table `name` in `folder`. Raises BenchError where it is missing, or of another version."""
     path = folder / f"{name}.parquet"
     try:
         frame = pl.read_parquet(path)

@@ -16,6 +16,9 @@ TABLES = (
 )
 ANALYSES = (*TABLES, "causes.parquet", "findings.json")
 
+# Beside a run, the `--threshold` options with which `bench workload` took it.
+THRESHOLDS = "thresholds.json"
+
 
 class Paths:
     """Paths below the working directory."""

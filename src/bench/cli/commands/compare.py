@@ -123,13 +123,13 @@ class Compare:
     def _compared(self, baseline: str, candidate: str) -> Comparison:
         from bench.analysis import compare
         from bench.analysis.effects import ASSUMED_SPREAD
-        from bench.cli.sources import read_source
+        from bench.results import Results
         from bench.runs.columns import METRICS
 
         for name in self.metric or []:
             if name not in METRICS:
                 raise BenchError(f"--metric {name}: not among those that are compared: {', '.join(METRICS)}.")
-        first, second = read_source(baseline), read_source(candidate)
+        first, second = (Results.open(source).own for source in (baseline, candidate))
         metrics = list(dict.fromkeys(self.metric or METRICS))
         spread = ASSUMED_SPREAD if self.between is None else self.between / 100
         found = compare(first, second, metrics, spread=spread)

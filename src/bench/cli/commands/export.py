@@ -66,11 +66,11 @@ def _reports(source: str, output: Path | None) -> None:
     """Write each run into a file of a folder, or print the only run."""
     import yaml
 
-    from bench.cli.sources import read_source
     from bench.errors import BenchError, count_text
     from bench.export.benchmark_report import benchmark_report
+    from bench.results import Results
 
-    rows = read_source(source).to_dicts()
+    rows = Results.open(source).own.to_dicts()
     if output is None and len(rows) != 1:
         raise BenchError(
             f"{source}: has {count_text(len(rows), 'run')}, and a file is of one. Give --output DIR, for a file each."

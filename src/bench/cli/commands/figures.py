@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from bench.cli import completion
-from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import Json, ThresholdValues, option
 from bench.cli.output import print_json, tracked
@@ -39,6 +38,7 @@ def figures(
     from bench.figures.save import save_figure
     from bench.figures.tables import Tables
     from bench.runs.paths import Paths
+    from bench.study.thresholds import kept_thresholds, thresholds_of
 
     thresholds = thresholds_of(threshold)
     for name in figure or []:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bench.axes import CONCURRENCY, RATE
-from bench.cli.checks import refuse_strange_classes, refuse_wrong_address, thresholds_of
+from bench.cli.checks import refuse_strange_classes, refuse_wrong_address
 from bench.cli.entry import command
 from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive
 from bench.cli.output import print_json
@@ -92,6 +92,7 @@ class Find(Sending):
         from bench.search.chart import draw
         from bench.search.search import Budget
         from bench.study.slo import parse_slo
+        from bench.study.thresholds import thresholds_of
 
         slos = tuple(parse_slo(text) for text in self.slo)
         self._refuse_contradictions(slos)
@@ -228,6 +229,7 @@ class Find(Sending):
         self, content: dict[str, Any], aim: Aim, target: Target, found: Metrics, recording: dict[str, Any]
     ) -> RunningServer:
         from bench.search.running import RunningServer
+        from bench.study.thresholds import thresholds_of
 
         return RunningServer(
             target=target,

@@ -256,22 +256,22 @@ class Fleet:
     def _measured(self, slos: Sequence[Slo]) -> tuple[OperatingPoint, dict[str, Any], dict[str, Any]]:
         """The operating point of one curve, its row of `operating_points`, and a run of it."""
         from bench.analysis import OperatingPoint
-        from bench.cli.sources import capacity_of, read_named
+        from bench.results import Results
         from bench.runs.classes import class_names
-        from bench.study.decision import Decision
         from bench.words.sizing import next_step, no_point
 
-        runs, deployment = read_named(self.results or "results")
+        found = Results.open(self.results or "results")
+        runs, deployment = found.runs, found.deployment
         if self.workload is not None:
             if self.workload not in runs["workload"]:
                 known = ", ".join(runs["workload"].unique(maintain_order=True))
                 raise BenchError(f"--workload {self.workload}: no file, and no workload of the results, which have {known}.")
             runs = runs.filter(runs["workload"] == self.workload)
+            found = replace(found, runs=runs)
         mine = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
         classes = dict.fromkeys(name for text in mine["classes"].unique(maintain_order=True) for name in class_names(text))
         refuse_strange_classes(slos, list(classes), "these runs do")  # without its limit a rate's curve would be sized by none
-        decision = Decision(slo=self.slo or [], failed_share=self._settings.get("failed_share", 0.01))
-        points = capacity_of(runs, self.results or "results", decision)  # of all, whose repeats tell of noise
+        points = found.capacity(self.slo or [], self._settings.get("failed_share", 0.01))  # of all, whose repeats tell of noise
         points = points if deployment is None else points.filter(points["deployment"] == deployment)
         if points.height != 1:
             curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
@@ -298,18 +298,17 @@ class Fleet:
 
     def _place(self) -> tuple[pl.DataFrame, Path, str]:
         """The summary, the folder that it is of, and the deployment that is named, or the only one."""
-        from bench.cli.sources import read_named
-        from bench.runs.paths import Paths
+        from bench.results import Results
 
         text = self.results or "results"
-        table, deployment = read_named(text)
+        found = Results.open(text)
+        table, deployment = found.runs, found.deployment
         names = table["deployment"].unique(maintain_order=True).to_list()
         if deployment is None and len(names) > 1:
             raise BenchError(
                 f"one deployment is predicted at a time; name it, as {text}:{names[0]}. There are: {', '.join(names)}."
             )
-        place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Path(Paths.SUMMARY).parent)
-        return table, place if place.is_dir() else place.parent, deployment or names[0]
+        return table, found.folder, deployment or names[0]
 
     def _runs(self) -> tuple[list[MeasuredRun], Limits, Calibrated]:
         """The valid runs of one deployment, what its scheduler obeys, and a model of it."""

@@ -63,9 +63,9 @@ class Grade:
 
         from bench.analysis import graded, left_out
         from bench.analysis.windows import of_windows
-        from bench.cli.sources import read_source
         from bench.grading.answers import grade
         from bench.grading.graded_set import read_set
+        from bench.results import Results
         from bench.runs.columns import schema_of
         from bench.runs.grades import write_grades
         from bench.runs.paths import Paths
@@ -76,7 +76,7 @@ class Grade:
             raise BenchError("--keep writes into a study's results: give their folder, such as results, and nothing beside it.")
         tasks = read_set(self.set, self.column)
         texts = [text for text in (self.source, self.candidate) if text]
-        sides = of_windows(*map(read_source, texts))
+        sides = of_windows(*(Results.open(text).own for text in texts))
         parts = [*sides]
         if self.candidate:
             sides = [_as_side(runs, text, baseline=text == self.source) for text, runs in zip(texts, sides, strict=True)]

@@ -43,12 +43,12 @@ class Import:
 
     def run(self) -> None:
         """Print the table, and write the runs."""
-        from bench.cli.sources import read_source
         from bench.imported import imported, read_peers, write_imported
+        from bench.results import Results
         from bench.words.imported import imported_notes, imported_rows
 
         ours = [text for text in self.files if _is_own(text)]
-        own = [row for text in ours for row in read_source(text).to_dicts()]
+        own = [row for text in ours for row in Results.open(text).own.to_dicts()]
         runs = imported((peer for text in self.files if text not in ours for peer in read_peers(Path(text))), own)
         written = write_imported(runs, self.output_dir) if self.output_dir else []
         if self.json:

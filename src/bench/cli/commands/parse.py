@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import Json, ThresholdValues
 from bench.cli.output import print_json
@@ -28,6 +27,7 @@ def parse(
     from bench.analysis import verdict
     from bench.parse.percentiles import tail_text
     from bench.parse.run import parse_run
+    from bench.study.thresholds import kept_thresholds, thresholds_of
     from bench.words.streams import stream_notes
     from bench.words.trust import accept_option
     from bench.words.verdicts import failures, hits, reason_text, retries, stopped

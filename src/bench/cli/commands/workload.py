@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from bench.cli.checks import THRESHOLDS, keep_thresholds, refuse_missing_gpus, refuse_wrong_address, thresholds_of
+from bench.cli.checks import refuse_missing_gpus, refuse_wrong_address
 from bench.cli.entry import command
 from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError, shown
+from bench.runs.paths import THRESHOLDS
 from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -105,6 +106,7 @@ class Workload(Sending):
         from bench.runs.files import digest
         from bench.runs.run import RunHeader
         from bench.study.specs import PROTOCOL
+        from bench.study.thresholds import keep_thresholds, thresholds_of
         from bench.workloads.schedule import at_least_s, schedule
 
         target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)

@@ -1,0 +1,38 @@
+"""The library's public names; all others may change without notice.
+
+from bench.api import Results
+
+results = Results.open("results")
+results.capacity(["ttft_p99=2s"])
+"""
+
+from bench.analysis import Comparison, compare
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.target import Target
+from bench.measure.recording import record_run
+from bench.parse.run import parse_run
+from bench.results import Results
+from bench.study.plan import Plan
+from bench.study.read import load_file, load_workload
+from bench.study.slo import parse_slo
+from bench.workloads.schedule import schedule
+from bench.workloads.workload import Workload
+
+__all__ = [
+    "BenchError",
+    "Comparison",
+    "Load",
+    "Plan",
+    "Results",
+    "Target",
+    "Workload",
+    "compare",
+    "load_file",
+    "load_workload",
+    "parse_run",
+    "parse_slo",
+    "record_run",
+    "run_load",
+    "schedule",
+]

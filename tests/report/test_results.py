@@ -1,0 +1,43 @@
+"""Results as a user of the library opens them."""
+
+import polars as pl
+import pytest
+
+from bench import api
+from bench.analyse import Analysis, write_analysis
+from bench.study.decision import Decision
+from tests.support.figures import results as drawn
+
+
+@pytest.fixture
+def folder(tmp_path, summary):
+    """A study's folder: two deployments at two levels, with the requests and telemetry of one run."""
+    study = drawn(summary, levels=(1, 4))
+    study.runs.write_parquet(tmp_path / "summary.parquet")
+    study.timeseries.write_parquet(tmp_path / "timeseries.parquet")
+    write_analysis(Analysis(study.runs, Decision(slo=["ttft_p99=2s"])), tmp_path / "analysis")
+    row = study.runs.row(0, named=True)
+    place = tmp_path / "runs" / row["deployment"] / row["run"]
+    place.mkdir(parents=True)
+    pl.DataFrame({"e2e_s": [1.0]}).write_parquet(place / "requests.parquet")
+    return tmp_path, row
+
+
+def test_a_study_s_folder_is_opened_and_asked(folder, tmp_path):
+    place, row = folder
+    results = api.Results.open(place)
+    assert results.own.equals(results.runs)
+    assert results.analysis("capacity").equals(results.capacity(["ttft_p99=2s"]))
+    assert results.requests(row["deployment"], row["run"])["e2e_s"].to_list() == [1.0]
+    assert "latency-throughput" in results.figures()
+    assert results.figure("latency-throughput").to_dict()["$schema"]
+    one = api.Results.open(f"{place}:{row['deployment']}")
+    assert set(one.own["deployment"]) == {row["deployment"]}
+    for ask, words in (
+        (lambda: results.telemetry(row["deployment"], row["run"]), r"telemetry\.parquet: no such file"),
+        (lambda: results.analysis("knees"), "There are: capacity, saturation, comparisons"),
+        (lambda: api.Results.open(f"{place}:absent"), "no deployment 'absent'. There are: "),
+        (lambda: api.Results.open(tmp_path / "none"), "no such file or folder"),
+    ):
+        with pytest.raises(api.BenchError, match=words):
+            ask()
