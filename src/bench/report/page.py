@@ -151,16 +151,17 @@ def _page(context: Mapping[str, Any], bundle: str) -> str:
 
 def _markdown(context: Mapping[str, Any]) -> str:
     """The findings in short. What is Markdown's stays so: texts are ours but for names, in which HTML must not be live."""
-    parts = [f"## {_plain(context['title'])}", " ".join(filter(None, [f"**{context['trust']}**", *context["notes"]]))]
+    said = " ".join(filter(None, [f"**{context['trust']}**", *context["notes"]]))
+    parts = [f"## {_plain(context['title'])}", _plain(said)]
     # Quotes are to stay quotes.
     for each in _sections(_environment(autoescape=False), _SHORT, {**context, "blocks": "md.j2", "short": True}):
         headed = each["name"] not in ("headline", "answers")
-        parts.append(f"### {each['title']}\n\n{each['body']}" if headed else each["body"])
+        parts.append(f"### {_plain(each['title'])}\n\n{each['body']}" if headed else each["body"])
     overview = context["overview"]
     commit = f", {labelled(context['commit'])}" if context["commit"] else ""
     where = [", ".join(overview["engines"]), "; ".join(overview["hardware"])]
     where += [f"measured {overview['started']} UTC" if overview["started"] else ""]
-    parts.append(f"{'; '.join(filter(None, where))}. Saturate {context['version']}{commit}.")
+    parts.append(_plain(f"{'; '.join(filter(None, where))}. Saturate {context['version']}{commit}."))
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(parts)) + "\n"
 
 
