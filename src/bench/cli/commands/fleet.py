@@ -199,10 +199,16 @@ class Fleet:
             (key, *_), value = key_and_value(text)
             if key not in _SET:
                 raise BenchError(f"--set {text}: there is no such key here. There are: {', '.join(_SET)}.")
-            switch = key == "prefix_caching"
-            fits = isinstance(value, int if key in _WHOLE else (int, float)) and 0 < value < math.inf
+            switch, share = key == "prefix_caching", key == "failed_share"
+            fits = isinstance(value, int if key in _WHOLE else (int, float))
+            fits = fits and (0 <= value <= 1 if share else 0 < value < math.inf)
             if isinstance(value, bool) != switch or not (fits or switch):
-                wanted = "true or false" if switch else "a whole number of 1 or more" if key in _WHOLE else "a number above 0"
+                wanted = (
+                    "true or false" if switch
+                    else "a whole number of 1 or more" if key in _WHOLE
+                    else "a share of 0 to 1" if share
+                    else "a number above 0"
+                )  # fmt: skip
                 raise BenchError(f"--set {text}: not {wanted}.")
             found[key] = value
         return found
