@@ -211,7 +211,7 @@ def _write_outputs(results: Tables, folder: Path, facts: list[Path], figures: li
     for row in results.points.filter(pl.col("usable_rps").is_not_null()).head(1 if figures else 0).iter_rows(named=True):
         slos = [word for text in results.decision.slo for word in ("--slo", text)]
         with redirect_stdout(StringIO()) as said:
-            main(["size", f"{folder}:{row['deployment']}", "--workload", row["workload"], "--peak-rps", "200", *slos])
+            main(["fleet", f"{folder}:{row['deployment']}", "--workload", row["workload"], "--peak-rps", "200", *slos])
         lines += [f"{row['deployment']} · {row['workload']}: {line}" for line in said.getvalue().splitlines()]
     (folder / "terminal.txt").write_text("\n".join(lines))
 

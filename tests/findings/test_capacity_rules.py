@@ -261,7 +261,7 @@ def test_a_burst_is_judged_and_sizes_no_fleet(summary, tmp_path, capsys):
     assert (row["usable_rps"], row["usable_low"], row["usable_high"]) == (None, None, None)
     assert OperatingPoint.of(row, runs.row(0, named=True)) is None
     runs.write_parquet(tmp_path / "summary.parquet")
-    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "10"]) == 2
+    assert main(["fleet", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "10"]) == 2
     assert "a burst does not show what an instance carries in the long run" in capsys.readouterr().err
 
 

@@ -142,7 +142,10 @@ def test_folders_of_parsed_runs(tmp_path, compared, summary):
     (tmp_path / "new/runs/4/summary.json").write_text('{"level": "high"}')
     status, _, err = compared(tmp_path / "old", tmp_path / "new")
     assert status == 2
-    assert "new/runs/4/summary.json: not a valid summary.json (level is 'high'). Parse its run again" in err
+    assert (
+        "new/runs/4/summary.json: not a valid summary.json (Expected `float`, got `str` - at `$.level`). Parse its run again"
+        in err
+    )
 
 
 def test_what_the_user_can_fix_is_one_line_and_status_2(study, compared, summary, monkeypatch):

@@ -159,7 +159,9 @@ def test_the_page_says_it_all(tmp_path, summary):
     assert "answer-recovery" not in text
     lines = short.splitlines()
     assert (lines[0], lines[2]) == ("## t", "**All 3 runs are valid.** The whole study has 4 runs.")
-    first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | best second (tokens/s) | peak KV usage | valid runs |")
+    first = lines.index(
+        "| curve | load | TTFT P99 | requests/s | tokens/s | best second (tokens/s) | peak KV usage | valid runs |"
+    )
     assert [line.rpartition(" % |")[0][:46].rpartition("|")[0] for line in lines[first + 2 : first + 5]] == [
         "| a · short | 1 | **100 ms** | 2 | 100 | – ", "| a · short | 2 | **120 ms** | 4 | 100 | – ", "| a · short | 4 | 3 s | 8 | 100 | – "
     ]  # fmt: skip

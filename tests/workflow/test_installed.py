@@ -106,7 +106,7 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
         runs(summary, STEADY).write_parquet(tmp_path / f"{name}.parquet")
     (first,) = installed.run(tmp_path, ["--help"])
     names = re.findall(r"^  ([a-z]+)  ", first[1], re.MULTILINE)
-    assert {"plan", "size", "workload", "parse", "figures", "compare", "wheels"} <= set(names)
+    assert {"plan", "fleet", "workload", "parse", "figures", "compare", "wheels"} <= set(names)
     load = ("--num-requests", 6, "--prompt-length", 16, "--output-length", 8, "--model", "m")
     with fake_server() as server:
         results = installed.run(
