@@ -84,7 +84,7 @@ def test_the_engine_has_a_model_or_a_doubt_that_is_beyond_what_is_allowed(vllm_s
 
 def test_figures_and_report_are_there(vllm_study):
     manifest = json.loads((vllm_study.folder / "results/figures/all").read_text())
-    assert len(manifest["figures"]) == 24
+    assert len(manifest["figures"]) == 18
     for name in manifest["figures"]:
         assert (vllm_study.folder / "results/figures" / name).stat().st_size > 500
     page = (vllm_study.folder / "results/report.html").read_text()

@@ -114,7 +114,7 @@ def test_make_has_nothing_to_do_and_leaves_the_cluster_s_profile_alone(llamacpp_
 
 
 def test_the_tutorial_s_question_of_size_is_answered(llamacpp_study):
-    asked = "size results:mine --workload chat --slo ttft_p90=150ms --slo tpot_p90=25ms --peak-rps 800"
+    asked = "fleet results:mine --workload chat --slo ttft_p90=150ms --slo tpot_p90=25ms --peak-rps 800"
     assert f"bench {asked}" in (ROOT / "docs/tutorial/decision.md").read_text()
     within = asked.replace("150ms", "60s").replace("25ms", "60s")  # which any machine meets
     sized = bench(*within.split(), cwd=llamacpp_study.folder)
