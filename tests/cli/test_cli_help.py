@@ -62,7 +62,7 @@ def test_help_has_groups_and_exit_statuses(capsys):
     for asked in ([], ["-h"], ["--help"]):
         assert main(asked) == 0
         text = " ".join(capsys.readouterr().out.split())
-        for words in ("Plan and predict", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+        for words in ("Before anything is measured", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
             assert words in text, asked
         assert "<bool>" not in text
 

@@ -10,8 +10,7 @@ import sys
 import textwrap
 
 COMMANDS = {
-    "Plan and predict": {
-        "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
+    "Before anything is measured": {
         "plan": "Weigh a model on a GPU: what fits, the load that it could hold, the ceilings of its speed; or list the models.",
         "fleet": "Size a fleet: instances, GPUs, admission limits and cost; from results, from numbers, or from predictions of a load.",
     },
@@ -19,24 +18,29 @@ COMMANDS = {
         "init": "Begin a study in a folder of its own.",
         "runs": "List a study's runs with the state of each, from the files of this folder: no server is contacted.",
         "discard": "Forget runs, so that they are measured again.",
+        "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
         "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
-        "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
+    },
+    "One stage, against any server": {
+        "find": "Find the highest load that a server carries within SLOs.",
+        "workload": "Send load to a server and record every request.",
+        "scrape": "Scrape Prometheus endpoints into a file.",
+        "parse": "Turn a run's raw records into tables and a summary, with a verdict on the run.",
+        "figures": "Draw the figures of parsed runs.",
+    },
+    "To another machine, and checked": {
         "pack": "Put a study's measured runs into one file.",
         "unpack": "Take in the runs that another machine packed.",
-        "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
-        "export": "Write a measured deployment as a command, a Compose file or a manifest of Kubernetes, with what was held fixed.",
-        "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
-        "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
         "verify": "Check that a pack or a folder of results is what was measured.",
         "wheels": "Fetch the packages that a study needs on a machine without network.",
     },
-    "One stage, against any server": {
-        "workload": "Send load to a server and record every request.",
-        "find": "Find the highest load that a server carries within SLOs.",
-        "scrape": "Scrape Prometheus endpoints into a file.",
+    "Beside studies: other tools, production, answers": {
         "import": "Read result files of other tools, and set their runs beside our own.",
-        "parse": "Turn a run's raw records into tables and a summary, with a verdict on the run.",
-        "figures": "Draw the figures of parsed runs.",
+        "export": "Write a measured deployment as a command, a Compose file or a manifest of Kubernetes, with what was held fixed.",
+        "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
+        "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
+        "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
+        "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
     },
     "The project itself": {
         "config": "Renew what is generated: the configuration's reference and its schema.",
