@@ -21,7 +21,7 @@ def rewritten(packed, target, change):
 def listed_anew(members, changed):
     """The pack's members with these in place of its own, and a list of files that agrees with them."""
     index, new = json.loads(members["pack.json"]), {**members, **changed}
-    index["files"] = {name: hashlib.sha256(new[name]).hexdigest() for name in index["files"]}
+    index["files"] = {name: hashlib.sha256(new[name]).hexdigest() for name in {**index["files"], **changed}}
     return {**new, "pack.json": json.dumps(index).encode()}
 
 

@@ -177,7 +177,10 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
         )
     specs = _specs(plan, visits)
     every, records, intact = check_runs(folder)
-    differs = every.differs + check_deployments(folder, records, {spec.name: spec for spec in specs}).differs
+    own = {
+        run: record for run, record in records.items() if key_of(run) in here
+    }  # by a stray run's digest any launch would fit
+    differs = every.differs + check_deployments(folder, own, {spec.name: spec for spec in specs}).differs
     needed = {folder / f"deployments/{spec.name}/launch.json" for spec in specs}
     needed |= {folder / packed_facts(spec.name, session) for spec in specs for session in plan.sessions_of(spec.name)}
     differs += [f"{path}: missing" for path in sorted(needed) if not path.is_file()]
