@@ -224,7 +224,6 @@ class View:
                 else curve.c_max,
                 "usable": _usable(curve.point),
                 "ttft": _ttft(curve.found.there),
-                "knee": _from(curve.found.knee, None),
             }
             for curve in self.curves
             if curve.slos and curve.point
@@ -260,10 +259,12 @@ class View:
             (pl.col("workload") != pl.col("family")) & (pl.col("level").n_unique().over("deployment", "workload") == 1)
         )
         known = self.results.saturation.join(swept, on=["deployment", "workload"], how="anti", maintain_order="left")
+        knees = {(each.deployment, each.workload): each.knee for each in self.results.analysis.findings.curves}
         return [
             {
                 **row,
                 "full": _from(row["measured"], row["below"], known=row["cache_known"]),
+                "knee": _from(knees.get((row["deployment"], row["workload"])), None),
                 "queue": _from(row["queue"], row["queue_below"]),
                 **{str(name): regions.turning_point(row, name) for name in regions.POINTS},
             }
