@@ -30,6 +30,7 @@ def written(exported: Exported, form: str) -> str:
     inside = "/model.gguf" if kind.gguf else "/model"
     address = {"host": "0.0.0.0", "port": str(production.port)}  # noqa: S104 - of the container, which publishes its port alone
     own = f"It was measured on cores of its own, {exported.cores} in all; Compose does not pin it."
+    name = re.sub(r"[^a-z0-9]+", "-", exported.deployment.lower()).strip("-")[:40].strip("-")
     memory = -(-(exported.memory_bytes or 0) // _GIB) + (_PROCESSES_GIB if exported.gpus else 0)
     return render(
         "bench.export",
@@ -45,7 +46,7 @@ def written(exported: Exported, form: str) -> str:
         inside=inside,
         cache=_CACHE,
         cores="" if exported.gpus else own if exported.pinned else "It was measured with one thread, pinned to no core.",
-        name=re.sub(r"[^a-z0-9]+", "-", exported.deployment.lower()).strip("-")[:40].strip("-") or "model",
+        name=name if name[:1].isalpha() else f"model-{name}".rstrip("-"),  # a Service's name begins with a letter
         cpu=exported.gpus + _PROCESSES if exported.gpus else exported.cores,
         memory=max(1, memory),
     )
