@@ -81,6 +81,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
         checks = [files, raw, of_study, check_deployments(folder, records, specs), parsed]
         for check in checks:
             check.differs = [text.replace(f"{folder}/", "") for text in check.differs]
+            check.unchecked = [text.replace(f"{folder}/", "") for text in check.unchecked]
     return [*checks, Check("anything else", unchecked=[*_PACK])]
 
 

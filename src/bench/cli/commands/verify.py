@@ -31,7 +31,7 @@ def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A pack, or a folder of results.")],
     configfile: Annotated[
         Path | None,
-        option("FILE", "The study's file.", default="(the one that the workflow noted in the folder)"),
+        option("FILE", "The study's file.", default="the one that the workflow noted in the folder"),
     ] = None,
     json: Json = False,
 ) -> None:
