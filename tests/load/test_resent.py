@@ -237,7 +237,7 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
         target = Target(f"http://127.0.0.1:{port}", "m")
         load = Load(Workload.model_validate(content), 4, "s", vocabulary=500, timeout_s=20.0, processes=2)
         records = run_load(target, load).records
-        header = made.header(definition={**content, "workload": "w", "level": 4})
+        header = made.header(definition={**content, "workload": "w", "axis": "users", "level": 4})
         record_run(target, load, tmp_path, header=header, scrape_interval_s=None)
     assert [r.outcome for r in records] == ["ok"] * 12
     assert sum(r.resent for r in records) == 8

@@ -10,6 +10,7 @@ from typing import Any
 from bench.parse.drift import drift_reasons, place_of_run
 from bench.runs.run import ReferenceLoad, RunHeader
 from bench.study.config import Thresholds
+from tests.support.records import DEFINITION
 
 NOISES = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08)
 
@@ -54,7 +55,7 @@ def rounds_of(
                 started=f"2026-01-01T{number:02}:{run:02}:00.000+00:00",
                 seconds=tuple(seconds(number) for _ in range(_TIMES)),
             )
-            place = place_of_run(RunHeader(digest="d", round=number, reference=reference, definition={}))
+            place = place_of_run(RunHeader(digest="d", round=number, reference=reference, definition=DEFINITION))
             found.append({"deployment": "a", "run": f"r{number}-{run}", "slow": number == slow and drift > 0, **place})
     return found
 

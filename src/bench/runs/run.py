@@ -194,6 +194,10 @@ class RunHeader(SessionHeader):
     reference: ReferenceLoad | None = None
     definition: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        """Refuse a definition that is none, before anything is measured. Raises: ValueError: it names the place."""
+        typed(_Defined, {"definition": self.definition})
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(RunHeader):
@@ -224,7 +228,7 @@ class RunRecord(RunHeader):
 
     def __post_init__(self) -> None:
         """Refuse what no session writes. Raises: ValueError: it names it."""
-        typed(_Defined, {"definition": self.definition})
+        super().__post_init__()
         checked_names(self.files)
         times = {
             "scrape_interval_s": (self.scrape_interval_s,),
