@@ -62,13 +62,14 @@ def measure(launch: Launch, options: argparse.Namespace, folder: Path) -> dict[s
     server = Server(launch, cores=options.cores, workers=1, log=log, ready_timeout_s=timeout_s, say=say)
     shape = {"arrival": "closed", "num_requests": options.num_requests, "prompt_tokens": 128, "output_tokens": 64}
     workload = load_workload(shape, source="load")
+    header = RunHeader(digest="", definition={"workload": "load", "axis": workload.axis, "level": options.concurrency})
 
     def run(kind: str, name: str) -> Recording:
         place = folder / kind / name
         place.mkdir(parents=True)
         load = Load(workload, options.concurrency, seed=f"{kind}/{name}", vocabulary=launch.vocabulary or Load.vocabulary)
         interval_s = settings.scrape_interval_s if kind == "with" else None  # None: no scraper
-        done = record_run(target, load, place, header=RunHeader(digest="", definition={}), scrape_interval_s=interval_s)
+        done = record_run(target, load, place, header=header, scrape_interval_s=interval_s)
         if done.failed:
             raise BenchError(f"{done.failed} of {len(done.requests)} requests failed. {server.last_words()}")
         return done
