@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,17 +27,19 @@ def _entries(kind: str) -> Mapping[str, EntryPoint]:
     return {name: entry for (own, _, name), entry in parts if own == kind}
 
 
-def plugged(kind: str) -> dict[str, Any]:
+def plugged(kind: str, own: Collection[str]) -> dict[str, Any]:
     """The classes that other packages add, by name.
 
     Args:
-        kind: `endpoint`, `prompts` or `engine`.
+        kind: `endpoint`, `prompts` or `engine`. own: names of this library's own, which no other package may take.
 
     Raises:
-        BenchError: one cannot be imported; it names the package.
+        BenchError: one has such a name, or cannot be imported; it names the package.
     """
     found = {}
     for name, entry in _entries(kind).items():
+        if name in own:
+            raise BenchError(f"{origin(kind, name)}: its {kind} {name!r} has a name of Saturate's own. Give it another.")
         try:
             found[name] = entry.load()
         except Exception as error:
@@ -59,14 +61,14 @@ class Registry(dict[str, T]):
     def __init__(self, kind: str, own: Mapping[str, T], made: Callable[[Any], T] = lambda each: each) -> None:
         """Args: made: what is entered of a class."""
         super().__init__(own)
-        self._kind, self._made = kind, made
+        self._kind, self._own, self._made = kind, frozenset(own), made
 
     def __missing__(self, name: str) -> T:
         return {**self.every()}[name]
 
     def every(self) -> Registry[T]:
         """These with all that other packages add. Raises BenchError as `plugged`."""
-        for name, added in plugged(self._kind).items():
+        for name, added in plugged(self._kind, self._own).items():
             if name not in self:
                 self[name] = self._made(added)
         return self

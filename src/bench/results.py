@@ -25,7 +25,7 @@ from bench.runs.run_summary import read_run_summary
 from bench.runs.summary import read_summary
 from bench.shipped import BENCH
 from bench.study.decision import Decision
-from bench.study.slo import Slo, applying
+from bench.study.slo import Slo, applying, parse_slo
 from bench.study.thresholds import kept_thresholds, thresholds_of
 
 if TYPE_CHECKING:
@@ -115,9 +115,11 @@ class Results:
             slos: such as `ttft_p99=2s`. failed_share: of requests that may fail (0–1).
 
         Raises:
-            BenchError: neither the table nor a file beside it has the requests of a run.
+            BenchError: neither the table nor a file beside it has the requests of a run; or an argument is none.
         """
-        decision = Decision(slo=list(slos), failed_share=failed_share)
+        if not 0 <= failed_share <= 1:
+            raise BenchError(f"failed_share is {failed_share:g}: a share of requests is 0 to 1.")
+        decision = Decision(slo=[text for text in slos if parse_slo(text)], failed_share=failed_share)
         table, folder = self._table, self.folder / Path(Paths.ANALYSIS).name
         stored = folder / "capacity.parquet"
         if table and stored.exists() and stored.stat().st_mtime >= table.stat().st_mtime:

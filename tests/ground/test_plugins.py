@@ -49,11 +49,11 @@ def installed(tmp_path):
     """A function that installs the package in a version, and runs code beside it: what it printed, as JSON, or its error."""
     (tmp_path / "speech.py").write_text(PACKAGE)
 
-    def run(version, code, *arguments, entry="speech:Speech"):
+    def run(version, code, *arguments, entry="speech:Speech", name="speech"):
         folder = tmp_path / "speech.dist-info"
         folder.mkdir(exist_ok=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: speech\nVersion: {version}\n")
-        (folder / "entry_points.txt").write_text(f"[saturate.plugins]\nendpoint.speech = {entry}\n")
+        (folder / "entry_points.txt").write_text(f"[saturate.plugins]\nendpoint.{name} = {entry}\n")
         path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
@@ -69,6 +69,7 @@ def test_another_version_of_a_package_measures_something_else(installed):
     assert first[0] != second[0]
     broken = installed("1.1", PLAN, json.dumps(STUDY), entry="speech:Absent")
     assert "speech==1.1: its endpoint 'speech' cannot be imported" in broken
+    assert "its endpoint 'chat' has a name of Saturate's own" in installed("1.1", PLAN, json.dumps(STUDY), name="chat")
 
 
 def test_its_requests_go_where_it_says(installed):

@@ -37,6 +37,8 @@ def test_a_study_s_folder_is_opened_and_asked(folder, tmp_path):
         (lambda: results.telemetry(row["deployment"], row["run"]), r"telemetry\.parquet: no such file"),
         (lambda: results.analysis("knees"), "There are: capacity, saturation, comparisons"),
         (lambda: api.Results.open(f"{place}:absent"), "no deployment 'absent'. There are: "),
+        (lambda: results.capacity(["ttft"]), "is not an SLO"),
+        (lambda: results.capacity(failed_share=5), "0 to 1"),
         (lambda: api.Results.open(tmp_path / "none"), "no such file or folder"),
     ):
         with pytest.raises(api.BenchError, match=words):

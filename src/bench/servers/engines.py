@@ -17,7 +17,7 @@ from bench.servers.vllm import VLLM
 __all__ = ["ENGINES", "MANAGED", "Exposed", "Kind", "Managed", "Spelling", "managed"]
 
 _OWN = (VLLM(), SGLANG, TGI, LlamaCpp(), TENSORRT_LLM, LMDEPLOY, APHRODITE)
-ENGINES: tuple[Kind, ...] = (*_OWN, *(kind() for kind in plugged("engine").values()))
+ENGINES: tuple[Kind, ...] = (*_OWN, *(kind() for kind in plugged("engine", [kind.name for kind in _OWN]).values()))
 MANAGED: dict[str, Managed] = {kind.name: kind for kind in ENGINES if isinstance(kind, Managed)}  # those that are started here
 
 
