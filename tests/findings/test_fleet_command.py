@@ -73,7 +73,9 @@ def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, planned)
     assert status == 0 and "behind a router" not in printed
     assert re.search(r"one instance alone carries, requests/s +\d", printed)
     assert re.search(r"instances for 1 requests/s +1 \(1 to 1\)", printed)
-    # Of a course of traffic, too.
+
+
+def test_one_instance_is_enough_for_a_course_of_traffic_that_it_carries(study, planned):
     (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,0.1\n1800,0.2\n3600,0.1\n")
     status, text = planned(*SLO, *LOAD, "--traffic", "hours.csv", "--start-up", "60", "--price-per-hour", "2", "--json")
     found = json.loads(text)
