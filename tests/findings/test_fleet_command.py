@@ -68,7 +68,8 @@ def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
     assert (hour["number"], hour["peak"], hour["instances"], found["start_up_s"]) == (0, 20, needed, [60])
 
 
-def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, planned):
+@pytest.mark.usefixtures("study")
+def test_one_instance_is_enough_where_one_alone_carries_the_peak(planned):
     status, printed = planned(*SLO, *LOAD, "--peak-rps", "1")
     assert status == 0 and "behind a router" not in printed
     assert re.search(r"one instance alone carries, requests/s +\d", printed)
