@@ -191,10 +191,12 @@ class View:
     def accuracy_meaning(self) -> str:
         """What the numbers on accuracy mean, and which tasks are left out; or why nothing is graded."""
         results = self.results
-        if results.grades is None:
-            return accuracy.ungraded_text(results.ungraded) if results.ungraded else ""
+        if results.ungraded:
+            return accuracy.ungraded_text(results.ungraded)
+        if results.grades is None or results.grades.is_empty():
+            return ""
         lost = accuracy.left_out_text(left_out(results.grades), results.grades["task"].n_unique())
-        return f"{accuracy.MEANING} {lost}".rstrip() if results.grades.height else ""
+        return f"{accuracy.MEANING} {lost}".rstrip()
 
     @property
     def settings(self) -> Rows:
