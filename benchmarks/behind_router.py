@@ -35,6 +35,7 @@ import numpy as np
 import polars as pl
 import requests
 
+from bench.findings.predicted import REPORTED
 from bench.http import get
 from bench.load.target import Target
 from bench.predict.calibrate import MeasuredRun, calibrate, planned_again
@@ -50,7 +51,6 @@ from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.search.running import RunningServer
 from bench.servers.server import Server
-from bench.words.predicted import REPORTED
 from benchmarks.client.peers import environment
 
 _BALANCE: dict[Router, str] = {"least-requests": "leastconn", "round-robin": "roundrobin"}  # as HAProxy calls them

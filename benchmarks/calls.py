@@ -1,4 +1,4 @@
-"""Which calls of functions are right: `bench.grading.calls` beside the checker of the package bfcl-eval, on every question of its sets.
+"""Which calls of functions are right: `bench.beside.quality.calls` beside the checker of bfcl-eval, on every question of its sets.
 
     python -m benchmarks.calls --answers 60
 
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.grading.calls import right_calls
-from bench.grading.graded_set import read_set
+from bench.beside.quality.calls import right_calls
+from bench.beside.quality.graded_set import read_set
 
 _PACKAGE, _SHA256 = "bfcl-eval==2026.3.23", "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"
 _PARTS = {  # of the package that are neither needed nor imported

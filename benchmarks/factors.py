@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from tests.support.crossed import BATCHES, PROMPTS, planted, ttft_importances
 
-from bench.analysis.factors import correlations, importances, with_metrics
+from bench.findings.factors.decided import correlations, importances, with_metrics
 
 FIRST = {"TTFT (s)": {"batch size", "input length"}, "makespan (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
 # Factors that move a metric by more than a hundredth of its variance.

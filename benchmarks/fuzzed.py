@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from tests.support import records
 
-from bench.archive.unpack import unpack
+from bench.beside.archive.unpack import unpack
 from bench.load.connection import UNREADABLE, Connection
 from bench.load.exchange import Exchange
 from bench.load.records import record_of

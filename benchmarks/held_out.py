@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.findings.predicted import REPORTED
 from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.judge import self_judged
 from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
 from bench.runs.summary import read_summary
-from bench.words.predicted import REPORTED
 from benchmarks.what_if import SHOWN, Compared, compared
 
 _FROM = {"bursts": ("burst", "long"), "closed loops": ("closed", "long")}

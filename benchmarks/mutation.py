@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "findings/test_compare_command", "findings/test_compare"],
     ),
     "verdicts": (
-        [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/parse/drift.py", "src/bench/study/precision.py"],
+        [f"{_ANALYSIS}/validity.py", "src/bench/parse/table.py", "src/bench/parse/drift.py", "src/bench/study/precision.py"],
         ["findings/test_analysis", "study/test_precision", "parse/test_aggregate", "parse/test_drift"],
     ),
     "curves": (

@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.analysis.observation import observed
 from bench.load.target import Target
+from bench.parse.observation import observed
 from bench.runs.files import read
 from bench.runs.launch import Launch
 from bench.search.running import RunningServer
 from bench.servers.server import Server
-from bench.statistics import isotonic
+from bench.statistics.textbook import isotonic
 from bench.study.slo import parse_slo
 from benchmarks.client import peers
 from benchmarks.client.clients import CLIENTS

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from tests.support.limits import CURVES, Curve, Floats, curves_up_to, ladder, measured
 
-from bench.analysis.levels import Levels
-from bench.analysis.regions import FEWEST_LEVELS, Point, equilibrium, saturation_point
+from bench.findings.regions import FEWEST_LEVELS, Point, equilibrium, saturation_point
+from bench.statistics.levels import Levels
 from bench.study.read import load_file
 from benchmarks.rivals import broken_line, scalability_law
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from bench.analysis.levels import Levels
-from bench.analysis.regions import PROPORTIONAL, Point
+from bench.findings.regions import Point
+from bench.statistics.levels import PROPORTIONAL, Levels
 
 __all__ = ["broken_line", "scalability_law"]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from bench.parse.percentiles import percentile
+from bench.statistics.percentiles import percentile
 from benchmarks.exposition import first_series
 
 

@@ -90,7 +90,7 @@ def measure(launch: Launch, options: argparse.Namespace, folder: Path) -> dict[s
 
 def compare(without: Sequence[float], scraped: Sequence[float]) -> dict[str, Any]:
     """Throughputs (tokens/s) of paired runs beside each other; differences are those of a pair, in % of its run without."""
-    from bench.statistics import student_t  # noqa: PLC0415 - Polars' threads are no business of the measurement
+    from bench.statistics.textbook import student_t  # noqa: PLC0415 - Polars' threads are no business of the measurement
 
     ratios = [b / a for a, b in zip(without, scraped, strict=True)]
     differences = [100 * (ratio - 1) for ratio in ratios]

@@ -27,7 +27,7 @@ import polars as pl
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
-from bench.analysis.observation import observed
+from bench.parse.observation import observed
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search.placing import ROUND, Aim

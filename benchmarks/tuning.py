@@ -32,12 +32,12 @@ import numpy as np
 
 from bench.runs.tuning import Predicted, Visit
 from bench.search.placing import Aim
+from bench.search.race import Ask, race
 from bench.search.search import Budget, Measured, search
-from bench.statistics import Z
+from bench.search.standing import START, Space, Standing
+from bench.search.visits import placing_of, visit_of
+from bench.statistics.textbook import Z
 from bench.study.slo import parse_slo
-from bench.tune.race import Ask, race
-from bench.tune.standing import START, Space, Standing
-from bench.tune.visits import placing_of, visit_of
 
 _KINDS = ("effects", "flat", "good in short runs")
 _EFFECT, _DRIFT = 0.2, 0.01

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from rich.text import Text
 
-from bench.archive.pack import PackIndex
+from bench.beside.archive.pack import PackIndex
 from bench.cli.entry import loaded
 from bench.cli.run import app
 from bench.models.checkpoint_record import Checkpoint

@@ -15,19 +15,20 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis import bottleneck, operating_points
-from bench.analysis.sizing import OperatingPoint, sized
+from bench.findings.capacity.points import operating_points
+from bench.findings.causes import bottleneck
+from bench.findings.sizing import OperatingPoint, sized
 from bench.parse.run import parse_run
 from bench.study.config import Thresholds
 from bench.study.slo import parse_slo
 
 try:
-    from bench.analyse.reliefs import find_reliefs
+    from bench.predict.reliefs import find_reliefs
 except ImportError:  # an older checkout
     find_reliefs = None  # type: ignore[assignment]
 try:
-    from bench.aggregate import aggregate
-    from bench.words.causes import why
+    from bench.findings.causes import why
+    from bench.parse.table import aggregate
 except ImportError:  # an older checkout
     from bench.analysis import aggregate
 

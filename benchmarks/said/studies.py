@@ -17,17 +17,18 @@ import numpy as np
 import polars as pl
 import vl_convert
 
-from bench.aggregate import aggregate
-from bench.analyse import Analysis, write_analysis
 from bench.cli import main
-from bench.figures import save as saving
-from bench.figures.registry import figures_of
-from bench.figures.tables import Tables
+from bench.findings import page
+from bench.findings.analysis import Analysis, write_analysis
+from bench.findings.page import write_report
+from bench.findings.registry import draw_figure, figures_of
+from bench.findings.tables import Tables
+from bench.findings.trust import closing_lines
 from bench.parse.run import parse_run
+from bench.parse.table import aggregate
 from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
-from bench.report import page
-from bench.report.page import write_report
+from bench.report import save as saving
 from bench.runs.deployment import DeploymentFacts, Hardware
 from bench.runs.files import write_record
 from bench.runs.launch import Launch, flags_of, settings_of
@@ -38,7 +39,6 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.slo import parse_slo
 from bench.study.specs import RunSpec
-from bench.words.trust import closing_lines
 from benchmarks.capacity.files import simulated, write_run
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server
@@ -203,7 +203,7 @@ def _write_outputs(results: Tables, folder: Path, facts: list[Path], figures: li
     specs: list[Path] = []
     with patch.object(saving, "save_chart", save):
         for name in figures:
-            specs += saving.save_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
+            specs += draw_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
     with patch.object(page, "_environment", _environment):
         write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
                      summary=folder / "report.md")  # fmt: skip

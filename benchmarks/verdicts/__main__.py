@@ -11,9 +11,8 @@ from collections import Counter
 
 import numpy as np
 
-from bench.analysis import verdict
+from bench.parse.validity import reason_text, verdict
 from bench.study.config import Thresholds
-from bench.words.verdicts import reason_text
 from benchmarks.verdicts.runs import FAULTS, SOUND, sound, summary
 
 _THRESHOLDS = Thresholds()

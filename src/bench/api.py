@@ -6,8 +6,8 @@ results = Results.open("results")
 results.capacity(["ttft_p99=2s"])
 """
 
-from bench.analysis import Comparison, compare
 from bench.errors import BenchError
+from bench.findings.comparison.compare import Comparison, compare
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure.recording import record_run

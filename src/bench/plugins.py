@@ -1,4 +1,4 @@
-"""What other packages add: an endpoint, a source of prompts or an engine, each named in the entry-point group `saturate.plugins`.
+"""What stands in the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines and commands.
 
 [project.entry-points."saturate.plugins"]
 "endpoint.speech" = "my_package:Speech"
@@ -36,17 +36,25 @@ def plugged(kind: str, own: Collection[str]) -> dict[str, Any]:
     Raises:
         BenchError: one has such a name, or cannot be imported; it names the package.
     """
-    found = {}
-    for name, entry in _entries(kind).items():
+    for name in names(kind):
         if name in own:
             raise BenchError(f"{origin(kind, name)}: its {kind} {name!r} has a name of Saturate's own. Give it another.")
-        try:
-            found[name] = entry.load()
-        except Exception as error:
-            raise BenchError(
-                f"{origin(kind, name)}: its {kind} {name!r} cannot be imported: {error}. Update or remove it."
-            ) from error
-    return found
+    return {name: plugin(kind, name) for name in names(kind)}
+
+
+def names(kind: str) -> list[str]:
+    """What the group has of a kind."""
+    return list(_entries(kind))
+
+
+def plugin(kind: str, name: str) -> Any:
+    """What the entry point `kind.name` names. Raises BenchError where it cannot be imported; it names the package."""
+    try:
+        return _entries(kind)[name].load()
+    except Exception as error:
+        raise BenchError(
+            f"{origin(kind, name)}: its {kind} {name!r} cannot be imported: {error}. Update or remove it."
+        ) from error
 
 
 def origin(kind: str, name: str) -> str | None:

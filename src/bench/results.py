@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.aggregate import summary_frame
-from bench.analyse import TABLES, Analysis, read_analysis, read_table
-from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.axes import AXES
 from bench.errors import BenchError
+from bench.findings.analysis import TABLES, Analysis, read_analysis, read_table
+from bench.parse.slo import goodput, judged_frame, judged_requests
+from bench.parse.table import summary_frame
 from bench.runs.classes import class_names
 from bench.runs.columns import COLUMNS
 from bench.runs.deployment import DeploymentFacts
@@ -31,7 +31,7 @@ from bench.study.thresholds import kept_thresholds, thresholds_of
 if TYPE_CHECKING:
     import altair as alt
 
-    from bench.figures.tables import Tables
+    from bench.findings.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Results:
     @cached_property
     def tables(self) -> Tables:
         """What figures of a study are drawn from. Raises BenchError where its time series are not there."""
-        from bench.figures.tables import Tables  # noqa: PLC0415 - few callers draw
+        from bench.findings.tables import Tables  # noqa: PLC0415 - few callers draw
 
         series, analysis = self.folder / Path(Paths.TIMESERIES).name, self.folder / Path(Paths.ANALYSIS).name
         if self._table is None or not series.exists():
@@ -165,13 +165,13 @@ class Results:
 
     def figures(self) -> list[str]:
         """The names of the figures that these runs can answer."""
-        from bench.figures.registry import figures_of  # noqa: PLC0415 - as above
+        from bench.findings.registry import figures_of  # noqa: PLC0415 - as above
 
         return figures_of(self.runs.to_dicts())
 
     def figure(self, name: str) -> alt.TopLevelMixin:
         """One of `figures` as an Altair chart, which notebooks show and `.save` writes. Raises BenchError where there is none."""
-        from bench.figures.registry import load_figure  # noqa: PLC0415 - as above
+        from bench.findings.registry import load_figure  # noqa: PLC0415 - as above
 
         return load_figure(name).draw(self.tables)
 

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.drifted import DIFFERS, SAME, UNKNOWN, compared_version, find_drift
-from bench.drifted.lines import advice
-from bench.drifted.served import scraped_twice, served
-from bench.drifted.studied import Line, Ratio, ratio, read_studied
+from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, compared_version, find_drift
+from bench.beside.production.drifted.lines import advice
+from bench.beside.production.drifted.served import scraped_twice, served
+from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError
 from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
-from bench.statistics import student_t
+from bench.statistics.textbook import student_t
 from tests.support.production import CASES, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 from tests.support.prometheus import samples
 

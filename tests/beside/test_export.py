@@ -13,9 +13,9 @@ import pytest
 import requests
 import yaml
 
-from bench.analyse import Analysis, write_analysis
-from bench.cli.commands.export import Form
-from bench.export import FORMS
+from bench.beside.interop.commands.export import Form
+from bench.beside.interop.export import FORMS
+from bench.findings.analysis import Analysis, write_analysis
 from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture

@@ -6,9 +6,9 @@ import jsonschema
 import pytest
 import yaml
 
+from bench.beside.interop.export.benchmark_report import benchmark_report
+from bench.beside.interop.imported import imported, read_peers
 from bench.errors import BenchError
-from bench.export.benchmark_report import benchmark_report
-from bench.imported import imported, read_peers
 from tests.support.command import bench
 from tests.support.foreign import vllm
 from tests.support.planted import frame, steady_row

@@ -12,13 +12,12 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.aggregate import summary_frame
-from bench.analysis import graded
-from bench.analysis.accuracy import accuracy, accuracy_difference
+from bench.beside.quality.graded_set import Task, graded_sets, read_set
+from bench.beside.quality.program import program_of
+from bench.beside.quality.sandbox import sandbox
 from bench.errors import BenchError
-from bench.grading.graded_set import Task, graded_sets, read_set
-from bench.grading.program import program_of
-from bench.grading.sandbox import sandbox
+from bench.findings.accuracy import accuracy, accuracy_difference, graded
+from bench.parse.table import summary_frame
 from bench.runs.checksums import checksum
 from bench.runs.columns import schema_of
 from bench.study.config import Thresholds
@@ -39,7 +38,7 @@ TASK = Task("t/0", PROMPT, "double", TEST)
 WHOLE = "def double(x):\n    return 2 * x\n"
 
 
-SANDBOX, ANSWERS = (import_module(f"bench.grading.{name}") for name in ("sandbox", "answers"))
+SANDBOX, ANSWERS = (import_module(f"bench.beside.quality.{name}") for name in ("sandbox", "answers"))
 
 
 @pytest.fixture(scope="module")
@@ -374,7 +373,7 @@ def project(tmp_path):
 
 @pytest.mark.long(part="workflows")
 def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
-    monkeypatch.setattr("bench.archive.again.subprocess", FORKING)
+    monkeypatch.setattr("bench.beside.archive.again.subprocess", FORKING)
     results, report = project.folder / "results", project.folder / "results/report.md"
     jobs = project.run()
     assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))
@@ -389,7 +388,7 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
     assert "grades.parquet are taken as they are" in " ".join(checked.stdout.split())
 
     # A sandbox that does not do what it should: the report says so, and it is tried again until it works, then no more.
-    sandbox = project.folder / "src/bench/grading/sandbox.py"
+    sandbox = project.folder / "src/bench/beside/quality/sandbox.py"
     sound = sandbox.read_text()
     sandbox.write_text(sound.replace('("return 3", "failed")', '("return 3", "passed")'))
     assert "grade" in project.run()

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from benchmarks.guard import loads
 
-from bench.analysis import Limits
-from bench.drifted.studied import read_studied
+from bench.beside.production.drifted.studied import read_studied
+from bench.beside.production.guard import FILES, read_curve, written
+from bench.beside.production.guard.measured import Measured, Sustained, read_measured
 from bench.errors import BenchError
-from bench.guard import FILES, read_curve, written
-from bench.guard.measured import Measured, Sustained, read_measured
+from bench.findings.sizing import Limits
 from bench.parse.reference_samples import reference_samples
 from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bench.beside.interop.imported import FORMATS, imported, read_peers
 from bench.errors import BenchError
-from bench.figures.registry import figures_of
-from bench.imported import FORMATS, imported, read_peers
+from bench.findings.registry import figures_of
 from bench.runs.run_summary import read_run_summary
 from tests.support.command import bench
 from tests.support.foreign import FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm

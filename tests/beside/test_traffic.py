@@ -11,16 +11,16 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bench.beside.traffic.arrivals import burstiness, hours, windows
+from bench.beside.traffic.describe import describe
+from bench.beside.traffic.lengths import correlation, fitted, percentiles
+from bench.beside.traffic.log import Log
+from bench.beside.traffic.prefixes import shared_share
 from bench.cli import main
 from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.precision import thin_levels
 from bench.study.read import load_file, load_workload
-from bench.traffic.arrivals import burstiness, hours, windows
-from bench.traffic.describe import describe
-from bench.traffic.lengths import correlation, fitted, percentiles
-from bench.traffic.log import Log
-from bench.traffic.prefixes import shared_share
 from bench.workloads.schedule import schedule
 from bench.yaml_file import read_yaml
 from tests.support.study import ROOT

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from bench.beside.traffic.arrivals import windows
+from bench.beside.traffic.describe import describe
+from bench.beside.traffic.words import arrival_rows, fit_rows, left_out_lines, unlike
 from bench.cli import main
 from bench.errors import BenchError
-from bench.traffic.arrivals import windows
-from bench.traffic.describe import describe
-from bench.words.traffic import arrival_rows, fit_rows, left_out_lines, unlike
 from tests.support.traffic import HEAD, arrivals, gamma, jsonl, planted, read_log, written
 
 BERLIN = ZoneInfo("Europe/Berlin")

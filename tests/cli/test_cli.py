@@ -13,6 +13,7 @@ import yaml
 
 from bench.cli import main
 from bench.cli.commands import workload
+from bench.report.measuring import measuring_lines
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.runs.searches import DeploymentSearches, SearchedRun
@@ -20,7 +21,6 @@ from bench.runs.store import Store
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.state import unended_searches
-from bench.words.measuring import measuring_lines
 from bench.workloads.schedule import at_least_s, schedule
 from bench.workloads.workload import Workload
 from tests.support.command import bench
@@ -299,7 +299,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
             said,
             folder == one and not options,
         )
-    monkeypatch.setattr("bench.figures.save.save_figure", lambda name, *_, **__: [tmp_path / f"{name}.svg"])
+    monkeypatch.setattr("bench.findings.registry.draw_figure", lambda name, *_, **__: [tmp_path / f"{name}.svg"])
     figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "latencies"]
     assert main([*figures, str(one)]) == 0
     reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()

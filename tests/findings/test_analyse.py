@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bench import analyse as stage
-from bench.analyse import Analysis, read_analysis, write_analysis
-from bench.analysis.evidence import RULES, Bottleneck
 from bench.errors import BenchError
-from bench.figures.tables import Tables
+from bench.findings import analysis as stage
+from bench.findings.analysis import Analysis, read_analysis, write_analysis
+from bench.findings.evidence import RULES, Bottleneck
+from bench.findings.tables import Tables
 from bench.runs.columns import ANALYSIS, schema_of
 from bench.runs.paths import ANALYSES
 from bench.study.decision import Decision

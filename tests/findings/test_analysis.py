@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.aggregate import summary_frame
-from bench.analysis import repeats, saturation, verdict
-from bench.analysis.validity import Reason, invalid
+from bench.findings.saturation import saturation
 from bench.parse.drift import Drift, RoundPart
+from bench.parse.table import summary_frame
+from bench.parse.validity import Reason, failures, invalid, reason_text, verdict
+from bench.statistics.levels import repeats
 from bench.study.config import Thresholds
-from bench.words.verdicts import failures, reason_text
 from tests.support import records
 from tests.support.planted import reasons
 from tests.support.summaries import ladder

@@ -7,15 +7,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import streaming_gains
-from bench.figures.tables import Tables
-from bench.report.answers import answers
-from bench.report.view import curves, headline
+from bench.findings.answers import answers
+from bench.findings.lengths import streaming_gains
+from bench.findings.tables import Tables
+from bench.findings.trust import alike, changed_thresholds, closing_lines, first_line, remedy
+from bench.findings.view import curves, headline
+from bench.report.answer import AGAIN, by_advice
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors, levels, plain, with_and_without_streaming
-from bench.words.answer import AGAIN, by_advice
-from bench.words.trust import alike, changed_thresholds, closing_lines, first_line, remedy
 from tests.support.answers import EMPTY, WRONG, answered, compared_rows, length_rows, named, noisy, streamed_rows, study, text
 from tests.support.crossed import planted as crossed
 from tests.support.findings import reported

@@ -6,9 +6,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.analysis import compare
 from bench.errors import BenchError
-from bench.figures.registry import figures_of, load_figure
+from bench.findings.comparison.compare import compare
+from bench.findings.identical import same_answers
+from bench.findings.registry import figures_of, load_figure
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
@@ -16,7 +17,6 @@ from bench.runs.columns import schema_of
 from bench.runs.request import KEPT, write_requests
 from bench.runs.request_table import read_requests
 from bench.study.read import load_workload
-from bench.words.identical import same_answers
 from bench.workloads.prompts.own import prompt_digest
 from bench.workloads.schedule import PlannedRequest
 from tests.support.answers import study

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis.compare import compare_with_baseline
-from bench.analysis.setting_gain import setting_gains
-from bench.figures.registry import load_figure
+from bench.findings.comparison.compare import compare_with_baseline
+from bench.findings.registry import load_figure
+from bench.findings.settings import setting_gains
 from tests.support.answers import TWO, answered, rows_of, study, text
 
 

@@ -4,19 +4,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import operating_points
-from bench.analysis.belief import Belief
-from bench.analysis.capacity import limit_ends
-from bench.analysis.judging import Level, Miss, judged_levels
-from bench.analysis.level_values import level_values
-from bench.analysis.proportions import requests_needed
-from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
-from bench.parse.percentiles import percentile
+from bench.findings.capacity import words as capacity
+from bench.findings.capacity.judging import Level, Miss, judged_levels
+from bench.findings.capacity.points import limit_ends, operating_points
+from bench.findings.capacity.words import misses_text
+from bench.findings.sizing import OperatingPoint
+from bench.parse.level_values import level_values
+from bench.report.chart_words import margin_title
+from bench.statistics.limit import Belief
+from bench.statistics.percentiles import percentile
+from bench.statistics.shares import requests_needed
 from bench.study.slo import parse_slo
-from bench.words import capacity
-from bench.words.capacity import misses_text
-from bench.words.charts import margin_title
 from tests.support.capacity import TTFT, again, by_level, curve, missed_by, point
 from tests.support.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, table
 

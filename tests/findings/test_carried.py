@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis.belief import NOMINAL
-from bench.analysis.capacity import operating_points, rates_within
-from bench.analysis.judging import Level, judged_levels, most_given, noise_of, rate_of
-from bench.analysis.proportions import Share, requests_needed
-from bench.statistics import isotonic
+from bench.findings.capacity.judging import Level, judged_levels, most_given, noise_of, rate_of
+from bench.findings.capacity.points import operating_points, rates_within
+from bench.statistics.limit import NOMINAL
+from bench.statistics.shares import Share, requests_needed
+from bench.statistics.textbook import isotonic
 from bench.study.slo import Slo
 from tests.support.capacity import TTFT, again, curve, point
 from tests.support.planted import frame, rate_row, short_row, steady_row, summary_row

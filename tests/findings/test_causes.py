@@ -3,14 +3,13 @@
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis import operating_points
-from bench.analysis.bottleneck import bottleneck, refusals
-from bench.analysis.evidence import Bottleneck
+from bench.findings.capacity.points import operating_points
+from bench.findings.causes import bottleneck, refusals, remedy, why
+from bench.findings.evidence import Bottleneck
+from bench.parse.table import summary_frame
 from bench.predict.relief_record import CurveRelief, Gain, Relief
 from bench.study.config import Thresholds
 from bench.study.slo import parse_slo
-from bench.words.causes import remedy, why
 from tests.support.capacity import again
 from tests.support.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
 

@@ -7,14 +7,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import Noise, compare, compare_with_baseline, regressions, sessions_for, unseen, visible
-from bench.analysis.effects import ASSUMED_SPREAD
-from bench.analysis.failures import failures
 from bench.errors import BenchError
-from bench.figures.registry import figures_of
+from bench.findings.comparison.compare import compare, compare_with_baseline
+from bench.findings.comparison.effects import ASSUMED_SPREAD
+from bench.findings.comparison.failures import failures
+from bench.findings.comparison.gate import regressions, unseen
+from bench.findings.comparison.power import Noise, sessions_for, visible
+from bench.findings.comparison.words import difference_text, estimated_percent, sentences, size_text, sure_sentences
+from bench.findings.registry import figures_of
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.words.comparison import difference_text, estimated_percent, sentences, size_text, sure_sentences
 from tests.support import records
 from tests.support.compare import TOKENS, Study, any_verdict, delayed, failing, halved, planted, rate, runs, worse
 

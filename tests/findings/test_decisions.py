@@ -3,9 +3,11 @@
 import polars as pl
 import pytest
 
-from bench.analysis import Prices, advice, best_points, economics, operating_points, saturation
-from bench.analysis.advice import evicted, front_end, kv_bytes, pools
-from bench.analysis.ceilings import Server, ceilings
+from bench.findings.advice import advice, evicted, front_end, kv_bytes, pools
+from bench.findings.capacity.points import operating_points
+from bench.findings.ceilings import Server, ceilings
+from bench.findings.economics import Prices, best_points, economics
+from bench.findings.saturation import saturation
 from bench.models.accelerators import accelerators
 from bench.models.catalogue import catalogue
 from bench.models.config_json import geometry_of_entry

@@ -8,11 +8,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from bench.analysis import blind, regressions, unseen
-from bench.analysis.effects import effects
-from bench.analysis.failures import failures
-from bench.analysis.gate import needed, sight
-from bench.analysis.power import Noise, sessions_for
+from bench.findings.comparison.effects import effects
+from bench.findings.comparison.failures import failures
+from bench.findings.comparison.gate import blind, needed, regressions, sight, unseen
+from bench.findings.comparison.power import Noise, sessions_for
 from tests.support.planted import summary_rows
 
 TOKENS, TTFT = "throughput_tokens_per_s", "ttft_p50_s"

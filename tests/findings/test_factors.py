@@ -8,12 +8,12 @@ import statistics
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis import decided
-from bench.analysis.factors import (
+from bench.findings.factors import words as factors
+from bench.findings.factors.decided import (
     METRICS,
     cells,
     correlations,
+    decided,
     factors_of,
     importances,
     marginal_means,
@@ -21,10 +21,10 @@ from bench.analysis.factors import (
     strength,
     with_metrics,
 )
-from bench.figures.registry import figures_of, load_figure
-from bench.figures.tables import Tables
+from bench.findings.registry import figures_of, load_figure
+from bench.findings.tables import Tables
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
-from bench.words import factors
 from tests.support import records
 from tests.support.crossed import planted, ttft_importances
 from tests.support.planted import summary_rows

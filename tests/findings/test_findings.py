@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.aggregate import aggregate
-from bench.figures.registry import load_figure
-from bench.figures.tables import Tables
+from bench.findings.answers import answers
+from bench.findings.registry import load_figure
+from bench.findings.tables import Tables
+from bench.findings.view import curves, headline
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.table import aggregate
 from bench.predict.calibration import Calibration
-from bench.report.answers import answers
-from bench.report.view import curves, headline
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from tests.support.findings import SERVED, SLO, reported, study

@@ -7,22 +7,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis import verdict
-from bench.analysis.capacity import operating_points
-from bench.analysis.efficiency import Efficiency, efficiencies
-from bench.analysis.workers import worker_verdicts, workers_of_runs
-from bench.figures.registry import load_figure
-from bench.figures.tables import Tables
+from bench.findings.capacity.points import operating_points
+from bench.findings.levels import worker_rows
+from bench.findings.registry import load_figure
+from bench.findings.tables import Tables
+from bench.findings.workers import Efficiency, efficiencies, efficiency, sentences
 from bench.parse.fleet import FLEET, fleet_telemetry
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
-from bench.report.levels import worker_rows
+from bench.parse.table import summary_frame
+from bench.parse.validity import reason_text, verdict
+from bench.parse.workers import worker_verdicts, workers_of_runs
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.study.config import Thresholds
 from bench.study.slo import Slo
-from bench.words.verdicts import reason_text
-from bench.words.workers import efficiency, sentences
 from tests.support.fleets import PREFILLS_S, SERVES_S, Disaggregated, Fleet
 from tests.support.planted import steady_row, summary_row, summary_rows
 from tests.support.study import ROOT

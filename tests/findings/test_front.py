@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis.front import front_wait, long_wait
 from bench.measure.session import measure
 from bench.parse.run import parse_run
+from bench.parse.stream import front_wait, long_wait
+from bench.parse.table import summary_frame
 from bench.runs.files import write_record
 from bench.runs.store import Store
 from bench.servers.fleet import router_program

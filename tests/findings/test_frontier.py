@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import Prices, operating_points
-from bench.analysis.pareto import throughput_of, trade_offs
+from bench.findings.capacity.points import operating_points
+from bench.findings.economics import Prices
+from bench.findings.user_speed import throughput_of, trade_offs
 from bench.study.slo import parse_slo
 from tests.support.planted import answers, steady_row, summary_rows
 

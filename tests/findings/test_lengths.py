@@ -4,11 +4,10 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from bench.aggregate import summary_frame
-from bench.analysis.lengths import length_costs, streaming_gains, swept
-from bench.figures.tables import Tables
+from bench.findings.lengths import cost, length_costs, streaming_gains, swept
+from bench.findings.tables import Tables
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
-from bench.words.lengths import cost
 from tests.support.figures import drawn_rows, saved_spec
 from tests.support.summaries import LAUNCH
 

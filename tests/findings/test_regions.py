@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bench.analysis import regions
-from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import equilibrium, saturation_point
-from bench.analysis.windows import of_windows
-from bench.words.regions import turning_point
+from bench.findings.regions import equilibrium, regions, saturation_point, turning_point
+from bench.parse.windows import of_windows
+from bench.statistics.levels import Levels, studentized_range
 from tests.support.limits import CURVES, ladder, measured
 from tests.support.planted import steady_row
 from tests.support.summaries import table as table_of

@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analyse import Analysis, write_analysis
-from bench.analysis.sizing import (
+from bench.cli import main
+from bench.findings.analysis import Analysis, write_analysis
+from bench.findings.sizing import (
     Limits,
     OperatingPoint,
     break_even,
@@ -23,7 +23,7 @@ from bench.analysis.sizing import (
     sized,
     with_devices,
 )
-from bench.cli import main
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo

@@ -3,10 +3,10 @@
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis import knees
-from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.errors import BenchError
+from bench.findings.regions import knees
+from bench.parse.slo import goodput, judged_frame, judged_requests
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from bench.study.read import load_config
 from bench.study.slo import Slo, parse_slo

@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.analysis import verdict
 from bench.cli import main
 from bench.errors import BenchError
 from bench.http import api_root, get
@@ -27,6 +26,7 @@ from bench.measure.preflight import faults
 from bench.measure.scraper import scraping
 from bench.measure.session import measure
 from bench.parse.run import parse_run
+from bench.parse.validity import verdict
 from bench.runs.files import write_record
 from bench.runs.request_table import read_requests
 from bench.runs.store import Store

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.aggregate import aggregate
-from bench.analysis import verdict
 from bench.cli import main
 from bench.errors import BenchError
-from bench.figures.save import save_figure
+from bench.findings.page import write_report
+from bench.findings.registry import draw_figure
 from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
 from bench.models.model import Architecture
 from bench.parse.run import parse_run
-from bench.report.page import write_report
+from bench.parse.table import aggregate
+from bench.parse.validity import verdict
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.study.config import Thresholds
@@ -177,7 +177,7 @@ def writers(folder, summary):
     return {
         "run": lambda: parse_run(measured, **run),
         "aggregate": lambda: aggregate([Path("run/summary.json")], launches=[Path("launch.json")], facts=[record], thresholds=Thresholds(), **tables),
-        "figure": lambda: save_figure("kv-saturation", study, folder / "kv-saturation"),
+        "figure": lambda: draw_figure("kv-saturation", study, folder / "kv-saturation"),
         "report": lambda: write_report(folder / "report.html", title="t", results=study, specs=[], facts=[record]),
         "checkpoint": lambda: gguf_of(folder / "model", config_of(Architecture(**ARCHITECTURE)), "float32"),
         "record": lambda: write_record(records.facts(), folder / "engine.json"),

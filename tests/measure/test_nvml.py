@@ -11,14 +11,14 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.aggregate import timeseries_frame
-from bench.analysis import verdict
 from bench.measure.devices import further_endpoints
 from bench.measure.nvml import GpuReader, NvmlError, nvml_problem
 from bench.measure.scraper import scrape
 from bench.measure.session import measure
 from bench.parse.run import parse_run
 from bench.parse.scrapes import telemetry_table
+from bench.parse.table import timeseries_frame
+from bench.parse.validity import verdict
 from bench.runs.files import write_record
 from bench.runs.store import Store
 from bench.servers.gpu_metrics import DEVICE_METRICS

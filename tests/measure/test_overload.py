@@ -8,27 +8,29 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis import compare, operating_points
-from bench.analysis.observation import GROWTH, observed
-from bench.analysis.slo import goodput, judged_requests
 from bench.cli.verdicts import Verdict, judged_runs, verdict_text
 from bench.errors import BenchError
+from bench.findings.capacity.points import operating_points
+from bench.findings.comparison.compare import compare
 from bench.load import client
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
+from bench.parse.observation import observed
 from bench.parse.run import parse_run
+from bench.parse.slo import goodput, judged_requests
+from bench.parse.table import summary_frame
+from bench.parse.validity import stopped as stopped_text
 from bench.runs.paths import Paths
 from bench.runs.request_table import read_requests
 from bench.runs.run import read_record
 from bench.search.placing import Aim, Step, place
 from bench.search.search import Budget, Measured, search
+from bench.statistics.observation import GROWTH
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_workload
 from bench.study.slo import parse_slo
-from bench.words.verdicts import stopped as stopped_text
 from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.auto import searching

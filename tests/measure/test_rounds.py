@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.archive.pack import pack
-from bench.archive.unpack import unpack
+from bench.beside.archive.pack import pack
+from bench.beside.archive.unpack import unpack
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure import rounds

@@ -112,7 +112,7 @@ def study(tmp_path_factory):
             project.run()
             # The study's file is the user's own; nothing below may have what it holds.
             packed = bench("pack", cwd=folder)
-            patch.setattr("bench.archive.again.subprocess", FORKING)
+            patch.setattr("bench.beside.archive.again.subprocess", FORKING)
             verified = bench("verify", "results", cwd=folder)
         study.unlink()
         printed = project.said() + project.output + "".join(done.stdout + done.stderr for done in (packed, verified))

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from bench.archive.pack import packed_study
+from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.models import fingerprint as module
 from bench.models.checkpoint import write_checkpoint

@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from bench.aggregate import aggregate, summary_frame, timeseries_frame
-from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
+from bench.parse.deployed import deployed
+from bench.parse.table import aggregate, summary_frame, timeseries_frame
 from bench.runs.files import write_record
 from bench.study.config import Thresholds
 from bench.study.slo import parse_slo

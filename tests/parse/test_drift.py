@@ -6,11 +6,10 @@ from functools import partial
 
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis.validity import Reason
 from bench.parse.drift import drift_reasons
+from bench.parse.table import summary_frame
+from bench.parse.validity import Reason, reason_text, reason_texts
 from bench.study.config import Thresholds
-from bench.words.verdicts import reason_text, reason_texts
 from tests.support.drift import NOISES, rates, rounds_of
 
 THRESHOLDS = Thresholds()

@@ -9,11 +9,11 @@ import sys
 import polars as pl
 import pytest
 
-from bench.aggregate import timeseries_frame
 from bench.errors import BenchError
 from bench.parse.latency import latency_columns, throughput_series
 from bench.parse.run import parse_run, summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table, wide_table
+from bench.parse.table import timeseries_frame
 from bench.runs.checksums import checksums
 from bench.runs.files import write_record
 from bench.runs.request import write_requests

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import verdict
-from bench.figures.registry import figures_of, load_figure
+from bench.findings.registry import figures_of, load_figure
 from bench.parse.latency import latency_columns
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
+from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from tests.support.figures import results
 from tests.support.planted import parsed, table

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from bench.analysis import verdict
 from bench.load import client
 from bench.parse.run import parse_run
+from bench.parse.validity import failures, verdict
 from bench.runs.checksums import checksums
 from bench.runs.run import REQUESTS, TELEMETRY
-from bench.words.verdicts import failures
 from tests.support.planted import reasons
 from tests.support.server import eventually
 from tests.support.study import METRICS

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analyse.reliefs import likely
 from bench.predict.calibrate import as_shown, calibrate
 from bench.predict.judge import held_out
+from bench.predict.reliefs import likely
 from bench.predict.state import Limits
 from bench.predict.steps import intervals
 from bench.predict.way import Against

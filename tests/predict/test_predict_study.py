@@ -8,7 +8,17 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.figures.registry import load_figure
+from bench.findings.predicted import (
+    judgement_lines,
+    judgement_rows,
+    no_model,
+    parameter_text,
+    predictions_title,
+    prompt_flops_text,
+    shares_text,
+    unpredicted_note,
+)
+from bench.findings.registry import load_figure
 from bench.predict.calibrate import Given, limits_of, planned_again
 from bench.predict.calibration import METRICS, Calibration, Doubt, Interval
 from bench.predict.predict import predict
@@ -21,16 +31,6 @@ from bench.predict.study import calibrate_study
 from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
 from bench.study.read import load_workload
-from bench.words.predicted import (
-    judgement_lines,
-    judgement_rows,
-    no_model,
-    parameter_text,
-    predictions_title,
-    prompt_flops_text,
-    shares_text,
-    unpredicted_note,
-)
 from tests.support import records
 from tests.support.figures import results
 from tests.support.planted import calibrated

@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analyse.reliefs import find_reliefs
 from bench.errors import BenchError
 from bench.predict.asked import Asked
 from bench.predict.calibrate import calibrate
@@ -15,6 +14,7 @@ from bench.predict.ensemble import typical
 from bench.predict.limit import Replays
 from bench.predict.relief import agreed, relief_of
 from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
+from bench.predict.reliefs import find_reliefs
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import StepCost
 from bench.predict.step_time import StepTime
@@ -156,8 +156,8 @@ def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_n
             tried.append((given.tokens, given.sequences))
             return Limits(tokens=given.tokens or 256, sequences=given.sequences or 8, blocks=None)
 
-        monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
-        monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+        monkeypatch.setattr("bench.predict.reliefs.read_limits", read)
+        monkeypatch.setattr("bench.predict.reliefs.measured_runs", lambda *_: [])
         table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN, **told}])
         (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
         assert curve.relief is None
@@ -175,7 +175,7 @@ def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_n
     def failing(*_):
         raise ZeroDivisionError("no step")
 
-    monkeypatch.setattr("bench.analyse.reliefs.as_shown", failing)
+    monkeypatch.setattr("bench.predict.reliefs.as_shown", failing)
     assert relief(("tokens",))[1] == "replaying it failed (no step)"
 
 

@@ -20,7 +20,7 @@ from bench import api
 from bench.cli import main
 from bench.cli.entry import loaded
 from bench.cli.run import app
-from bench.figures import registry
+from bench.findings import registry
 from bench.study.read import load_config, load_workload
 from bench.workloads.endpoints import ENDPOINTS
 from tests.support.cost import PARTS

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.figures.tables import Tables
-from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
+from bench.findings.tables import Tables
+from bench.report.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
 from bench.study.decision import Decision
 from tests.support.figures import drawn_rows, encodings, results, spec_of
 from tests.support.planted import answers

@@ -10,16 +10,15 @@ import altair as alt
 import polars as pl
 import pytest
 
-from bench.analysis import saturation
 from bench.errors import BenchError
-from bench.figures import save
-from bench.figures.charts.performance_profile import region_bands
-from bench.figures.registry import FIGURES, figures_of, load_figure, used_by
-from bench.figures.save import save_figure
-from bench.figures.tables import Tables
-from bench.figures.theme import curve_colour
+from bench.findings.page import write_manifest, write_report
+from bench.findings.regions import region_bands
+from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
+from bench.findings.saturation import saturation
+from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
-from bench.report.page import write_manifest, write_report
+from bench.report import save
+from bench.report.theme import curve_colour
 from bench.study.decision import Decision
 from tests.support.figures import (
     CASES,
@@ -64,7 +63,7 @@ def files(tmp_path_factory):
     folder, study = tmp_path_factory.mktemp("saved"), results(bare_summary(), **GPUS, wrong_output_tokens=[0, 0, 1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(save, "vl_convert", Undrawn)
-        return {name: save_figure(name, study, folder / name)[2] for name in FIGURES}
+        return {name: draw_figure(name, study, folder / name)[2] for name in FIGURES}
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +198,7 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
 
 def test_which_figures_a_study_has_is_known_without_what_draws_them():
     """Or each start of the workflow, and each of its jobs, would wait for it."""
-    told = "import sys; from bench.figures.registry import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
+    told = "import sys; from bench.findings.registry import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
@@ -245,7 +244,7 @@ def test_the_note_says_how_invalid_runs_are_drawn(summary):
 
 def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_path):
     for name, said in (("kv-saturation", False), ("gpus", True)):
-        svg, png, _ = save_figure(name, results(summary), tmp_path / name)
+        svg, png, _ = draw_figure(name, results(summary), tmp_path / name)
         assert png.read_bytes().startswith(b"\x89PNG")
         assert ("Nothing to show: no run has the" in svg.read_text()) == said
         assert " ".join(load_figure(name).reading.split()[:4]) not in svg.read_text()

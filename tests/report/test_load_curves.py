@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.analysis.observation import Excess, Observation
-from bench.analysis.pareto import trade_offs
-from bench.figures.registry import figures_of
-from bench.figures.tables import Tables
+from bench.findings.registry import figures_of
+from bench.findings.tables import Tables
+from bench.findings.user_speed import trade_offs
+from bench.report.chart_words import sustained_title
 from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
+from bench.statistics.observation import Excess, Observation
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo
-from bench.words.charts import sustained_title
 from tests.support.figures import data_of, drawn_rows, results, saved_spec, spec_of
 from tests.support.planted import answers
 

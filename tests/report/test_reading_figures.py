@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.analysis.windows import of_windows, whole_runs
-from bench.figures.save import save_figure
-from bench.figures.tables import Tables
-from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
+from bench.findings.registry import draw_figure
+from bench.findings.tables import Tables
+from bench.parse.windows import of_windows, whole_runs
+from bench.report.chart_words import WINDOWS
+from bench.report.theme import NEUTRAL, curve_colour, curve_shape
 from bench.study.decision import Decision
-from bench.words.charts import WINDOWS
 from tests.support.figures import PEAK, drawn_rows, planted, results, saved_spec, spec_of
 from tests.support.planted import steady_row
 from tests.support.summaries import table
@@ -175,8 +175,8 @@ def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):
 
 def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):
     study, told = results(summary, known=False), []
-    assert save_figure("gpus", study, tmp_path / "gpus", leave_out=told.append) == []
+    assert draw_figure("gpus", study, tmp_path / "gpus", leave_out=told.append) == []
     assert told == ["no run has the utilisation, the memory, the power or the energy of its GPUs"]
     assert not list(tmp_path.iterdir())
-    assert len(save_figure("gpus", study, tmp_path / "gpus")) == 3  # a study's workflow expects it
-    assert save_figure("kv-saturation", study, tmp_path / "kv", leave_out=told.append)
+    assert len(draw_figure("gpus", study, tmp_path / "gpus")) == 3  # a study's workflow expects it
+    assert draw_figure("kv-saturation", study, tmp_path / "kv", leave_out=told.append)

@@ -12,15 +12,15 @@ import pytest
 import vl_convert
 
 from bench.commit import commit_of
-from bench.figures.registry import FIGURES, load_figure
-from bench.figures.tables import Tables
-from bench.report.page import write_manifest, write_report
-from bench.report.provenance import deployments, overview, workloads
+from bench.findings.accuracy import beside_cells
+from bench.findings.page import write_manifest, write_report
+from bench.findings.provenance import deployments, overview, workloads
+from bench.findings.registry import FIGURES, load_figure
+from bench.findings.tables import Tables
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
 from bench.study.decision import Decision
-from bench.words.accuracy import beside_cells
 from tests.support.answers import study as of_rows
 from tests.support.figures import FACTS, PEAK, cells, drawn, drawn_rows, planted, results
 from tests.support.planted import steady_row
@@ -246,7 +246,7 @@ def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
         made.append(1)
         return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
 
-    monkeypatch.setattr("bench.report.page.vl_convert.javascript_bundle", bundle)
+    monkeypatch.setattr("bench.findings.page.vl_convert.javascript_bundle", bundle)
     for _ in range(2):
         write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
         assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")

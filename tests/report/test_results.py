@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from bench import api
-from bench.analyse import Analysis, write_analysis
+from bench.findings.analysis import Analysis, write_analysis
 from bench.study.decision import Decision
 from tests.support.figures import results as drawn
 

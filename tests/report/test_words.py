@@ -6,21 +6,28 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from bench.analysis import operating_points
-from bench.analysis.advice import Advice
-from bench.analysis.evidence import RULES, Bottleneck
-from bench.analysis.judging import Miss, Unsettled
-from bench.analysis.locked import Differs
-from bench.analysis.validity import CHECKS, Reason, Verdict
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
+from bench.findings import advice, causes, sizing
+from bench.findings import saturation as saturates
+from bench.findings.advice import Advice
+from bench.findings.capacity import words as capacity
+from bench.findings.capacity.judging import Miss, Unsettled
+from bench.findings.capacity.points import operating_points
+from bench.findings.comparison import words as comparison
+from bench.findings.comparison.compare import Differs
+from bench.findings.evidence import RULES, Bottleneck
+from bench.findings.predicted import DOUBTS, doubt_text
+from bench.findings.regions import POINTS, turning_point
+from bench.findings.streams import stream_notes
+from bench.parse import validity as verdicts
 from bench.parse.drift import Drift, RoundPart
+from bench.parse.validity import CHECKS, Reason, Verdict
 from bench.predict.calibration import Doubt
+from bench.report import chart_words as charts
+from bench.runs import sentences as loads
+from bench.runs.sentences import filled, numbers_of
+from bench.search import answer as searches
 from bench.study.slo import Slo, parse_slo
-from bench.words import advice, capacity, causes, charts, comparison, loads, saturates, searches, sizing, verdicts
-from bench.words.predicted import DOUBTS, doubt_text
-from bench.words.regions import POINTS, turning_point
-from bench.words.streams import stream_notes
-from bench.words.templates import filled, numbers_of
 from tests.support import snapshots
 from tests.support.planted import frame, searched, short_row, steady_row
 from tests.support.words import CAUSE, TURNS, cell

@@ -3,13 +3,17 @@
 import math
 from dataclasses import replace
 
-from bench.analysis.effects import Ratio
-from bench.analysis.factors import Decided
-from bench.analysis.lengths import LengthCost, StreamingGain
-from bench.analysis.locked import Differs
-from bench.analysis.setting_gain import Load, SettingGain
+from bench.findings import lengths, recovery
+from bench.findings import levels as alone
+from bench.findings import saturation as saturates
+from bench.findings import settings as setting_gain
+from bench.findings.comparison.compare import Differs
+from bench.findings.comparison.effects import Ratio
+from bench.findings.factors import words as factors
+from bench.findings.factors.decided import Decided
+from bench.findings.lengths import LengthCost, StreamingGain
+from bench.findings.settings import Load, SettingGain
 from bench.study.slo import Slo
-from bench.words import alone, factors, lengths, recovery, saturates, setting_gain
 from tests.support import snapshots
 from tests.support.words import TURNS, cell
 

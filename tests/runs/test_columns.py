@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
 from bench.errors import BenchError
-from bench.figures.tables import Tables
+from bench.findings.tables import Tables
+from bench.parse.table import summary_frame
 from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of
 from bench.runs.reference import with_tables
 from bench.runs.summary import complete, read_summary, summary_table

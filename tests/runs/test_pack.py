@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 import bench.study.specs
-from bench.archive.pack import pack
-from bench.archive.unpack import unpack
+from bench.beside.archive.pack import pack
+from bench.beside.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
 from bench.runs.files import digest

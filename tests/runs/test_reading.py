@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.archive.pack import read_index
+from bench.beside.archive.pack import read_index
 from bench.errors import BenchError
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs import launch as launch_module

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.archive.unpack import study_of
+from bench.beside.archive.unpack import study_of
 from bench.cli import main
 from bench.errors import BenchError
 from tests.support.packs import member, tarred

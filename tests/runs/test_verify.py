@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.archive.again import copy_measurements, run_workflow
+from bench.beside.archive.again import copy_measurements, run_workflow
 from bench.cli import main
 from bench.runs.files import digest
 from bench.runs.paths import Paths
@@ -44,7 +44,7 @@ def there(tmp_path_factory, drawn_study):
 @pytest.fixture
 def _forked(monkeypatch):
     """The workflow runs, in a process that is forked."""
-    monkeypatch.setattr("bench.archive.again.subprocess", FORKING)
+    monkeypatch.setattr("bench.beside.archive.again.subprocess", FORKING)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def _made_before(_forked, drawn_study, monkeypatch):
                 shutil.copy(path, to / name)
         return ""
 
-    monkeypatch.setattr("bench.archive.verify.run_workflow", remembered)
+    monkeypatch.setattr("bench.beside.archive.verify.run_workflow", remembered)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_nothing_that_the_repeated_workflow_gets_leads_to_the_user_s_files(capsy
         led.extend(path for path in copied if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1))
         return "it was only looked at"
 
-    monkeypatch.setattr("bench.archive.verify.run_workflow", workflow)
+    monkeypatch.setattr("bench.beside.archive.verify.run_workflow", workflow)
     verified(capsys, "results")
     assert "summary.json" in {path.name for path in copied}
     assert led == []

@@ -15,16 +15,16 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.archive.pack import pack
-from bench.archive.unpack import unpack
+from bench.beside.archive.pack import pack
+from bench.beside.archive.unpack import unpack
 from bench.runs.files import read_known, typed
 from bench.runs.paths import Paths
 from bench.runs.run import read_record
 from bench.runs.searches import DeploymentSearches, SearchRecord
 from bench.runs.store import Store
+from bench.search.answer import answer
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
-from bench.words.searches import answer
 from tests.support.auto import searching
 from tests.support.fake_server import fake_server
 from tests.support.forked import snakemake

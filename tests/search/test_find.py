@@ -8,13 +8,14 @@ import re
 
 import pytest
 
-from bench.analysis.observation import CAP, FAILED, Excess, Observation
 from bench.cli.commands.find import Find, status
 from bench.errors import BenchError
+from bench.parse.observation import CAP
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed
 from bench.search.search import Found, Look, Next
 from bench.search.words import look_text, probed_text, why_text
+from bench.statistics.observation import FAILED, Excess, Observation
 from bench.study.slo import parse_slo
 from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server

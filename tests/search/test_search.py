@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from benchmarks.search import PRECISION, by_search, of_curve
 
-from bench.analysis.belief import believe
-from bench.analysis.observation import FAILED, GROWTH, Excess, Observation, observed
-from bench.analysis.speed import Reference, speeds
+from bench.parse.observation import observed
 from bench.search.placing import Aim, Answer, Step, place
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Measured, Next, fitting_requests, next_run, search
 from bench.search.words import alone_text, answer_text, why_text
+from bench.statistics.limit import believe
+from bench.statistics.observation import FAILED, GROWTH, Excess, Observation
+from bench.statistics.speed import Reference, speeds
 from bench.study.slo import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")

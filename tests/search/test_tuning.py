@@ -15,24 +15,24 @@ import pytest
 import yaml
 from benchmarks.tuning import Machine, Planted, predictions
 
-from bench.aggregate import summary_frame
-from bench.archive.pack import pack
-from bench.archive.unpack import unpack
+from bench.beside.archive.pack import pack
+from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.figures.tables import Tables
-from bench.report.answers import answers
-from bench.report.view import curves
+from bench.findings.answers import answers
+from bench.findings.tables import Tables
+from bench.findings.view import curves
+from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.runs.tuning import Confirmed, Predicted, TuningRecord, Visit, Visits, read_visits
+from bench.search.race import Ask, Rival, race
+from bench.search.standing import Seen, Space, Standing
+from bench.search.tuning_words import tuning_lines
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.tuning import candidates
-from bench.tune.race import Ask, Rival, race
-from bench.tune.standing import Seen, Space, Standing
-from bench.words.tuning import tuning_lines
 from tests.support import records
 from tests.support.fake_server import fake_server
 from tests.support.made import make_run

@@ -7,21 +7,20 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.figures.registry import figures_of
-from bench.figures.save import save_figure
-from bench.figures.tables import Tables
+from bench.findings.registry import draw_figure, figures_of
+from bench.findings.tables import Tables
+from bench.parse.table import summary_frame
 from bench.predict.calibrate import calibrate
 from bench.predict.limit import highest_loads
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.runs.tuning import Predicted, Visit
+from bench.search.predicted import limits_of_candidate
+from bench.search.race import race
+from bench.search.standing import Space
+from bench.search.tuning_words import answer, found_line, state_line
 from bench.study.config import Thresholds
 from bench.study.slo import parse_slo
-from bench.tune.predicted import limits_of_candidate
-from bench.tune.race import race
-from bench.tune.standing import Space
-from bench.words.tuning import answer, found_line, state_line
 from tests.support import records
 from tests.support.predict import TRUE, drawn, planned, run_of
 from tests.support.tuning import record
@@ -111,7 +110,7 @@ def predicted_record(**changed):
 def drawn_figure(summary, tmp_path, found):
     runs = summary_frame([summary], {}, {}, Thresholds())
     results = Tables(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), tuning=found)
-    save_figure("tuning", results, tmp_path / "tuning")
+    draw_figure("tuning", results, tmp_path / "tuning")
     return json.loads((tmp_path / "tuning.json").read_text())
 
 

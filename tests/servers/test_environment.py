@@ -12,15 +12,16 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.analysis.locked import differences
-from bench.archive.pack import pack
+from bench.beside.archive.pack import pack
 from bench.errors import BenchError
+from bench.findings import provenance
+from bench.findings.comparison.compare import differences
+from bench.findings.comparison.words import difference_text
 from bench.measure.comparable import refuse_others
 from bench.measure.session import measure
 from bench.models.config_json import config_of
 from bench.models.model import Architecture
 from bench.parse.run import parse_run
-from bench.report import provenance
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
 from bench.runs.files import read, write_record
@@ -32,7 +33,6 @@ from bench.servers.server import Server
 from bench.servers.variables import for_a_server
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.words.comparison import difference_text
 from tests.support import records
 from tests.support.launches import K8S, exports
 from tests.support.planted import summary_rows

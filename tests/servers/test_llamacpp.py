@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
 from bench.measure.slurm.needs import needs_of
 from bench.models.config_json import config_of, geometry_of
 from bench.models.model import Architecture
+from bench.parse.deployed import deployed
 from bench.runs.engine import EngineRecord
 from bench.runs.files import write_record
 from bench.runs.launch import Settings

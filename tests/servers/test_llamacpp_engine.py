@@ -10,7 +10,6 @@ import anthropic
 import psutil
 import pytest
 
-from bench.analysis import verdict
 from bench.cli import main
 from bench.http import get
 from bench.load.client import Load, run_load
@@ -24,6 +23,7 @@ from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of, write_gguf
 from bench.models.model import Architecture
+from bench.parse.validity import verdict
 from bench.runs.engine import EngineRecord
 from bench.runs.files import read
 from bench.runs.form import RequestForm

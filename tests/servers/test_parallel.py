@@ -8,11 +8,9 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.aggregate import summary_frame
-from bench.analysis import OperatingPoint, Prices, economics, sized
-from bench.analysis.saturation import saturated
-from bench.analysis.sizing import limits
 from bench.errors import BenchError
+from bench.findings.economics import Prices, economics
+from bench.findings.sizing import OperatingPoint, limits, sized
 from bench.load.client import Load, LoadResult, ProcessFacts
 from bench.load.target import Target
 from bench.measure import recording
@@ -23,6 +21,8 @@ from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.geometry import weight_bytes
 from bench.models.model import Architecture
+from bench.parse.server import saturated
+from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.launch import Launch
 from bench.runs.run import RECORD, read_record

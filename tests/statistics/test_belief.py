@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.analysis.belief import beliefs, believe
-from bench.analysis.observation import GROWTH, Observation, observations
-from bench.analysis.windows import of_windows
-from bench.report.levels import level_rows
+from bench.findings.levels import level_rows
+from bench.parse.observation import observations
+from bench.parse.windows import of_windows
+from bench.statistics.limit import beliefs, believe
+from bench.statistics.observation import GROWTH, Observation
 from bench.study.slo import parse_slo
 from tests.support.planted import rate_row, steady_row, summary_row, summary_rows
 from tests.support.summaries import table as table_of

@@ -5,7 +5,7 @@ from statistics import NormalDist
 import pytest
 
 from bench.parse.steady import SURE_GROWTH
-from bench.statistics import CONFIDENCE, MEDIAN_DEVIATION, TAIL, Z, student_t
+from bench.statistics.textbook import CONFIDENCE, MEDIAN_DEVIATION, TAIL, Z, student_t
 
 
 def test_rounded_values_are_those_of_the_textbooks():

@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from bench.analysis import repeats
-from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.power import Error, Noise, sessions_for, smallest_difference, visible
-from bench.statistics import student_t
+from bench.findings.comparison.power import Error, Noise, sessions_for, smallest_difference, visible
+from bench.statistics.levels import Levels, repeats, studentized_range
+from bench.statistics.textbook import student_t
 
 # What a comparison can see
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtr
 
-from bench.parse.percentiles import bound_rank, percentile, tail_text, upper_bound
+from bench.statistics.percentiles import bound_rank, percentile, tail_text, upper_bound
 
 
 def test_percentile_by_hand():

@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from bench.archive.unpack import unpack
+from bench.beside.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
-from bench.figures.save import save_figure
+from bench.findings.page import write_report
+from bench.findings.registry import draw_figure
 from bench.measure.metrics import kv_facts
 from bench.models.config_json import config_of
 from bench.models.hub import FILES
 from bench.models.model import Architecture
 from bench.parse.scrapes import telemetry_table, wide_table
-from bench.report.page import write_report
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read, write_record
 from bench.runs.store import Store
@@ -235,7 +235,7 @@ def page(folder, study, value):
                          "cache_config": {"cache_dtype": value}, "inherited": {value: value}}),
         folder / "deployment.json",
     )  # fmt: skip
-    figures = [save_figure(name, study, folder / name) for name in ("kv-saturation", "latencies")]
+    figures = [draw_figure(name, study, folder / name) for name in ("kv-saturation", "latencies")]
     write_report(
         folder / "report.html", title=value, results=study, specs=[paths[2] for paths in figures], facts=[folder / "deployment.json"],
         commit=value, summary=folder / "report.md",

@@ -3,7 +3,7 @@
 import functools
 from collections import Counter
 
-from bench.figures.registry import figures_of
+from bench.findings.registry import figures_of
 from bench.study.plan import Plan
 from bench.study.precision import thin_levels
 from bench.study.read import load_config, load_file

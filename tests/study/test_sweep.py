@@ -7,12 +7,12 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from bench.archive.pack import packed_study
+from bench.beside.archive.pack import packed_study
+from bench.report.measuring import measuring_lines, starts
 from bench.runs.files import digest
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
 from bench.study.reference import schema
-from bench.words.measuring import measuring_lines, starts
 from tests.support.study import ROOT
 from tests.support.swept import STUDY, study
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import polars as pl
 
-from bench.aggregate import summary_frame
-from bench.figures.tables import Tables
-from bench.report.answers import answers
-from bench.report.view import curves
+from bench.findings.answers import answers
+from bench.findings.tables import Tables
+from bench.findings.view import curves
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from tests.support import records

@@ -2,7 +2,7 @@
 
 import json
 
-from bench.grading.calls import CallTask
+from bench.beside.quality.calls import CallTask
 
 
 def function(name, required=(), **kinds):

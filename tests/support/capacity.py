@@ -1,6 +1,6 @@
 """Curves with planted latencies, misses and failures, and the operating point that they have."""
 
-from bench.analysis import operating_points
+from bench.findings.capacity.points import operating_points
 from bench.study.slo import parse_slo
 from tests.support.planted import frame, steady_row
 

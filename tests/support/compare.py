@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.aggregate import summary_frame
-from bench.analysis import Noise, visible
-from bench.analysis.effects import effects
+from bench.findings.comparison.effects import effects
+from bench.findings.comparison.power import Noise, visible
+from bench.parse.table import summary_frame
 from bench.runs.columns import METRICS
 from bench.study.config import Thresholds
 from tests.support import records

@@ -8,7 +8,7 @@ import random
 
 import polars as pl
 
-from bench.analysis.factors import factors_of, with_metrics
+from bench.findings.factors.decided import factors_of, with_metrics
 from bench.runs.summary import complete
 
 BATCHES, PROMPTS, OUTPUTS = (1, 4, 16), (32, 128, 512), (16, 64)

@@ -12,12 +12,11 @@ from unittest.mock import patch
 import polars as pl
 import vl_convert
 
-from bench.aggregate import summary_frame
-from bench.figures import save
-from bench.figures.registry import load_figure
-from bench.figures.save import save_figure
-from bench.figures.tables import Tables
-from bench.report.page import write_report
+from bench.findings.page import write_report
+from bench.findings.registry import draw_figure, load_figure
+from bench.findings.tables import Tables
+from bench.parse.table import summary_frame
+from bench.report import save
 from bench.runs.deployment import Hardware
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
@@ -126,7 +125,7 @@ class Undrawn:
 def saved_spec(name, study):
     """A figure's specification as it is saved, with its title and its note; no picture is made."""
     with patch.object(save, "vl_convert", Undrawn), TemporaryDirectory() as folder:
-        return json.loads(save_figure(name, study, Path(folder) / name)[2].read_text())
+        return json.loads(draw_figure(name, study, Path(folder) / name)[2].read_text())
 
 
 def encodings(spec):
@@ -211,7 +210,7 @@ def drawn(folder, study, *, names=(), pictures=True, **more):
     facts = folder / "deployment.json"
     write_record(FACTS, facts)
     with nullcontext() if pictures else patch.object(save, "vl_convert", Undrawn):
-        specs = [save_figure(name, study, folder / name)[2] for name in names]
+        specs = [draw_figure(name, study, folder / name)[2] for name in names]
     write_report(folder / "report.html", **{"title": "t", "results": study, "specs": specs, "facts": [facts], **more})
     return Page((folder / "report.html").read_text())
 

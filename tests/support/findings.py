@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from bench.figures.tables import Tables
-from bench.report.page import write_report
+from bench.findings.page import write_report
+from bench.findings.tables import Tables
 from bench.study.decision import Decision
 from tests.support.summaries import FULL, frame
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.regions import FLAT, PROPORTIONAL
+from bench.statistics.levels import FLAT, PROPORTIONAL
 
 __all__ = ["CURVES", "TOP", "Curve", "curves_up_to", "ladder", "measured"]
 

@@ -3,11 +3,12 @@
 import numpy as np
 import polars as pl
 
-from bench.aggregate import summary_frame
-from bench.analysis.slo import goodput, judged_requests
+from bench.findings.predicted import PARAMETER_TITLES
 from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.slo import goodput, judged_requests
+from bench.parse.table import summary_frame
 from bench.predict.calibration import Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.predict import METRICS
 from bench.runs.columns import COLUMNS
@@ -15,7 +16,6 @@ from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.searches import SearchRecord
 from bench.runs.summary import complete
 from bench.study.config import Thresholds
-from bench.words.predicted import PARAMETER_TITLES
 from tests.support import records
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bench.aggregate import summary_frame
+from bench.parse.table import summary_frame
 from bench.predict.calibrate import MeasuredRun
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime

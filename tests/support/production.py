@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.drifted import Drift, Window, find_drift
-from bench.drifted.served import SAMPLES
-from bench.guard import Curve
+from bench.beside.production.drifted import Drift, Window, find_drift
+from bench.beside.production.drifted.served import SAMPLES
+from bench.beside.production.guard import Curve
 
 SLOTS = 16
 
@@ -198,7 +198,7 @@ class PlantedCurve(Curve):
 
 def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
     """What a study measured. Args: planted: production as it was then."""
-    from bench.runs.deployment import DeploymentFacts, Hardware  # noqa: PLC0415
+    from bench.runs.deployment import DeploymentFacts, Hardware  # noqa: PLC0415 - as above
 
     slow = math.exp(random.normal(0, STARTS_DIFFER))
     tables, rows = {}, []

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import requests
 
-from bench.drifted.served import SAMPLES
+from bench.beside.production.drifted.served import SAMPLES
 
 
 def samples(*series):

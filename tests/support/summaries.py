@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 
-from bench.aggregate import summary_frame
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from tests.support import records
 from tests.support.planted import steady_row

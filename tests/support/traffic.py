@@ -7,9 +7,9 @@ from datetime import UTC
 
 import numpy as np
 
+from bench.beside.traffic import log as logs
+from bench.beside.traffic.log import Log
 from bench.errors import BenchError
-from bench.traffic import log as logs
-from bench.traffic.log import Log
 
 HEAD = "timestamp,prompt_tokens,completion_tokens\n"
 

@@ -1,10 +1,10 @@
 """A server, and the verdict of a run that measured it."""
 
-from bench.analysis import verdict
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.parse.run import parse_run
+from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from bench.workloads.workload import Workload
 from tests.support import records

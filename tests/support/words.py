@@ -1,6 +1,6 @@
 """Evidence made by hand."""
 
-from bench.analysis.regions import Point
+from bench.findings.regions import Point
 from bench.predict.relief_record import Gain
 
 CAUSE = {

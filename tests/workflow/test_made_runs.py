@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.analysis import verdict
 from bench.parse.run import parse_run
+from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config

@@ -9,8 +9,8 @@ import re
 import polars as pl
 import pytest
 
-from bench.figures.registry import figures_of, load_figure
-from bench.figures.tables import Tables
+from bench.findings.registry import figures_of, load_figure
+from bench.findings.tables import Tables
 from tests.support.command import bench
 from tests.support.grown import LOADS
 from tests.support.study import ROOT

@@ -10,8 +10,8 @@ import time
 import polars as pl
 import pytest
 
+from bench.findings.trust import closing_lines
 from bench.study.begin import begin
-from bench.words.trust import closing_lines
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bench.aggregate import summary_frame
+from bench.beside.quality.calls import CallTask, right_calls
+from bench.beside.quality.graded_set import graded_sets, read_set
 from bench.errors import BenchError
-from bench.grading.calls import CallTask, right_calls
-from bench.grading.graded_set import graded_sets, read_set
+from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from bench.study.read import load_workload
 from bench.workloads.prompts import PromptFile
@@ -135,6 +135,6 @@ def test_from_kept_calls_to_the_table_without_any_program(tmp_path, summary, mon
     one, two = read_set(file)
     runs = [kept(summary, "a", {one: "[geo.area(base=10, height=5)]", two: "[play(artist='Maroon 5')]"})]
     summary_frame(runs, {}, {}, Thresholds(), baseline="a").write_parquet(tmp_path / "summary.parquet")
-    monkeypatch.setattr("bench.grading.answers.sandbox", None)
+    monkeypatch.setattr("bench.beside.quality.answers.sandbox", None)
     (found,) = json.loads(bench("grade", tmp_path / "summary.parquet", "--set", file, "--json").stdout)
     assert found["solved"] == {"t/0": 1.0, "t/1": 0.0}

@@ -9,23 +9,26 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from bench.analyse import TABLES, Analysis, write_analysis
-from bench.analysis import operating_points
-from bench.analysis.bottleneck import bottleneck
-from bench.analysis.observation import observed
-from bench.analysis.slo import goodput
-from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.errors import BenchError
-from bench.figures.tables import Tables
+from bench.findings.analysis import TABLES, Analysis, write_analysis
+from bench.findings.answers import answers
+from bench.findings.capacity.curves import limits
+from bench.findings.capacity.points import operating_points
+from bench.findings.capacity.words import evidence, high_needs, low_needs, missed_text, sustains, with_texts
+from bench.findings.causes import bottleneck, why
+from bench.findings.classes import class_rows
+from bench.findings.sizing import no_point
+from bench.findings.tables import Tables
+from bench.findings.view import curves
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
+from bench.parse.observation import observed
+from bench.parse.slo import goodput
+from bench.parse.windows import of_windows
 from bench.predict.carried import worst_excess
 from bench.predict.sources import load_to_predict
-from bench.report.answers import answers
-from bench.report.classes import class_rows
-from bench.report.view import curves
 from bench.results import Results
 from bench.runs.classes import class_column, served_alike
 from bench.search.placing import Aim
@@ -35,10 +38,6 @@ from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
 from bench.study.read import load_workload, read_workload
 from bench.study.slo import Slo, parse_slo
-from bench.words.capacity import evidence, high_needs, low_needs, missed_text, sustains, with_texts
-from bench.words.causes import why
-from bench.words.curves import limits
-from bench.words.sizing import no_point
 from bench.workloads.classes import dealt
 from bench.workloads.schedule import schedule
 from tests.support import records

@@ -5,14 +5,14 @@ import json
 import polars as pl
 import pytest
 
-from bench.analysis import verdict
-from bench.analysis.locked import LOCKED, differences
 from bench.cli import main
 from bench.errors import BenchError
+from bench.findings.comparison.compare import LOCKED, differences
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.parse.run import cut_answers
+from bench.parse.validity import verdict
 from bench.predict.sources import load_to_predict
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request

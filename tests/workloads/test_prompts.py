@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bench.archive.pack import packed_study
+from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce

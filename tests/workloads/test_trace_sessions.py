@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from bench.beside.traffic.log import read_log
 from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.precision import prompt_lines
 from bench.study.read import load_config
-from bench.traffic.log import read_log
 from bench.workloads.schedule import schedule
 from bench.workloads.trace import calls_left_out, read_trace
 from bench.workloads.trace_history import messages_of

@@ -3,12 +3,12 @@ from contextlib import contextmanager
 
 from bench.measure.slurm.configuration import keep_configuration
 from bench.measure.slurm.gpu_types import gpu_types
-from bench.measure.slurm.partitions import partition_for, partitions, refusal
-from bench.measure.slurm.status import (
-    has_accounting,
-    left_jobs,
-    show_preempted_as_cancelled,
-)
+from bench.measure.slurm.partitions import partition_for
+from bench.measure.slurm.partitions import partitions
+from bench.measure.slurm.partitions import refusal
+from bench.measure.slurm.status import has_accounting
+from bench.measure.slurm.status import left_jobs
+from bench.measure.slurm.status import show_preempted_as_cancelled
 from bench.models.accelerators import accelerators
 from bench.runs.files import read
 from bench.runs.launch import Launch

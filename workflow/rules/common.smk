@@ -22,20 +22,29 @@ except ModuleNotFoundError:
     )
 
 from bench.errors import BenchError
-from bench.figures.registry import figures_of, module_of, used_by
-from bench.grading.graded_set import graded_sets, set_checksums
+from bench.findings.registry import figures_of
+from bench.findings.registry import module_of
+from bench.findings.registry import used_by
+from bench.beside.quality.graded_set import graded_sets
+from bench.beside.quality.graded_set import set_checksums
 from bench.measure.slurm.needs import needs_of
 from bench.runs.files import read
 from bench.runs.grades import failed_gradings
-from bench.runs.paths import Paths as paths, TABLES
+from bench.runs.paths import Paths as paths
+from bench.runs.paths import TABLES
 from bench.runs.session import SessionIndex
 from bench.runs.store import Store
 from bench.study.last import remember_study
-from bench.study.plan import Plan, PROTOCOL
+from bench.study.plan import Plan
+from bench.study.plan import PROTOCOL
 from bench.study.read import load_config
-from bench.study.state import refresh_sessions, unended_searches, unmeasured_sessions
-from bench.words.measuring import measuring_lines
-from bench.workflow import announce_workflow, code_of, end_jobs_on_sigterm
+from bench.study.state import refresh_sessions
+from bench.study.state import unended_searches
+from bench.study.state import unmeasured_sessions
+from bench.report.measuring import measuring_lines
+from bench.workflow import announce_workflow
+from bench.workflow import code_of
+from bench.workflow import end_jobs_on_sigterm
 
 announce_workflow(SOURCES)
 

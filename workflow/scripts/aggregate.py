@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.aggregate import aggregate
+from bench.parse.table import aggregate
 from bench.runs.paths import Paths
 from bench.study.config import Thresholds
 from bench.study.plan import Plan

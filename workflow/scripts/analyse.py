@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from bench.analyse import TABLES, Analysis, write_analysis
-from bench.analysis.windows import of_windows
+from bench.findings.analysis import TABLES, Analysis, write_analysis
+from bench.parse.windows import of_windows
 from bench.runs.summary import read_summary
 from bench.study.decision import Decision
 from bench.workflow import job

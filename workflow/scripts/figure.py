@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from bench.figures.save import save_figure
-from bench.figures.tables import Tables
+from bench.findings.registry import draw_figure
+from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.runs.paths import Paths
 from bench.study.decision import Decision
@@ -19,4 +19,4 @@ with job(snakemake.log[0]):
         next(map(Path, snakemake.input.grades), None),
         tuning=next(map(Path, snakemake.input.tuning), None),
     )
-    save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))
+    draw_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

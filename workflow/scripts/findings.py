@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from bench.analyse import FINDINGS, TABLES, Analysis, write_analysis
-from bench.analysis.ceilings import servers_of
-from bench.analysis.windows import of_windows
+from bench.findings.analysis import FINDINGS, TABLES, Analysis, write_analysis
+from bench.findings.ceilings import servers_of
 from bench.models.config_json import geometry_of_model
+from bench.parse.windows import of_windows
 from bench.predict.relief_record import Reliefs
 from bench.runs.files import read_known
 from bench.runs.summary import read_summary

@@ -1,8 +1,8 @@
 from pathlib import Path
 
+from bench.beside.quality.answers import grade
+from bench.beside.quality.graded_set import read_set
 from bench.errors import BenchError
-from bench.grading.answers import grade
-from bench.grading.graded_set import read_set
 from bench.runs.grades import write_grades
 from bench.runs.summary import read_summary
 from bench.workflow import job

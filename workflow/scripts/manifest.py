@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from bench.figures.tables import Tables
-from bench.report.page import write_manifest
-from bench.words.trust import closing_lines
+from bench.findings.page import write_manifest
+from bench.findings.tables import Tables
+from bench.findings.trust import closing_lines
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

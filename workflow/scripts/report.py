@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from bench.commit import commit_of
-from bench.figures.tables import Tables
+from bench.findings.page import write_report
+from bench.findings.tables import Tables
 from bench.models.config_json import geometry_of_model
-from bench.report.page import write_report
 from bench.runs.paths import Paths
 from bench.study.config import Thresholds
 from bench.study.decision import Decision

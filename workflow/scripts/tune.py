@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from bench.runs.files import write_record
+from bench.search.tuning import tune
+from bench.search.tuning_words import tuning_lines
 from bench.study.read import load_config
-from bench.tune.tuning import tune
-from bench.words.tuning import tuning_lines
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.analysis import Comparison, needed
 from bench.cli.output import print_table
 from bench.errors import count_text, two_digits
-from bench.words.comparison import (
+from bench.findings.comparison.compare import Comparison
+from bench.findings.comparison.gate import needed
+from bench.findings.comparison.words import (
     ESTIMATED,
     assumed_text,
     difference_text,
@@ -19,7 +20,7 @@ from bench.words.comparison import (
     several,
     size_text,
 )
-from bench.words.identical import same_answers
+from bench.findings.identical import same_answers
 
 SIGHT = 5.0  # percent: the regression that a gate without a percentage has to be able to see
 _SIDES = ("baseline", "candidate")

@@ -32,7 +32,7 @@ def metrics(incomplete: str) -> list[str]:
 
 def figures(incomplete: str) -> list[str]:
     """Figures that there are."""
-    from bench.figures.registry import FIGURES
+    from bench.findings.registry import FIGURES
 
     return _starting(incomplete, FIGURES)
 

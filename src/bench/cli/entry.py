@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar, get_type_hints
 
 import typer
@@ -12,7 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from bench.cli.help import ABOUT, COMMANDS, END
+from bench.cli.help import ABOUT, COMMANDS, END, others
+from bench.plugins import plugin
 
 _LINES = {name: line for group in COMMANDS.values() for name, line in group.items()}
 _entered: dict[str, CommandInfo] = {}
@@ -41,7 +43,7 @@ class Group(_PlainFlags, TyperGroup):
     def __init__(self, **settings: Any) -> None:
         pages = {
             name: Command(name, help=_escape(line), rich_help_panel=panel)
-            for panel, group in COMMANDS.items()
+            for panel, group in {**COMMANDS, **others()}.items()
             for name, line in group.items()
         }
         super().__init__(**{**settings, "commands": pages})
@@ -52,8 +54,11 @@ class Group(_PlainFlags, TyperGroup):
 
 
 def loaded(name: str) -> Any:
-    """A command with its options."""
-    import_module(f"bench.cli.commands.{name}")
+    """A command with its options: one of `bench.cli.commands`, or of the entry points `command.NAME`."""
+    if find_spec(module := f"bench.cli.commands.{name}"):
+        import_module(module)
+    else:
+        plugin("command", name)
     return get_command_from_info(_entered[name], pretty_exceptions_short=False, rich_markup_mode="rich")
 
 
@@ -80,7 +85,8 @@ def command(*examples: str, after: str = "") -> Callable[[C], C]:
 
     def enter(made: C) -> C:
         name = made.__name__.lower()
-        paragraphs = [_LINES[name], *(" ".join(text.split()) for text in inspect.cleandoc(made.__doc__ or "").split("\n\n"))]
+        told = inspect.cleandoc(made.__doc__ or "").split("\n\n")
+        paragraphs = [*filter(None, [_LINES.get(name)]), *(" ".join(text.split()) for text in told)]
         _entered[name] = CommandInfo(
             name,
             cls=Command,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cli.output import print_json, print_table
 from bench.errors import shown_share, three_digits
+from bench.findings.predicted import PHASE_TITLES, REPORTED, doubt_text, judgement_rows, parameter_rows, shares_rows
 from bench.predict.calibration import METRICS, Doubt, Interval
 from bench.predict.study import described
-from bench.words.predicted import PHASE_TITLES, REPORTED, doubt_text, judgement_rows, parameter_rows, shares_rows
 
 if TYPE_CHECKING:
     from bench.predict.calibrate import Calibrated

@@ -11,16 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.errors import BenchError, count_text, is_are
+from bench.errors import BenchError
 from bench.runs.paths import Paths
 from bench.study.last import last_study
 from bench.study.plan import Plan
 from bench.study.read import load_file
-
-if TYPE_CHECKING:
-    from bench.archive.pack import Packed
 
 _DEFAULT = Path("config/config.yaml")
 
@@ -79,11 +75,3 @@ def no_workflow() -> Iterator[None]:
         except BlockingIOError:
             raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
         yield
-
-
-def packed_text(packed: Packed) -> str:
-    """The runs of a pack, and how many it lacks."""
-    text = count_text(len(packed.runs), "run")
-    if left := len(packed.missing):
-        text += f"; {left} of the study {is_are(left)} left out, not measured or damaged, such as {packed.missing[0]}"
-    return text

@@ -28,7 +28,7 @@ def judged_runs() -> dict[str, Verdict]:
         return {}
     import polars as pl  # half a second, which a list of runs without a table must not cost
 
-    from bench.words.verdicts import failures, stopped
+    from bench.parse.validity import failures, stopped
 
     columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
     with _readable(path):
@@ -73,7 +73,7 @@ def in_words(verdict: Verdict) -> Verdict:
     """The verdict with its reasons in words."""
     if not verdict["reasons"]:
         return verdict
-    from bench.words.verdicts import reason_texts
+    from bench.parse.validity import reason_texts
 
     return {**verdict, "reasons": reason_texts(verdict["reasons"])}
 

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from bench.runs.run import ReferenceLoad, RunHeader
-from bench.statistics import student_t
+from bench.statistics.textbook import student_t
 
 if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic takes a quarter of a second to import
     from bench.study.config import Thresholds

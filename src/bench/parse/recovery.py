@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.parse.percentiles import percentile
+from bench.statistics.percentiles import percentile
 
 # requests of a recovered window; derived: one of a server that is as before passes with a probability of 0.999 (`recovery`)
 _WINDOW = 9

@@ -15,7 +15,6 @@ from bench.parse.drift import place_of_run
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
-from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import FEWEST_SCRAPES, server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
@@ -29,6 +28,7 @@ from bench.runs.request import KEPT
 from bench.runs.request_table import request_table
 from bench.runs.run import REQUESTS, TELEMETRY, RunRecord, read_run
 from bench.runs.run_summary import RunSummary, write_run_summary
+from bench.statistics.percentiles import percentile, upper_bound
 from bench.workloads.endpoints import ENDPOINTS, Endpoint
 
 PEAK_WINDOW_S = 1.0  # window of the highest throughput (s); convention

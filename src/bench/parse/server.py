@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -165,3 +166,34 @@ def _rises(counters: pl.DataFrame, scrapes: pl.Series) -> tuple[dict[str, float]
         .sort("name")
     )
     return dict(series.filter(~pl.col("fell")).select("name", "rise").iter_rows()), series.filter("fell")["name"].to_list()
+
+
+SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
+
+
+def saturated() -> pl.Expr:
+    """Whether a run filled the KV cache: a request could not be admitted, or had to be preempted; null where that is not known.
+
+    - A request was preempted, which vLLM does only when no block is free. The counter sees what the gauge, scraped five times a
+      second, can miss.
+    - Peak usage is 0.99 or more.
+    - Requests waited once the load stood, and what was free then was less than a prompt (its 90th percentile), which vLLM admits
+      whole or not at all, and the block that it keeps for itself; not where all of `max_num_seqs` ran, which is a bound of its own.
+
+    Args (columns):
+        `kv_usage_peak`, `kv_usage_queued` (0–1), `waiting_standing`, `running_peak`, `max_num_seqs` (requests), `preemptions`,
+        `kv_tokens`, `kv_blocks` (of all `engines` together, whose fullest one the usage is of), `prompt_tokens_p90` (null where
+        unknown).
+    """
+    engines = pl.col("engines").fill_null(1)
+    block = pl.col("kv_tokens") / pl.col("kv_blocks")
+    free = (1 - pl.col("kv_usage_queued")) * pl.col("kv_tokens") / engines
+    slots = pl.col("running_peak") < pl.col("max_num_seqs").fill_null(math.inf) * engines
+    refused = (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots
+    signs = (pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= SATURATED_KV_USAGE, refused)
+    # Any sign decides; without one, it is not known where the gauge or the counter is missing.
+    return (
+        pl.when(pl.any_horizontal(sign.fill_null(False) for sign in signs))
+        .then(True)
+        .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
+    )

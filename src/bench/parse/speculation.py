@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from bench.parse.percentiles import percentile
 from bench.parse.server import FEWEST_SCRAPES, gauges, rises, server_means
+from bench.statistics.percentiles import percentile
 
 _COUNTS = ("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens")
 _SHARES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # percentiles as shares; derived

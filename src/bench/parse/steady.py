@@ -14,6 +14,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.parse.begun import request_share
 from bench.parse.server import gauges
+from bench.statistics.shares import RATE_BATCHES
 from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -25,7 +26,6 @@ FEWEST_GROWING = 150
 _BINS = 200  # bins of series over the load's time; convention
 _BATCH = 5  # observations in a batch; source: White, Simulation 69, 1997 (MSER-5)
 _BATCHES = 20  # batches of in-flight means behind the error of their growth; convention
-RATE_BATCHES = 10  # batches of the window behind the error of its rate; convention
 _FILLS = 2.0  # median latencies in which an open loop fills a server (a closed loop begins full and takes one); convention
 _RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time; convention
 # standard errors of a ramp: more than usual, as the cut was sought; measured: docs/explanation/method.md, "Steady window"

@@ -103,7 +103,7 @@ class ModelRecord:
 
     Attributes:
         digest: of all that decides the rest. why_not: why none could be fitted, in words. doubts: why the fit must not be relied on;
-            `bench.words.predicted.no_model` has both in words.
+            `bench.findings.predicted.no_model` has both in words.
         parameters: by name of `bench.predict.calibrate.parameters`, with their central 90 % over the bootstrap.
         step_noise, run_noise: standard deviations of ln time. residual: median relative error of the fit. steps, runs: behind it.
     """

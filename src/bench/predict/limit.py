@@ -18,7 +18,7 @@ from bench.predict.judge import ASSUMED_ERROR
 from bench.predict.predict import doubts
 from bench.predict.replay import Replay
 from bench.predict.state import Limits
-from bench.statistics import Z
+from bench.statistics.textbook import Z
 from bench.study.slo import Slo
 
 Floats: TypeAlias = npt.NDArray[np.float64]

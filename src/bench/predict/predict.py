@@ -17,7 +17,7 @@ from bench.predict.gaps import Gaps
 from bench.predict.replay import Replay, latency
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
-from bench.statistics import normal
+from bench.statistics.textbook import normal
 from bench.workloads.schedule import PlannedRequest
 
 # confidence of a prediction's interval; derived: a further replay lies between the least and the greatest of `REPLAYS` 19 times in

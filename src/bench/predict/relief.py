@@ -19,7 +19,7 @@ from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import Member, members
 from bench.predict.limit import Replays
 from bench.predict.relief_record import Gain, Relief
-from bench.statistics import student_t
+from bench.statistics.textbook import student_t
 from bench.study.slo import Slo
 
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.predict.carried import within
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
-from bench.statistics import least
+from bench.statistics.textbook import least
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest
 

@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 
 from bench.predict.passes import Passes
 from bench.predict.way import way_to_engine
-from bench.statistics import MEDIAN_DEVIATION
+from bench.statistics.textbook import MEDIAN_DEVIATION
 
 Floats = npt.NDArray[np.float64]
 

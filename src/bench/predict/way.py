@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.statistics import TAIL, rarer_by_chance
+from bench.statistics.textbook import TAIL, rarer_by_chance
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -1,6 +1,6 @@
 """The catalogue of the columns of tables: what each is, in which unit, and where it comes from.
 
-`columns.toml` lists those of the summary table, `analysis.toml` those of the tables that `bench.analyse` makes of it.
+`columns.toml` lists those of the summary table, `analysis.toml` those of the tables that `bench.findings.analysis` makes of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "scrape_gap_s": pl.Float64,
     "metrics_missing": pl.List(pl.String),
 }
-# Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
+# Of type `misses`: by what a load misses, as `bench.findings.capacity.judging.Miss` has it.
 _MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "by": pl.String,
     **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),

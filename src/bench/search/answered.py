@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bench.analysis.observation import FAILED, GROWTH
 from bench.runs.searches import SearchedRun, SearchRecord
 from bench.search.placing import Aim
 from bench.search.search import Found, Measured
+from bench.statistics.observation import FAILED, GROWTH
 from bench.study.searches import SearchSpec
 from bench.study.specs import RunSpec
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import altair as alt
 import polars as pl
 
-from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES, CONCURRENCY, RATE
-from bench.figures.save import save_chart
-from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, marked, nothing_to_show, shapes
+from bench.report.altair import alt
+from bench.report.save import save_chart
+from bench.report.theme import NEUTRAL, PALETTE, finish, layered, marked, nothing_to_show, shapes
 from bench.search.placing import Aim
 from bench.search.search import Found
 from bench.search.words import answer_text, criterion_text, nothing_text, took_text
-from bench.statistics import Z
+from bench.statistics.observation import FAILED, GROWTH
+from bench.statistics.textbook import Z
 
 _CLOSEST = 0.05  # lowest value that is drawn, as a share of the limit; convention
 _FARTHEST = 20.0  # highest value that is drawn, as a multiple of the limit; convention

@@ -8,14 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis import verdict
-from bench.analysis.slo import goodput, judged_requests
 from bench.parse.drift import place_of_run
 from bench.parse.run import parse_run
+from bench.parse.slo import goodput, judged_requests
+from bench.parse.validity import reason_text, verdict
 from bench.runs.run import RunRecord
 from bench.study.config import Thresholds
 from bench.study.slo import Slo
-from bench.words.verdicts import reason_text
 
 
 def judged_run(

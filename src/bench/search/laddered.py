@@ -19,6 +19,7 @@ from bench.runs.paths import Paths
 from bench.runs.run import RECORD, RunRecord, read_record
 from bench.runs.searches import DeploymentSearches, SearchRecord
 from bench.runs.store import Store
+from bench.search.answer import looked_for
 from bench.search.answered import answer_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
@@ -31,7 +32,6 @@ from bench.study.plan import Plan
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.specs import RunSpec
-from bench.words.searches import looked_for
 
 
 class _Unmeasured(Exception):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from bench.analysis.belief import NOMINAL, Belief, believe
-from bench.analysis.observation import GROWTH, NEARBY, Observation
+from bench.statistics.limit import NOMINAL, Belief, believe
+from bench.statistics.observation import GROWTH, NEARBY, Observation
 from bench.study.slo import Slo
 
 Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]

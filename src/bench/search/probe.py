@@ -15,10 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
-from bench.analysis.observation import MOST_EXCESS
-from bench.analysis.regions import FLAT, PROPORTIONAL
+from bench.parse.observation import MOST_EXCESS
 from bench.runs.files import read_known, write_record
 from bench.search.placing import CLIMB, Aim, level_of
+from bench.statistics.levels import FLAT, PROPORTIONAL
 from bench.study.slo import Slo
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
-from bench.analysis.observation import CAP, FAILED, GROWTH
 from bench.errors import count_text, shown_share, two_digits
 from bench.measure.progress import duration_text
+from bench.parse.observation import CAP
 from bench.runs.latencies import LATENCIES
+from bench.search.answer import LoadUnit, ended_text, limit_text
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
+from bench.statistics.observation import FAILED, GROWTH
 from bench.study.slo import Slo, time_text
-from bench.words.searches import LoadUnit, ended_text, limit_text
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
 _BOUNDS = {"highest": "--set most=N", "runs": "--set max_runs=N", "seconds": "--max-minutes"}  # as the command has them

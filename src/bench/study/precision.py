@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.axes import AXES, RATE
 from bench.errors import shown_share
-from bench.statistics import TAIL
+from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
 from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens
 from bench.workloads.workload import Workload

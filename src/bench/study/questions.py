@@ -1,6 +1,6 @@
 """Conditions under which a study has a figure: whether its runs can answer the figure's question.
 
-`bench.figures.registry` says which figure has which. A condition sees the runs as plain rows, as `Plan.rows` gives them before
+`bench.findings.registry` says which figure has which. A condition sees the runs as plain rows, as `Plan.rows` gives them before
 anything has run, and the summary table afterwards.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.servers.settings import SPECULATION, STEP_TOKENS, flag_column, varying_settings
-from bench.statistics import FEWEST_POINTS
+from bench.statistics.textbook import FEWEST_POINTS
 from bench.workloads.prompts import RANDOM, SOURCES
 from bench.workloads.workload import ALIKE
 

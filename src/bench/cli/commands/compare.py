@@ -19,7 +19,7 @@ from bench.shipped import BENCH
 if TYPE_CHECKING:
     import polars as pl
 
-    from bench.analysis import Comparison
+    from bench.findings.comparison.compare import Comparison
 
 _GATE = "As a gate"
 _PLAN = "Before anything is measured"
@@ -107,7 +107,7 @@ class Compare:
         if not self.baseline or not self.candidate:
             raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
         from bench.cli.compared import SIGHT, content, print_comparison
-        from bench.words.comparison import blind_spots, regression_lines
+        from bench.findings.comparison.words import blind_spots, regression_lines
 
         sources = (self.baseline, self.candidate)
         found = self._compared(*sources)
@@ -121,8 +121,8 @@ class Compare:
             self._decide(worse, missed, self.fail_on_regression)
 
     def _compared(self, baseline: str, candidate: str) -> Comparison:
-        from bench.analysis import compare
-        from bench.analysis.effects import ASSUMED_SPREAD
+        from bench.findings.comparison.compare import compare
+        from bench.findings.comparison.effects import ASSUMED_SPREAD
         from bench.results import Results
         from bench.runs.columns import METRICS
 
@@ -153,8 +153,9 @@ class Compare:
             sys.exit(3)
 
     def _plan_sessions(self) -> None:
-        from bench.analysis import Noise, power, sessions_for, visible
         from bench.errors import two_digits
+        from bench.findings.comparison import power
+        from bench.findings.comparison.power import Noise, sessions_for, visible
 
         if not 0 < self.noise < 100:
             raise BenchError(f"--noise is {self.noise:g}: a percentage above 0 and below 100.")
@@ -201,7 +202,7 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
     Args:
         sources: the runs of the baseline and of the candidate, by what they were read from.
     """
-    from bench.words.trust import first_line
+    from bench.findings.trust import first_line
 
     if found.matched or found.failures or found.answers:
         return

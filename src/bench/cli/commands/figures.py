@@ -33,10 +33,9 @@ def figures(
     """Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
     summary table beside them. Below a study's results/, the deployments' facts are used too.
     """
-    from bench.aggregate import aggregate
-    from bench.figures.registry import figures_of, load_figure
-    from bench.figures.save import save_figure
-    from bench.figures.tables import Tables
+    from bench.findings.registry import draw_figure, figures_of, load_figure
+    from bench.findings.tables import Tables
+    from bench.parse.table import aggregate
     from bench.runs.paths import Paths
     from bench.study.thresholds import kept_thresholds, thresholds_of
 
@@ -69,7 +68,7 @@ def figures(
     names = figure or figures_of(results.runs.to_dicts(), tuned=results.tuning is not None)
     written = []
     for name in tracked(names, "Drawing"):
-        written += save_figure(name, results, output_dir / name, leave_out=partial(_left_out, name))
+        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name))
     if json:
         print_json([str(path) for path in written])
         return

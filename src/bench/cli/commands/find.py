@@ -274,8 +274,8 @@ def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
 
 
 def _print(found: Found, aim: Aim, figure: Path, other_share: float) -> None:
+    from bench.findings.trust import accept_option
     from bench.search.words import answer_text, why_text
-    from bench.words.trust import accept_option
 
     print(f"{answer_text(found.answer, aim, whole=True)}.")
     print(why_text(found, aim))

@@ -22,7 +22,7 @@ from bench.errors import BenchError, is_are
 if TYPE_CHECKING:
     import polars as pl
 
-    from bench.analysis import OperatingPoint
+    from bench.findings.sizing import OperatingPoint
     from bench.predict.calibrate import Calibrated, MeasuredRun
     from bench.predict.state import Limits
     from bench.predict.traffic import Traffic
@@ -159,9 +159,9 @@ class Fleet:
 
     def run(self) -> None:
         """Print the fleet, or the predictions."""
+        from bench.findings.predicted import doubt_text
         from bench.predict.instances import NotPredictedError
         from bench.study.slo import parse_slo
-        from bench.words.predicted import doubt_text
 
         task, slos = self._task(), [parse_slo(text) for text in self.slo or []]
         if task != _TRAFFIC:  # else the workload decides whether it is a trace
@@ -231,9 +231,8 @@ class Fleet:
     # From results, or from numbers
 
     def _size(self, slos: Sequence[Slo]) -> None:
-        from bench.analysis import OperatingPoint, is_machine, sized
-        from bench.words.capacity import with_texts
-        from bench.words.sizing import UNKNOWN_GPUS, little, meets, sized_rows
+        from bench.findings.capacity.words import with_texts
+        from bench.findings.sizing import UNKNOWN_GPUS, OperatingPoint, is_machine, little, meets, sized, sized_rows
 
         if self.api_price is not None and self.price_per_hour is None:
             raise BenchError("--api-price needs what our own GPUs cost: --price-per-hour.")
@@ -261,10 +260,9 @@ class Fleet:
 
     def _measured(self, slos: Sequence[Slo]) -> tuple[OperatingPoint, dict[str, Any], dict[str, Any]]:
         """The operating point of one curve, its row of `operating_points`, and a run of it."""
-        from bench.analysis import OperatingPoint
+        from bench.findings.sizing import OperatingPoint, next_step, no_point
         from bench.results import Results
         from bench.runs.classes import class_names
-        from bench.words.sizing import next_step, no_point
 
         found = Results.open(self.results or "results")
         runs, deployment = found.runs, found.deployment

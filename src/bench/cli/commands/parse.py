@@ -23,14 +23,13 @@ def parse(
     """Reads run.json, requests.jsonl and, if present, telemetry.jsonl.gz. Writes requests.parquet, telemetry.parquet, metrics.csv
     (elapsed seconds, then a column a series) and summary.json beside them. Without --threshold, those of `bench workload` hold.
     """
-    from bench.aggregate import verdict_columns
-    from bench.analysis import verdict
-    from bench.parse.percentiles import tail_text
+    from bench.findings.streams import stream_notes
+    from bench.findings.trust import accept_option
     from bench.parse.run import parse_run
+    from bench.parse.table import verdict_columns
+    from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
+    from bench.statistics.percentiles import tail_text
     from bench.study.thresholds import kept_thresholds, thresholds_of
-    from bench.words.streams import stream_notes
-    from bench.words.trust import accept_option
-    from bench.words.verdicts import failures, hits, reason_text, retries, stopped
     from bench.work import WORKS
 
     kept = [] if threshold else kept_thresholds([folder])
@@ -89,8 +88,8 @@ def parse(
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from bench.parse.percentiles import tail_text
     from bench.runs.classes import class_column, class_names
+    from bench.statistics.percentiles import tail_text
 
     for name in class_names(summary["classes"]):
         requests, p50, p99, bound = (

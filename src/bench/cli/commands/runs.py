@@ -91,7 +91,7 @@ def runs(
     if unjudged := unjudged_text(states, judged):
         print(f"Note: {unjudged}")
     if rejected:
-        from bench.words.trust import accept_others
+        from bench.findings.trust import accept_others
 
         if allowed := accept_others(verdict["reasons"] for verdict in verdicts if verdict):
             print(f"Note: {allowed}")
@@ -105,7 +105,7 @@ def _tuning_text(plan: Plan) -> str:
     from bench.runs.files import read
     from bench.runs.paths import Paths
     from bench.runs.tuning import TuningRecord, read_visits
-    from bench.words.tuning import state_line
+    from bench.search.tuning_words import state_line
 
     assert plan.tuned is not None
     assert plan.config.tune is not None
@@ -127,8 +127,8 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
     """
     from bench.cli.verdicts import durations
     from bench.measure.progress import Clock, duration_text
+    from bench.report.measuring import runs_and_searches, starts
     from bench.runs.store import Store
-    from bench.words.measuring import runs_and_searches, starts
 
     holds = Store().holds
     missing = [run for run in plan.listed if not holds(run)]
@@ -154,8 +154,8 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
 
 def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[tuple[SearchSpec, str, str]]:
     """Each search with its state and its answer. Args: rejected: digests of invalid runs."""
+    from bench.search.answer import search_ended, search_limit
     from bench.study.searches import search_record
-    from bench.words.searches import search_ended, search_limit
 
     found = []
     for search in plan.searches:

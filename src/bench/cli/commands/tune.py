@@ -38,8 +38,8 @@ def tune(
     from bench.runs.files import read
     from bench.runs.paths import Paths
     from bench.runs.tuning import TuningRecord
+    from bench.search.tuning_words import tuning_lines
     from bench.shipped import SNAKEFILE
-    from bench.words.tuning import tuning_lines
 
     file, plan = load_plan(configfile, None, json=json)
     if plan.tuned is None:

@@ -289,8 +289,8 @@ def _put_in_place(aside: Path, output: Path) -> None:
 
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work, other_share: float) -> None:
     from bench.errors import count_text, throughput_text
+    from bench.findings.trust import accept_option
     from bench.measure.rounds import disturbed
-    from bench.words.trust import accept_option
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{throughput_text(recording.tokens_per_s, work.unit)}; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())

@@ -1,0 +1,1 @@
+"""Other tools: their result files read, measured deployments written for them."""

@@ -1,0 +1,98 @@
+"""`bench drifted`: is production still what a study measured?"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cli import completion
+from bench.cli.entry import command
+from bench.cli.options import Json, option
+from bench.cli.output import print_json, print_table
+from bench.errors import BenchError
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+@command(
+    "bench drifted --prometheus http://prometheus:9090",
+    "bench drifted results --deployment llama-fp8 --prometheus http://prometheus:9090 --last 6h --label job=vllm",
+    after="Exit status: 0 where production is what was measured; 1 where it differs; 3 where that is not known; 2 for what you can "
+    "fix. What a verdict means: docs/how-to/drifted.md.",
+)
+def drifted(
+    prometheus: Annotated[str, option("URL", "The address of a Prometheus that scrapes the servers.")],
+    results: Annotated[Path, typer.Argument(metavar="[RESULTS]", help="A folder with a study's results.")] = Path("results"),
+    deployment: Annotated[
+        str | None, option("NAME", "The server, where RESULTS has several.", complete=completion.deployments)
+    ] = None,
+    workload: Annotated[
+        str | None, option("NAME", "The workload that is like production's, where several were measured.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        option("KEY=VALUE", "A label of production's series. Repeatable.", default="job=DEPLOYMENT, as of `bench guard`"),
+    ] = None,
+    last: Annotated[str, option("TIME", "How far back to look, such as 30m, 6h or 2d.")] = "1h",
+    end: Annotated[
+        str | None, option("MOMENT", "Look up to then, such as 2026-11-27T10:00Z.", None, "--to", default="now")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compares production's traffic (load, lengths, prefix-cache hits), its latencies at the loads that it had, and its server with
+    what a study measured, from the series that Prometheus kept. All are the engine's own counts but the study's lengths,
+    which are the client's. Each difference has an interval and a verdict: same, differs or not known.
+    """
+    from dataclasses import asdict
+
+    from bench.beside.production.drifted import DIFFERS, UNKNOWN, Window, find_drift
+    from bench.beside.production.drifted.lines import advice, conclusion, rows
+    from bench.beside.production.guard import read_curve
+
+    curve = read_curve(results, deployment, workload)
+    until = time.time() if end is None else _moment(end)
+    since = until - _length(last)
+    window = Window(prometheus, _labels(label or [], curve.point["deployment"]), since, until)
+    found = find_drift(curve, window)
+    if json:
+        print_json({**asdict(found), "verdict": found.verdict, "advice": list(advice(found)), "from": since, "to": until})
+    else:
+        times = " to ".join(datetime.fromtimestamp(each, UTC).strftime("%Y-%m-%d %H:%M") for each in (since, until))
+        print(f"{found.deployment}, {found.workload}: {found.instances} in production, {times} UTC.\n")
+        print_table(rows(found), "<<<<<")
+        print()
+        print("\n".join([*conclusion(found), *advice(found)]))
+    status = {DIFFERS: 1, UNKNOWN: 3}.get(found.verdict, 0)
+    if status:
+        raise SystemExit(status)
+
+
+def _labels(given: list[str], deployment: str) -> dict[str, str]:
+    """Labels that production's series have: those given, else the job's name, `deployment`."""
+    parts = [text.partition("=") for text in given]
+    for text, (name, equals, _) in zip(given, parts, strict=True):
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise BenchError(f"--label {text}: give NAME=VALUE, such as job=vllm.")
+    return {name: value for name, _, value in parts} or {"job": deployment}
+
+
+def _length(text: str) -> float:
+    """Seconds of a time such as `6h`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if not found or not float(found[1]):
+        raise BenchError(f"--last {text}: give a number above 0 with s, m, h, d or w, such as 6h.")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def _moment(text: str) -> float:
+    """Seconds since 1970; without a time zone, of UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BenchError(f"--to {text}: give a date with a time of day, such as 2026-11-27T10:00Z.") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,137 @@
+"""Whether production is still what a study measured: its traffic, its speed and its server, from what Prometheus kept of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from bench.beside.production.drifted.judged import DIFFERS, LENGTHS, SAME, TITLES, UNKNOWN, Compared, compared
+from bench.beside.production.drifted.prometheus import Window
+from bench.beside.production.drifted.served import read_names, scraped_twice, served
+from bench.beside.production.drifted.studied import read_studied
+from bench.beside.production.guard import Curve
+from bench.errors import BenchError, first_names
+from bench.servers.engines import Kind
+from bench.servers.metrics import find_catalogue, of_other_versions
+
+__all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "Drift", "Window", "find_drift"]
+
+_PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Production beside a study.
+
+    Attributes:
+        deployment, workload: of the study. instances: servers of production. seen: share of the time that was counted (0–1), of each
+            server from its first to its last scrape.
+        restarts: how often one of them began anew. compared: the quantities. verdict: `same`, `differs` or `not known`.
+    """
+
+    deployment: str
+    workload: str
+    instances: int
+    seen: float
+    restarts: int
+    compared: Sequence[Compared]
+
+    @property
+    def verdict(self) -> str:
+        """`same` where both lengths and E2E, or the time in flight, are the same, nothing differs, and nothing that both sides show is
+        undecided, such as what lies outside the measured loads.
+
+        TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
+        """
+        if any(each.verdict == DIFFERS for each in self.compared):
+            return DIFFERS
+        same = {each.name for each in self.compared if each.verdict == SAME}
+        parts = (TITLES["ttft"], TITLES["itl"])
+        undecided = [each for each in self.compared if each.verdict == UNKNOWN and each.shown]
+        undecided = [each for each in undecided if each.name not in parts or each.change is None]
+        return SAME if same >= LENGTHS.keys() and same & {TITLES["e2e"], TITLES["held"]} and not undecided else UNKNOWN
+
+
+def find_drift(curve: Curve, window: Window) -> Drift:
+    """Compare what Prometheus kept with a curve of a study.
+
+    Raises:
+        BenchError: the study is of a fleet, or Prometheus does not answer, or has no series of the server, or none of an engine that is
+            known.
+    """
+    where = f"--prometheus {window.url}: with {window.chosen}"
+    if curve.workers:
+        raise BenchError(
+            f"{curve.folder}: {curve.point['deployment']} is a fleet, and what is compared is the load and speed of one server. Give "
+            "one replica's study."
+        )
+    names, version = window.names(), curve.facts.engine_version if curve.facts else None
+    catalogue = find_catalogue(names, version)
+    if catalogue.kind is None:
+        raise BenchError(
+            f"{where} the series are of no engine that is known: {', '.join(sorted(names)[:5])}. Give the labels of the job that "
+            "scrapes the servers: --label job=NAME."
+        )
+    ours = read_names(catalogue)
+    samples = window.samples(list(dict.fromkeys(ours.values())))
+    if twice := scraped_twice(samples.filter(pl.col("name").is_in([ours.get("running"), ours.get("output")]))):
+        raise BenchError(
+            f"{where} several scrape the same server, by series that differ in {', '.join(twice)}. Name one of them: --label "
+            f"{twice[0]}=VALUE."
+        )
+    between = served(samples, catalogue)
+    if between.is_empty():
+        raise BenchError(
+            f"{where} it has no two scrapes of a server in this time. Give a longer time (--last), or labels of a server that was up."
+        )
+    studied, seconds = read_studied(curve), window.end - window.begin
+    kind = find_catalogue(studied.names, version).kind
+    begin, end = (pl.col("at_s") - pl.col("seconds")).min(), pl.col("at_s").max()
+    lives = float(between.group_by("instance").agg(life=end - begin)["life"].sum())
+    counted = float(between.filter(~pl.col("restarted"))["seconds"].sum())
+    return Drift(
+        deployment=curve.point["deployment"],
+        workload=curve.point["workload"],
+        instances=max(1, between["instance"].n_unique()),
+        seen=min(1.0, counted / lives * float(between.select(end - begin).item()) / seconds),
+        restarts=int(between["restarted"].sum()),
+        compared=[
+            *compared(studied, between, seconds),
+            compared_version(version, (kind, catalogue.kind), (studied.names, names)),
+        ],
+    )
+
+
+def compared_version(
+    version: str | None, kinds: tuple[Kind | None, Kind], names: tuple[Collection[str], Collection[str]]
+) -> Compared:
+    """The engine and its version, by names of metrics alone: no engine shows its version among them, and only a name that the study's
+    version does not have is another version, as others depend on settings and on what was asked.
+
+    Args:
+        version: of the study. kinds, names: of the study and of production.
+    """
+    kind, now = kinds
+    engine = " ".join(filter(None, [kind.title if kind else None, version])) or None
+    bare = ("engine and version", "server", "", engine, now.title)
+    if kind is not None and kind is not now:
+        return Compared(*bare, verdict=DIFFERS, why="another engine")
+    others = _stems(names[1], now) - _stems(names[0], now)
+    if kind and (found := sorted(others & _stems(of_other_versions(now, version), now))):
+        why = f"it exposes {first_names(found, 3)}, which {engine} does not have: another version"
+        return Compared(*bare, verdict=DIFFERS, why=why)
+    return Compared(
+        *bare, why="no name among its metrics shows another version" if kind else "the study has no metrics", shown=False
+    )
+
+
+def _stems(names: Collection[str], kind: Kind) -> set[str]:
+    """Names of an engine's metrics without prefix, and without what a type appends; none of a recording rule (`vllm:…:rate5m`)."""
+    prefixes = sorted((each.prefix for each in kind.spellings()), key=len, reverse=True)
+    bare = {
+        name.removeprefix(prefix) for name in names if (prefix := next(filter(name.startswith, prefixes), None)) is not None
+    }
+    return {_PART_OF_A_FAMILY.sub("", name) for name in bare if ":" not in name}

@@ -1,0 +1,209 @@
+"""Whether what production did over a time is what a study measured: differences with intervals, and verdicts on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from bench.beside.production.drifted.studied import BLOCKS, FEWEST_BLOCKS, LOADS, SPEEDS, Studied, in_blocks, ratio, sums
+from bench.errors import shown_share
+from bench.statistics.limit import SPEEDS_DIFFER
+from bench.statistics.textbook import CONFIDENCE, student_t
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
+# least difference of a mean length that matters (relative), and how far outside the measured loads production may be; convention:
+# C_max moves by about as much, and a closed loop's mean lies below what it holds
+_MATTERS = 0.10
+_HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters (0–1); convention: a twentieth of all prefill
+# least difference of a latency that matters (relative); convention: the precision of a limit that `bench find` asks for, and five
+# standard deviations between starts
+_SPEEDS_MATTER = 0.20
+_BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
+
+HITS, MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
+LENGTHS = {"prompt length": "prompt", "output length": "output"}
+TITLES = {"ttft": "TTFT, mean", "itl": "ITL, mean", "e2e": "E2E, mean", "held": "time in flight for an output token"}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One quantity of production beside the study's.
+
+    Attributes:
+        part: `traffic`, `speed` or `server`. unit: of `study` and `production`; `0–1` of shares.
+        study, production: values, or a text of what is no number; None where it is not known. Of a load `study` is a range.
+        change: by how much production is higher, as a share of the study's, of shares as their difference; low, high: its interval at
+            95 % confidence.
+        verdict: `same`, `differs` or `not known`. why: of a verdict that the numbers do not show.
+        shown: whether both the study and production show it, so that other or more data would decide.
+    """
+
+    name: str
+    part: str
+    unit: str
+    study: float | tuple[float, float] | str | None
+    production: float | str | None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str = UNKNOWN
+    why: str | None = None
+    shown: bool = True
+
+
+def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Compared]:
+    """Traffic and speed of production beside those of the study.
+
+    The verdict `differs` needs a significant difference that also matters. All tests together raise a false alarm in 5 of 100 times at
+    most (Bonferroni). `same` needs an interval of 95 % within what matters.
+
+    Args:
+        between: what servers did, as `served` returns it. seconds: length of the time.
+    """
+    blocks = in_blocks(between, 0.0, seconds)
+    # An engine that shows E2E shows by it what the time in flight would.
+    speeds = [name for name in SPEEDS if name != "held" or blocks["e2e_count"].null_count() == len(blocks)]
+    confidence = 1 - (1 - CONFIDENCE) / (3 + len(speeds))  # of both lengths, hits and speeds together
+    traffic = list(_traffic(studied, blocks, confidence))
+    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in speeds)]
+
+
+def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
+    had = (pl.col("held").fill_null(0) + pl.col("output").fill_null(0)).sum().over("instance") > 0
+    busy = blocks.filter(had) if blocks.select(had.any()).item() else blocks  # a spare server makes the others' load no less
+    load = _found("requests in flight, a server", "traffic", "requests", studied.loads, *sums(busy, "held", "seconds"))
+    seen = load.production
+    if studied.loads and isinstance(seen, float) and not load.why:
+        low, high = studied.loads
+        if seen > high * (1 + _MATTERS):
+            load = replace(load, verdict=DIFFERS, why="more than was measured")
+        elif seen < low:
+            load = replace(load, why="less than was measured" if seen else "there were no requests")
+        else:
+            load = replace(load, verdict=SAME)  # a fact of this time, which needs no test
+    yield load
+    uncounted = blocks["requests"].null_count() == len(blocks)
+    both = studied.prompt / studied.output if studied.prompt and studied.output else None
+    for name, column in ({MIXED: "prompt"} if uncounted else LENGTHS).items():
+        study = both if uncounted else studied.prompt if column == "prompt" else studied.output
+        each = _found(
+            name, "traffic", "" if uncounted else "tokens", study, *sums(blocks, column, "output" if uncounted else "requests")
+        )
+        if each.why is None and study:
+            found = ratio(*sums(blocks, column, "output" if uncounted else "requests"))
+            assert found
+            judged = math.log(found.value / study), found.relative, found.freedom
+            each = _judged(each, *judged, math.log1p(_MATTERS), confidence)
+        if uncounted and each.verdict == SAME:  # twice as long prompts and answers have the same ratio
+            each = replace(each, verdict=UNKNOWN, why="the engine counts no requests, so that lengths are not known")
+        yield each
+    hits, found = sums(blocks, "hits", "queries"), ratio(*sums(blocks, "hits", "queries"))
+    each = _found(HITS, "traffic", "0–1", studied.hits, *hits, none=0.0)
+    if found is not None and studied.hits is not None:
+        error = math.hypot(found.error, studied.hits_error)
+        each = _judged(each, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
+    yield each
+
+
+def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float, traffic: list[Compared]) -> Compared:
+    """A latency beside what the study measured at the loads that production had, scrape by scrape.
+
+    Args:
+        traffic: what was found of production's.
+    """
+    title, line, (above, below) = TITLES[name], studied.lines.get(name), SPEEDS[name]
+    known = blocks.drop_nulls([above, below, "held", LOADS[name]])
+    if line is None or not len(known):
+        each = _found(title, "speed", "s", None, *sums(blocks, above, below))
+        gauges = line is not None and each.production is not None
+        return replace(each, why="production does not show the requests in flight that go with it") if gauges else each
+    loads = known[LOADS[name]].to_numpy()
+    # What the measured server would do between two scrapes, so that a moment weighs as much as it has tokens.
+    held = studied.lines.get("held")
+    made: Floats = known["held"].to_numpy().astype(float)
+    made = made if held is None else made / held.at(known["in_flight"].to_numpy())
+    total = made.sum()
+    whole = known.with_columns(made=pl.Series(made), there=pl.Series(line.at(loads) * made)).group_by("block").agg(
+        pl.col(above, below, "made", "there").sum()
+    )  # fmt: skip
+    whole = whole.filter((pl.col("made") > 0) & (pl.col(below) > 0)).sort("block")
+    seen, counts = whole[above].to_numpy(), whole[below].to_numpy()
+    expected = counts * whole["there"].to_numpy() / whole["made"].to_numpy()
+    found = ratio(seen, expected)
+    if found is None or not found.value:
+        each = _found(title, "speed", "s", None, seen, counts)
+        return replace(each, shown=True, why=each.why if len(seen) else "no requests were in flight at any scrape")
+    bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
+    outside = (loads * (1 + _MATTERS) < line.loads[0]) | (loads > line.loads[-1] * (1 + _MATTERS))
+    if (beyond := float(made[outside].sum() / total)) > _BEYOND:
+        ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
+        return replace(bare, study=None, why=f"{shown_share(beyond)} of it at loads other than the {ran} that were measured")
+    kind = [each for each in traffic if each.name in (*LENGTHS, MIXED, HITS)]
+    if changed := [each.name for each in kind if each.verdict == DIFFERS]:
+        return replace(bare, why=f"the study measured it with another {changed[0]}", shown=False)
+    waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
+    if name == "ttft" and waited > _BEYOND:
+        why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
+        return replace(bare, study=None, why=why, shown=False)
+    # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
+    shares = known.with_columns(made=pl.Series(made / total)).group_by("instance").agg(pl.col("made").sum())["made"]
+    starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((shares**2).sum()))
+    parts = [(found.relative, float(found.freedom)), (line.error(loads, made), float(line.freedom)), (starts, math.inf)]
+    error = math.hypot(*(part for part, _ in parts))
+    freedom = error**4 / sum(part**4 / each for part, each in parts) if error else math.inf  # Satterthwaite, 1946
+    judged = _judged(bare, math.log(found.value), error, freedom, math.log1p(_SPEEDS_MATTER), confidence)
+    if judged.verdict == DIFFERS and (unclear := [each.name for each in kind if each.verdict == UNKNOWN]):
+        return replace(judged, why=f"whether that is the traffic is not known: {', '.join(unclear)}")
+    return judged
+
+
+def _judged(
+    bare: Compared, change: float, error: float, freedom: float, matters: float, confidence: float, *, relative: bool = True
+) -> Compared:
+    """Args:
+    change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of freedom.
+    matters: the least that matters. confidence: at which it is significant.
+    """
+    degrees = max(1, int(min(freedom, 10_000.0)))  # from so many on Student's t is a normal distribution
+    reach, strict = (student_t(degrees, each) * error for each in (CONFIDENCE, confidence))
+    low, high = change - reach, change + reach
+    differs = abs(change) > max(strict, matters)
+    verdict = DIFFERS if differs else SAME if -matters < low and high < matters else UNKNOWN
+    # The logarithm of a ratio is shown up to 20: e to that is beyond any.
+    change, low, high = (math.expm1(min(value, 20.0)) if relative else value for value in (change, low, high))
+    return replace(bare, change=change, low=low, high=high, verdict=verdict)
+
+
+def _found(
+    name: str,
+    part: str,
+    unit: str,
+    study: float | tuple[float, float] | None,
+    above: Floats,
+    below: Floats,
+    none: float | None = None,
+) -> Compared:
+    """A quantity of production, with why it is not known. Args: none: a value that counts, though it is nothing."""
+    found, requests = ratio(above, below), int((below > 0).sum())
+    why = (
+        "production does not show it" if not len(above)
+        else "there were no requests" if not requests
+        else f"requests in {requests} of {BLOCKS} parts of the time; it takes {FEWEST_BLOCKS}" if found is None
+        else "production counted none" if not found.value and none is None and unit != "requests"
+        else "the study does not show it" if not study and study != none
+        else None
+    )  # fmt: skip
+    value = found.value if found else None
+    return Compared(
+        name, part, unit, study, value, why=why, shown=(bool(len(above)) and found is None and study is not None) or not why
+    )

@@ -1,0 +1,103 @@
+"""What a Prometheus kept of a server: names and raw samples, by its HTTP API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import polars as pl
+import requests
+
+from bench import http
+from bench.beside.production.drifted.served import SAMPLES
+from bench.errors import BenchError, shown
+
+_TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
+
+
+@dataclass(frozen=True)
+class Window:
+    """The series of a server, or of several alike ones, over a time.
+
+    Attributes:
+        url: of Prometheus. labels: that its series have. begin, end: of the time (s since 1970).
+    """
+
+    url: str
+    labels: Mapping[str, str]
+    begin: float
+    end: float
+
+    @property
+    def chosen(self) -> str:
+        """The labels as PromQL writes them."""
+        return "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in self.labels.items()) + "}"
+
+    def names(self) -> list[str]:
+        """Every metric that the server exposed in this time.
+
+        Raises:
+            BenchError: none is there, or Prometheus does not answer.
+        """
+        # Names by `label/__name__/values` would be those of whole blocks of its storage, hours around the time.
+        counted = self._query(f"count by (__name__) (last_over_time({self._range('')}))")
+        found = {series["metric"]["__name__"] for series in counted}
+        if not found:
+            jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
+            fix = (
+                f"Its jobs are: {', '.join(jobs[:10])}. Give the label by which it knows the server, such as --label job=NAME."
+            )
+            fix = fix if jobs else "It scraped nothing then: give another time (--last, --to), or look at its /targets."
+            raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
+        return sorted(found)
+
+    def samples(self, names: Sequence[str]) -> pl.DataFrame:
+        """The raw samples of some metrics, one row each, as `served.SAMPLES` has them; `at_s` since `begin`.
+
+        Raises:
+            BenchError: Prometheus does not answer, or refuses.
+        """
+        columns: dict[str, list[Any]] = {column: [] for column in SAMPLES}
+        for name in names:
+            # A range selector gives what was scraped; `query_range` would fill gaps and move times.
+            for series in self._query(self._range(name)):
+                labels = {key: value for key, value in series["metric"].items() if key != "__name__"}
+                text = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(labels.items()))
+                count = len(series["values"])
+                columns["instance"] += [labels.get("instance", "")] * count
+                columns["name"] += [name] * count
+                columns["labels"] += [text] * count
+                columns["at_s"] += [at - self.begin for at, _ in series["values"]]
+                columns["value"] += [float(value) for _, value in series["values"]]
+        return pl.DataFrame(columns, schema=SAMPLES).unique(maintain_order=True)
+
+    def _range(self, name: str) -> str:
+        return f"{name}{self.chosen}[{max(1, round(1000 * (self.end - self.begin)))}ms]"
+
+    def _query(self, text: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("query", {"query": text, "time": f"{self.end:.3f}"})["result"]
+        return found
+
+    def _ask(self, path: str, values: Mapping[str, str]) -> Any:
+        url = f"{self.url.rstrip('/')}/api/v1/{path}?{urlencode(values)}"
+        try:
+            answer = http.get(url, timeout_s=_TIMEOUT_S)
+        except http.Oversized as error:
+            raise BenchError(f"--prometheus {self.url}: {error}. Give a shorter time, or one server by --label.") from None
+        except requests.Timeout:
+            raise BenchError(f"--prometheus {self.url}: no answer within {_TIMEOUT_S:g} s. Give a shorter time.") from None
+        except requests.RequestException as error:
+            raise BenchError(f"--prometheus {self.url}: {http.problem(error)}. Is it the address of a Prometheus?") from None
+        try:
+            content = answer.json()
+            if content["status"] == "success":
+                return content["data"]
+            why = f"{content.get('errorType')}: {content.get('error')}"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            why = f"status {answer.status_code}, and not what Prometheus' HTTP API answers"
+        raise BenchError(
+            f"--prometheus {self.url}: /api/v1/{path}: {shown(why)}. Give the address that has /api/v1, such as http://prometheus:9090."
+        )

@@ -1,0 +1,155 @@
+"""What guards a server in production by what a study measured: Prometheus rules, a dashboard, limits of admission and scaling."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bench.axes import CONCURRENCY, RATE
+from bench.beside.production.guard.measured import Curve, Measured, read_curve, read_measured
+from bench.beside.production.guard.rules import LOADS, WAITS, Rules
+from bench.errors import shown_share
+from bench.report.render import render
+from bench.runs.latencies import LATENCIES
+from bench.servers.routers import haproxys
+
+__all__ = ["FILES", "Curve", "Measured", "read_curve", "read_measured", "written"]
+
+#: The files, each a template.
+FILES = ("rules.yaml", "dashboard.json", "haproxy.cfg", "keda.yaml")
+_FILLED = 0.8  # load of an instance ÷ lower end of C_max's interval; convention: the most that `bench fleet` wants at a peak
+_Panel = tuple[str, str, Sequence[tuple[str, str]], Sequence[tuple[float, str]]]
+
+
+def written(measured: Measured) -> tuple[dict[str, str], list[str]]:
+    """The text of each file of which something is known, and a line on each thing that is left out."""
+    rules = Rules(measured)
+    found: dict[str, dict[str, Any] | str] = {
+        "rules.yaml": {"records": rules.records, "alerts": rules.alerts, "notes": _rules_notes(measured)},
+        "dashboard.json": {"panels": [panel for panel in _panels(rules) if any(name in rules.there for name, _ in panel[2])]},
+        "haproxy.cfg": _haproxy(measured),
+        "keda.yaml": _keda(rules),
+    }
+    if not rules.records:
+        del found["rules.yaml"], found["dashboard.json"]
+    texts = {
+        name: render("bench.beside.production.guard", f"{name}.j2", measured=measured, **numbers)
+        for name, numbers in found.items()
+        if not isinstance(numbers, str)
+    }
+    return texts, rules.left + [f"No {name}: {why}." for name, why in found.items() if isinstance(why, str)]
+
+
+def _rules_notes(measured: Measured) -> list[str]:
+    limit = "A limit is that of one server (`instance`)."
+    if measured.workers:
+        limit = (
+            f"The limits of the load and of the queue are those of its {measured.workers} workers together, and Prometheus "
+            "scrapes each (`instance`): with more or fewer, those alerts are silent."
+        )
+    return [
+        f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
+        f'Every rule reads the job "{measured.deployment}": give that name to the scrape job of its servers (`job_name`), or put '
+        f"yours in its place in all files of this folder. {limit}",
+    ]
+
+
+def _panels(rules: Rules) -> Iterator[_Panel]:
+    """Title, unit, queries with their legends, and lines of each panel, from the values with the colour that begins there."""
+    measured, point, sustained = rules.measured, rules.measured.point, rules.measured.sustained
+    low, c_max, axis = measured.low, point["c_max"], measured.axis
+    near = [(low, "orange")] if low is not None and low < c_max else []
+    limits = [*near, (max(c_max, low or 0.0), "red")] if measured.found else []
+    by = {each: limits if axis == each else [] for each in (CONCURRENCY, RATE)}
+    queue, tokens, usage, hits = (
+        [] if value is None else [(value, colour)]
+        for value, colour in (
+            (sustained.waiting, "orange"),
+            (point["tokens_per_s"], "blue"),
+            (sustained.kv_usage, "orange"),
+            (sustained.hit_rate, "orange"),
+        )
+    )
+    if measured.workers:  # whose limits are of all together
+        yield "Requests in flight, all workers", "short", [(rules.whole(LOADS[CONCURRENCY]), "{{job}}")], by[CONCURRENCY]
+        yield "Requests that come, all workers", "reqps", [(rules.whole(LOADS[RATE]), "{{job}}")], by[RATE]
+        yield "Requests that wait, all workers", "short", [(rules.whole(WAITS), "{{job}}")], queue
+        by, queue, tokens = {each: [] for each in by}, [], []
+    yield "Requests in flight, by server", "short", [(LOADS[CONCURRENCY], "{{instance}}")], by[CONCURRENCY]
+    if axis == RATE:
+        yield "Requests that come, by server", "reqps", [(LOADS[RATE], "{{instance}}")], by[RATE]
+    waits = [("saturate:requests_running", "{{instance}} run"), (WAITS, "{{instance}} wait")]
+    yield "Requests that run and wait", "short", waits, queue
+    yield "KV-cache usage", "percentunit", [("saturate:kv_usage", "{{instance}}")], usage
+    for metric, latency in LATENCIES.items():
+        slos = [slo for slo in measured.slos if slo.metric == metric]
+        title = f"{latency.title}, quantiles" + (f" ({', '.join(map(str, slos))})" if slos else "")
+        yield title, "s", [(f"saturate:{metric}_seconds:quantile5m", "P{{quantile}}")], [(slo.limit_s, "red") for slo in slos]
+    slow = [(f"saturate:slow_requests:ratio_rate{window}", f"{{{{slo}}}} over {window}") for window in ("5m", "1h")]
+    budgets = [(round(1 - slo.share, 2), "orange") for slo in measured.slos]
+    yield "Share of requests that miss an SLO", "percentunit", slow, budgets
+    yield "Output tokens/s, by server", "short", [("saturate:output_tokens:rate5m", "{{instance}}")], tokens
+    yield "Preemptions/s, by server", "short", [("saturate:preemptions:rate5m", "{{instance}}")], []
+    yield "Prefix-cache hit rate", "percentunit", [("saturate:prefix_hit_ratio:rate30m", "{{job}}")], hits
+
+
+def _haproxy(measured: Measured) -> dict[str, Any] | str:
+    """Numbers of a backend of HAProxy, 2.2 or later, or why there are none."""
+    limits, instances = measured.limits, max(1, measured.workers)
+    if limits is None or limits.admission is None:
+        return f"how many requests to admit is not known, as {measured.no_low if measured.found else 'no limit was found'}"
+    if limits.admission < instances:
+        return f"{instances} workers admit {limits.admission} together, and HAProxy's maxconn is at least 1 of each"
+    production = getattr(measured.kind, "production", None)
+    front = f"`maxconn {limits.admission + (limits.queue or 0)}`, what is served and what may wait: beyond its own nothing is refused."
+    each_worker = f"Each of the {instances} workers gets an equal part of it: give every line `server` its address."
+    return {
+        "name": re.sub(r"[^A-Za-z0-9_.-]", "-", measured.deployment),
+        "balance": haproxys(measured.balance or "leastconn"),
+        "ttft_ms": round(1000 * min((slo.limit_s for slo in measured.slos if slo.metric == "ttft"), default=0.0)),
+        "queue": None if limits.queue is None else max(1, limits.queue // instances),
+        "instances": instances,
+        "port": production.port if production else 8000,
+        "each": limits.admission // instances,
+        "notes": [
+            f"A backend of HAProxy. {measured.limit_text}.",
+            "It admits as many in flight as `bench fleet` says of these results, and queues as many.",
+            each_worker if measured.workers else "Write one line `server` for each instance, with its address.",
+            "No SLO on TTFT, so how many requests may wait is not known: HAProxy's own default stands."
+            * (limits.queue is None),
+            f"Give your frontend more than {front}" * bool(measured.workers and limits.queue),
+        ],
+    }
+
+
+def _keda(rules: Rules) -> dict[str, Any] | str:
+    """Numbers of a ScaledObject of KEDA, by the load that the study's limit is counted in, or why there are none."""
+    measured = rules.measured
+    low, unit, series = measured.low, measured.point["unit"], LOADS.get(measured.axis or "")
+    if not measured.found or low is None:
+        return measured.no_low if measured.found else "no limit was found"
+    if series not in rules.there:
+        return f"{measured.engine or 'the server'} does not show {unit}"
+    admitted = measured.limits.admission if measured.limits and measured.axis == CONCURRENCY else None
+    # Behind a proxy that admits fewer, an instance never shows more.
+    sustained = min(low, measured.point["c_max"], math.inf if admitted is None else admitted)
+    what = f"each of {measured.workers} workers" if measured.workers else "one instance"
+    others = (
+        f"Limits of rules.yaml are those of {measured.workers} workers: with others its alerts on the load and the queue are silent, "
+        "and SaturateFleetSize (info) says so. Measure the fleet with other numbers, too."
+    )
+    return {
+        "name": re.sub(r"[^a-z0-9]+", "-", measured.deployment.lower()).strip("-")[:50].strip("-") or "model",
+        "query": f"sum({series}{{job={json.dumps(measured.deployment)}}})",
+        "threshold": f"{_FILLED * sustained / max(1, measured.workers):.3g}",
+        "notes": [
+            f"A ScaledObject of KEDA. {measured.limit_text}.",
+            f"The threshold is {shown_share(_FILLED)} of what {what} is established to sustain, in {unit}: the rest is for the "
+            "time that a new instance takes to start. It needs the rules of rules.yaml.",
+            others if measured.workers else "",
+            "CHANGE-ME: the Deployment, and the address of Prometheus.",
+        ],
+    }

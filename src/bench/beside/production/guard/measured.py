@@ -1,0 +1,309 @@
+"""What a study knows of a server that production can be held to: one curve's limit, and what its sustained runs showed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.axes import CONCURRENCY, RATE
+from bench.errors import BenchError, count_text
+from bench.findings.analysis import read_analysis
+from bench.findings.capacity.words import BURSTS, c_max
+from bench.findings.sizing import Limits, OperatingPoint, limits
+from bench.parse.fleet import FLEET
+from bench.parse.server import gauges
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
+from bench.runs.paths import Paths
+from bench.runs.sentences import load_text
+from bench.runs.summary import read_summary
+from bench.servers.engines import Kind
+from bench.servers.metrics import SHARES, Catalogue, find_catalogue
+from bench.study.slo import Slo, parse_slo
+
+_LE = re.compile(r'\ble="([^"]+)"')
+_UNSHARED = "unique"  # `cache` of runs whose prompts have nothing in common
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A server's histogram of a latency of each request.
+
+    Attributes:
+        name: without `_bucket`. bounds: upper bounds of its buckets (s), ascending, by the text of the label `le`.
+    """
+
+    name: str
+    bounds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """What valid runs at loads up to C_max showed; None where it is not known.
+
+    Attributes:
+        runs: how many there are. waiting: most requests that waited in their steady windows. kv_usage: highest KV usage there (0–1).
+        preemptions: of all of them. hit_rate: the lowest prefix-cache hit rate (0–1). shared: whether their prompts have something in
+            common. uneven: the most that one worker of a fleet had in flight at C_max, as a multiple of what each had in the mean.
+    """
+
+    runs: int
+    waiting: float | None = None
+    kv_usage: float | None = None
+    preemptions: float | None = None
+    hit_rate: float | None = None
+    shared: bool = False
+    uneven: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One curve, and the server that it was measured on.
+
+    Attributes:
+        point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
+        kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
+        digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
+        passed_on: whether others pass its metrics on, such as Ray's agents, which drop gauges that rest.
+        sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
+        workers: how many servers a fleet has; C_max and `limits` are those of all together. 0 for a single server.
+        balance: how its router deals requests out, as a deployment has it; None where it was not started here.
+    """
+
+    point: Mapping[str, Any]
+    slos: tuple[Slo, ...] = ()
+    of_classes: tuple[str, ...] = ()
+    kind: Kind | None = None
+    engine: str | None = None
+    digest: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    passed_on: bool = False
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    sustained: Sustained
+    limits: Limits | None = None
+    workers: int = 0
+    balance: str | None = None
+
+    @property
+    def deployment(self) -> str:
+        """Its key: the name of Prometheus' job."""
+        return str(self.point["deployment"])
+
+    @property
+    def found(self) -> bool:
+        """Whether a load is known beyond which the SLOs are missed."""
+        return bool(self.point["kind"] == "found")
+
+    @property
+    def low(self) -> float | None:
+        """The lower end of C_max's interval; None where it is not established, or where it is 0: then no load is."""
+        return self.point["low"] or None
+
+    @property
+    def no_low(self) -> str:
+        """Why there is no `low`."""
+        if self.point["low"] == 0:
+            return "the lower end of C_max's interval is 0, so that no load is established to be within the SLOs"
+        return "the lower end of C_max's interval is not established"
+
+    @property
+    def axis(self) -> str | None:
+        """`concurrency` or `request_rate`; None where the load is counted in what no server counts."""
+        unit = self.point["unit"]
+        return {"requests in flight": CONCURRENCY, "requests/s": RATE}.get(unit) if self.point["basis"] == "steady" else None
+
+    @property
+    def limit_text(self) -> str:
+        """C_max with its interval, and what it was judged by."""
+        point, engine = self.point, self.engine or "engine not known"
+        judged = f" within {', '.join(point['slos'])}" if point["slos"] else ""
+        together = f" of {self.workers} workers together" if self.workers else ""
+        return f"C_max of {point['workload']} is {c_max(point)} {point['unit']}{together}{judged}, at 95 % confidence; {engine}"
+
+    @property
+    def sustained_text(self) -> str:
+        """Which runs are meant by sustained ones."""
+        return f"{count_text(self.sustained.runs, 'valid run')} up to {load_text(self.point['c_max'], self.point['unit'])}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The runs of one server under one workload.
+
+    Attributes:
+        folder: of results. point: its row of `capacity.parquet`. runs: summary rows, by level. facts: of the server; None without them.
+    """
+
+    folder: Path
+    point: Mapping[str, Any]
+    runs: pl.DataFrame
+    facts: DeploymentFacts | None
+
+    @property
+    def workers(self) -> int:
+        """How many servers a fleet has; 0 for a single one, behind a router too."""
+        most = max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+        return most if most > 1 else 0
+
+    def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
+        """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
+        file = _in(self.folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
+        if not file.is_file():
+            return None
+        table = pl.read_parquet(file)
+        table = table if self.workers else table.filter(pl.col("endpoint") != FLEET)
+        return table if table.height else None
+
+
+def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
+    """One curve of a folder of results.
+
+    Args:
+        deployment, workload: which; None: the only one that has a load that goes on.
+
+    Raises:
+        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+    """
+    if not _in(folder, Paths.SUMMARY).is_file() or not _in(folder, Paths.ANALYSED, table="capacity.parquet").is_file():
+        raise BenchError(
+            f"{folder}: it has no summary.parquet or no analysis/capacity.parquet. Give a folder with a study's results, such as "
+            "results, after its workflow has ended."
+        )
+    point = _point(folder, read_analysis(_in(folder, Paths.ANALYSIS)).capacity, deployment, workload)
+    name = point["deployment"]
+    runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
+    curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
+    file = _in(folder, Paths.FACTS, deployment=name)
+    return Curve(folder, point, curve, read(DeploymentFacts, file) if file.is_file() else None)
+
+
+def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
+    """What production can be held to by one curve of a folder of results.
+
+    Args and errors as of `read_curve`; a fleet with workers that only prefill is refused, too.
+    """
+    found_curve = read_curve(folder, deployment, workload)
+    point, curve, facts = found_curve.point, found_curve.runs, found_curve.facts
+    if any(row.get("role") for workers in curve["workers"].drop_nulls().to_list() for row in workers):
+        raise BenchError(
+            f"{folder}: some workers of {point['deployment']} only prefill. The rules add up all workers of a fleet, which would count "
+            "each request twice: guard such a fleet by rules of its own."
+        )
+    sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
+    telemetries = {
+        run["run"]: table for run in sustained.iter_rows(named=True) if (table := found_curve.telemetry(run)) is not None
+    }
+    workers, settings = found_curve.workers, curve.row(0, named=True)
+    texts = [text for text in point["slos"] if " of " not in text]
+    slos = tuple(map(parse_slo, texts))
+    found = OperatingPoint.of(point, settings) if point["kind"] == "found" and point["basis"] == "steady" else None
+    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
+    last = next(reversed(telemetries.values()), None)
+    exposed = [] if last is None else last["name"].unique().to_list()
+    catalogue = find_catalogue(exposed, facts.engine_version if facts else None)
+    return Measured(
+        point=point,
+        slos=slos,
+        of_classes=tuple(text for text in point["slos"] if text not in texts),
+        kind=catalogue.kind,
+        engine=catalogue.engine,
+        digest=facts.digest if facts else None,
+        names=catalogue.names,
+        passed_on=catalogue.lag_s > 0,
+        histograms={} if last is None else dict(_histograms(last, catalogue)),
+        sustained=_sustained(sustained, telemetries, point["c_max"]),
+        limits=limits(found, ttft) if found is not None and point["low"] else None,
+        workers=workers,
+        balance=settings.get("balance"),
+    )
+
+
+def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workload: str | None) -> dict[str, Any]:
+    for option, value, column in (("--deployment", deployment, "deployment"), ("--workload", workload, "workload")):
+        known = capacity[column].unique(maintain_order=True).to_list()
+        if value is not None and value not in known:
+            raise BenchError(f"{option} {value}: {folder} has the capacity of: {', '.join(known) or 'none'}.")
+        capacity = capacity if value is None else capacity.filter(pl.col(column) == value)
+    lasting = capacity.filter(basis="steady")
+    if lasting.is_empty():
+        raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
+    sustained = lasting.filter(pl.col("kind").is_in(["found", "above"]))
+    if sustained.is_empty():
+        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.iter_rows(named=True))
+        raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
+    if sustained.height > 1:
+        curves = "; ".join(
+            f"--deployment {row['deployment']} --workload {row['workload']}" for row in sustained.iter_rows(named=True)
+        )
+        raise BenchError(
+            f"{folder}: it has {sustained.height} curves, and one server is guarded by one workload. Name both: {curves}."
+        )
+    return sustained.row(0, named=True)
+
+
+def _in(folder: Path, pattern: str, **names: str) -> Path:
+    """Where a file of `Paths` lies in a folder of results."""
+    return folder / Path(pattern.format(**names)).relative_to(Paths.RESULTS)
+
+
+def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple[str, Histogram]]:
+    names = catalogue.names
+    for metric, name in (("ttft", names.get("server_ttft")), ("tpot", catalogue.tpot), ("e2e", names.get("server_e2e"))):
+        labels = telemetry.filter(pl.col("name") == f"{name}_bucket")["labels"].unique().to_list() if name else []
+        texts = {found[1] for each in labels if (found := _LE.search(each))}
+        bounds = {text: bound for bound, text in sorted((float(text), text) for text in texts)}
+        if name and bounds:
+            yield metric, Histogram(name, bounds)
+
+
+def _sustained(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], c_max: float) -> Sustained:
+    rates, preempted = runs["prefix_hit_rate"].to_list(), runs["preemptions"].to_list()
+    seen = [None not in rates, None not in preempted]  # of a run that does not show it, it is not known
+    return Sustained(
+        runs.height,
+        waiting=_peak(runs, telemetries, "waiting", c_max),
+        kv_usage=_peak(runs, telemetries, "kv_usage", c_max),
+        preemptions=sum(preempted) if preempted and seen[1] else None,
+        hit_rate=min(rates) if rates and seen[0] else None,
+        shared=runs.height > 0 and set(runs["cache"]).isdisjoint({_UNSHARED, None}),
+        uneven=_uneven(runs.filter(level=c_max)),
+    )
+
+
+def _uneven(runs: pl.DataFrame) -> float | None:
+    """The most that a worker had in flight in any run, as a multiple of the mean of all; None where one does not show it."""
+    found = []
+    for workers in runs["workers"].drop_nulls().to_list():
+        held = [
+            row["running_mean"] + row["waiting_mean"]
+            for row in workers
+            if None not in (row["running_mean"], row["waiting_mean"])
+        ]
+        if len(held) < len(workers) or not any(held):
+            return None
+        found.append(len(held) * max(held) / sum(held))
+    return max(found, default=None)
+
+
+def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: str, c_max: float) -> float | None:
+    """The highest value of a gauge in any steady window; None where a run at C_max does not show it."""
+    peaks = [(run["level"], _highest(telemetries.get(run["run"]), gauge, run)) for run in runs.iter_rows(named=True)]
+    highest = [peak for level, peak in peaks if level == c_max]
+    return max((peak for _, peak in peaks if peak is not None), default=None) if highest and None not in highest else None
+
+
+def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any]) -> float | None:
+    """The highest value in a run's steady window; of a fleet's share, which has no sum, the highest of any worker."""
+    if telemetry is None or run["steady_from_s"] is None:
+        return None
+    fleet = pl.col("endpoint") == FLEET
+    parts = [telemetry]
+    if len(run["workers"] or ()) > 1:
+        parts = telemetry.filter(~fleet).partition_by("endpoint") if gauge in SHARES else [telemetry.filter(fleet)]
+    window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
+    return max((value for part in parts for value in gauges(part).filter(window)["value"]), default=None)

@@ -1,0 +1,127 @@
+"""Sets of prompts whose answers can be graded: a file of prompts with tests for each, or with the calls of functions that are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.beside.quality.calls import CallTask
+from bench.errors import BenchError, shown
+from bench.runs.checksums import checksums
+from bench.table_file import Row, read_rows
+from bench.workloads.prompts import PromptFile
+from bench.workloads.prompts.functions import right_calls_beside
+from bench.workloads.prompts.own import prompt_digest
+from bench.workloads.workload import Workload
+
+_COLUMNS = ("task_id", "prompt", "entry_point", "test")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task and its tests.
+
+    Attributes:
+        name: such as `HumanEval/0`. prompt: the beginning of a program, which ends with the head and docstring of the function that is
+            asked for. entry_point: that function's name. test: Python, which defines `check(candidate)`; it raises where that is wrong.
+    """
+
+    name: str
+    prompt: str
+    entry_point: str
+    test: str
+
+
+def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> list[tuple[str, str | None]]:
+    """The graded sets to which workloads keep single answers, as `read_set` takes them: the file, and the column of its prompts.
+
+    Args:
+        say: takes a line on each that cannot be graded, which must not cost a study its report.
+    """
+    kept = {
+        (workload.prompts.files[0], workload.prompts.column)
+        for mixed in workloads
+        for workload in mixed.parts.values()
+        if workload.keep_answers and workload.turn_count == 1 and isinstance(workload.prompts, PromptFile)
+    }
+    found = []
+    for file, column in sorted(kept, key=str):
+        if Path(file).is_file() and _is_set(file, column):
+            try:
+                read_set(Path(file), column)
+            except BenchError as error:
+                say(f"Note: answers are not graded: {error}")
+                continue
+            found.append((file, column))
+    return found
+
+
+def _is_set(file: str, column: str | None) -> bool:
+    """Whether there are tests or right calls to grade its answers by; a text has no columns."""
+    if Path(right_calls_beside(file)).exists():
+        return column is None  # else the question is sent without its functions
+    if file.endswith((".txt", ".txt.gz")):
+        return False
+    rows = read_rows(file, what="file of prompts")
+    return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
+
+
+def set_checksums(file: str) -> dict[str, str]:
+    """The SHA-256 of a set's file, and of the answers beside it, by path."""
+    return checksums(Path(), [file, right_calls_beside(file)])
+
+
+def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask]:
+    """The tasks of a file, by the digest of the prompt that is sent, as `RequestRecord.prompt_digest` has it.
+
+    Args:
+        path: beside questions about functions, as BFCL has them, stands a folder `possible_answer` with a file of the same name.
+            column: of the prompts, as the configuration names it.
+
+    Raises:
+        BenchError: it cannot be read, lacks a column, or asks the same twice.
+    """
+    sent = PromptFile(source="file", file=str(path), column=column).read()
+    rows = read_rows(str(path), what="graded set")
+    answers = Path(right_calls_beside(str(path)))
+    found: Sequence[Task | CallTask]
+    found = _calls(path, rows, answers) if answers.exists() else [_program(path, row) for row in rows]
+    tasks: dict[str, Task | CallTask] = {}
+    for (place, prompt, _), task in zip(sent, found, strict=True):
+        digest = prompt_digest(prompt)
+        if digest in tasks:
+            raise BenchError(f"{path}: {place} asks what an earlier one does, so its answers cannot be told apart. Remove one.")
+        tasks[digest] = task
+    return tasks
+
+
+def _program(path: Path, row: Row) -> Task:
+    values: list[Any] = [row.values.get(name) for name in _COLUMNS]
+    if missing := [name for name, value in zip(_COLUMNS, values, strict=True) if not isinstance(value, str) or not value]:
+        raise BenchError(
+            f"{path}: {row.place} has no text under {', '.join(missing)}. A graded set has {', '.join(_COLUMNS)} in each "
+            f"row, as HumanEval has, or a file {right_calls_beside(path.name)} beside it, as BFCL has."
+        )
+    return Task(*values)
+
+
+def _calls(path: Path, rows: Sequence[Row], answers: Path) -> list[CallTask]:
+    known = {row.values.get("id"): row.values.get("ground_truth") for row in read_rows(str(answers), what="file of answers")}
+    found = []
+    for row in rows:
+        name = row.values.get("id")
+        try:
+            functions = {each["name"]: each for each in row.values["function"]}
+            task = CallTask(str(name), functions, [dict(each) for each in known[name] or ()])
+            sound = task.sound
+        except (KeyError, TypeError, ValueError, AttributeError):
+            sound = False
+        if not sound:
+            raise BenchError(
+                f"{path}: {row.place}, {shown(name)}: its functions and its answer in {answers} do not go together. Give a file whose "
+                "answers are calls of Python functions, as BFCL's simple_python, multiple and parallel are."
+            )
+        found.append(task)
+    return found

@@ -1,0 +1,211 @@
+"""How requests of a log arrive: rates by window, the shape of gaps, hours of the day."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.beside.traffic.log import Floats, Log
+from bench.statistics.textbook import TAIL, Z
+
+_WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
+_FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
+_LEAST_MEAN = 1.0  # requests a window below which a dispersion has no p; measured: at 0.05 and 200 windows, p < 0.001 in 0.8 %
+FEWEST_GAPS = 20  # fewest gaps of a shape; convention
+_CENSORED = 10  # clock ticks below which a gap is only known to be shorter; derived: the rest is within 10 % of its length
+_MOST_CENSORED = 0.5  # share of such gaps above which the shape is taken from counts; convention
+_EACH = (10, 30)  # least and most requests that a window of such counts has in the mean, if 40 fit; convention
+_ENOUGH = 40  # windows; convention
+_SHAPES = (1e-3, 1e3)  # least and highest shape that is looked for; convention
+_EQUAL = 0.99  # of the highest shape, from which gaps are called equal; derived: the search ends within 0.1 % of it
+_STEP = 1e-3  # of a logarithm, in differences that stand for derivatives; convention
+_DAY_S = 86_400.0  # seconds of a day; derived
+_AT_ONCE_S = 90 * _DAY_S  # of a long log, to spare memory; convention
+_MINUTE_S = 60.0  # seconds of a minute; derived
+
+
+@dataclass(frozen=True)
+class Window:
+    """Requests in windows of one length.
+
+    Attributes:
+        seconds: its length. peak: requests/s of the fullest one, wherever it begins.
+        dispersion: variance ÷ mean of the counts of windows side by side, 1 for a Poisson process; None where fewer than ten fit.
+        p: probability that a Poisson process of constant rate is as far from 1 (two-sided); None below a request a window.
+    """
+
+    seconds: float
+    peak: float
+    dispersion: float | None
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Burstiness:
+    """The shape of a gamma distribution of gaps, vLLM's `burstiness`: 1 for a Poisson process, less is burstier.
+
+    Attributes:
+        shape: its estimate, 1000 at most. low, high: its 95 % interval. source: gaps, or counts where the clock is too coarse for gaps.
+        distance: the largest difference between the shares of gaps that are shorter, of the log and of the fit (Kolmogorov and
+            Smirnov's, 0–1); None from counts.
+    """
+
+    shape: float
+    low: float
+    high: float
+    source: Literal["gaps", "counts"]
+    distance: float | None
+
+    @property
+    def poisson(self) -> bool:
+        """Whether a Poisson process is within the interval."""
+        return self.low <= 1 <= self.high
+
+    @property
+    def equal(self) -> bool:
+        """Whether gaps are too much alike for a shape: it is where the search for it ends."""
+        return self.shape >= _EQUAL * _SHAPES[1]
+
+
+def windows(log: Log) -> list[Window]:
+    """A window of each length that fits twice in the log's span, and is not shorter than its clock's tick."""
+    return [_window(log.arrival_s, size) for size in _WINDOWS if log.resolution_s <= size <= log.span_s / 2]
+
+
+def _window(moments: Floats, size: float) -> Window:
+    most = int((np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))).max())
+    counts = _counts(moments, size)
+    if counts.windows < _FEWEST_WINDOWS:
+        return Window(size, most / size, None, None)
+    from scipy.special import chdtr, chdtrc  # noqa: PLC0415 - half a second that other commands need not pay
+
+    dispersion, freedom = counts.dispersion, counts.windows - 1
+    if counts.mean < _LEAST_MEAN:
+        return Window(size, most / size, dispersion, None)
+    tails = chdtr(freedom, freedom * dispersion), chdtrc(freedom, freedom * dispersion)
+    return Window(size, most / size, dispersion, float(min(1.0, 2 * min(tails))))
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Requests in windows side by side. Attributes: filled: counts of the windows with any. windows: how many windows there are."""
+
+    filled: npt.NDArray[np.int64]
+    windows: int
+
+    @property
+    def mean(self) -> float:
+        return float(self.filled.sum()) / self.windows
+
+    def moment(self, power: int) -> float:
+        """Sum over all windows of (count − mean) to a power, an even one."""
+        return float(((self.filled - self.mean) ** power).sum()) + (self.windows - len(self.filled)) * self.mean**power
+
+    @property
+    def dispersion(self) -> float:
+        return self.moment(2) / (self.windows - 1) / self.mean
+
+
+def _counts(moments: Floats, size: float) -> _Counts:
+    """Counts of whole windows side by side; what is left at the end is not counted."""
+    number = int(moments[-1] // size)
+    return _Counts(np.unique(moments[moments < number * size] // size, return_counts=True)[1], number)
+
+
+def burstiness(log: Log) -> Burstiness | None:
+    """The shape of the gaps, by maximum likelihood; gaps near the clock's tick are only known to be shorter than ten of them.
+
+    Returns:
+        None where there are too few requests, or the clock is too coarse.
+    """
+    gaps = np.diff(log.arrival_s)
+    if len(gaps) < FEWEST_GAPS or log.span_s <= 0:
+        return None
+    limit = (_CENSORED - 0.5) * log.resolution_s  # a gap reads as ten ticks or more if it is 9.5 or longer, on average
+    known = gaps[gaps >= limit]
+    if len(known) < (1 - _MOST_CENSORED) * len(gaps):
+        return _from_counts(log)
+    return _from_gaps(gaps, known, limit)
+
+
+def _from_gaps(gaps: Floats, known: Floats, limit: float) -> Burstiness | None:
+    from scipy.optimize import minimize  # noqa: PLC0415 - as above
+    from scipy.special import gammainc, gammaln, xlogy  # noqa: PLC0415
+
+    total, logs, short = float(known.sum()), float(np.log(known).sum()), len(gaps) - len(known)
+    low, high = (math.log(end) for end in _SHAPES)
+
+    def unlikely(at: Sequence[float]) -> float:
+        """−log likelihood at ln shape and ln mean."""
+        shape = math.exp(min(high, max(low, at[0])))
+        scale = math.exp(at[1]) / shape
+        below = float(gammainc(shape, limit / scale))
+        sure = len(known) * (shape * math.log(scale) + float(gammaln(shape))) - (shape - 1) * logs + total / scale
+        return sure - float(xlogy(short, max(below, 1e-300)))
+
+    start = [math.log(min(_SHAPES[1], max(_SHAPES[0], gaps.mean() ** 2 / max(gaps.var(), 1e-12)))), math.log(gaps.mean())]
+    best = minimize(unlikely, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-6}).x
+    corners = {
+        (i, j): unlikely((best[0] + i * _STEP, best[1] + j * _STEP)) for i in (-1, 0, 1) for j in (-1, 0, 1)
+    }  # of the information, by differences
+    aa = (corners[1, 0] - 2 * corners[0, 0] + corners[-1, 0]) / _STEP**2
+    bb = (corners[0, 1] - 2 * corners[0, 0] + corners[0, -1]) / _STEP**2
+    ab = (corners[1, 1] - corners[1, -1] - corners[-1, 1] + corners[-1, -1]) / (4 * _STEP**2)
+    left = aa - ab**2 / bb if bb > 0 else 0.0
+    shape = math.exp(min(high, max(low, best[0])))
+    if best[0] >= high:
+        left = len(gaps) / 2  # the information of ln shape where gaps hardly differ; beyond the end its differences are 0
+    if left <= 0:
+        return None
+    error = Z / math.sqrt(left)
+    ordered = np.sort(known)
+    fitted = gammainc(shape, ordered * shape / math.exp(best[1]))
+    ranks = (short + np.arange(len(ordered) + 1)) / len(gaps)
+    distance = float(max(np.max(np.abs(fitted - ranks[1:])), np.max(np.abs(fitted - ranks[:-1]))))
+    return Burstiness(shape, shape * math.exp(-error), shape * math.exp(error), "gaps", distance)
+
+
+def _from_counts(log: Log) -> Burstiness | None:
+    """1 ÷ dispersion of counts in long windows, which is what the shape of gaps comes to there.
+
+    Source: Cox and Lewis, The Statistical Analysis of Series of Events (1966), 4.5: variance ÷ mean of the counts of a renewal process
+    tends to the squared coefficient of variation of its gaps. The interval is that of a variance, with the degrees of freedom that the
+    counts' kurtosis leaves (Box, Biometrika 40, 1953).
+    """
+    from scipy.special import chdtri  # noqa: PLC0415 - as above
+
+    each = min(_EACH[1], max(_EACH[0], (log.count - 1) / _ENOUGH))
+    size = max(_CENSORED * log.resolution_s, each * log.span_s / (log.count - 1))
+    if log.span_s < 2 * _FEWEST_WINDOWS * size:
+        return None
+    counts = _counts(log.arrival_s, size)
+    dispersion = counts.dispersion
+    if not dispersion:
+        return None
+    kurtosis = counts.windows * counts.moment(4) / counts.moment(2) ** 2
+    freedom = min(counts.windows - 1.0, 2 * counts.windows / (kurtosis - 1)) if kurtosis > 1 else counts.windows - 1.0
+    low, high = (float(chdtri(freedom, p)) / freedom / dispersion for p in (1 - TAIL, TAIL))
+    return Burstiness(1 / dispersion, low, high, "counts", None)
+
+
+def hours(log: Log) -> list[float | None] | None:
+    """Mean requests/s in each hour of the day, in the log's zone; None in an hour that it does not hold, or below a day."""
+    if log.began is None or log.span_s <= _DAY_S:
+        return None
+    import polars as pl  # noqa: PLC0415 - few logs are that long
+
+    def of_day(seconds: Floats) -> npt.NDArray[np.int64]:
+        assert log.began
+        moments = pl.Series(seconds * 1e6 + log.began.timestamp() * 1e6).cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
+        local = moments.dt.convert_time_zone(str(log.zone))
+        return np.bincount(local.dt.hour().to_numpy(), minlength=24)
+
+    there = np.zeros(24)
+    for begin in np.arange(0.0, log.span_s, _AT_ONCE_S):
+        there += of_day(np.arange(begin, min(log.span_s, begin + _AT_ONCE_S), _MINUTE_S)) * _MINUTE_S
+    return [float(n / s) if s else None for n, s in zip(of_day(log.arrival_s), there, strict=True)]

@@ -1,0 +1,160 @@
+"""`bench traffic`: what an access log says of the traffic, and loads that are like it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli import defaults
+from bench.cli.entry import command
+from bench.cli.options import Json, option, positive
+from bench.cli.output import print_json, print_table
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.beside.traffic.describe import Described
+    from bench.beside.traffic.log import Log
+
+
+_READ, _WRITE = "How the log is read", "What is written"
+
+
+@command(
+    "bench traffic access.csv",
+    "bench traffic access.jsonl --columns arrival=ts:ms,prompt=n_in+n_cached,output=n_out,status=code",
+    "bench traffic access.csv --scale 3 --output my-load --configfile my-study.yaml",
+)
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Reads when each request came and how long its prompt and answer were, and prints rates, burstiness and lengths. With --output, it
+    writes the log as a trace, a workload that replays it, one that has its rate, burstiness and lengths, and a study of both.
+    """
+
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV, JSONL or Parquet file with a row for each request.")]
+    columns: Annotated[
+        str | None,
+        option(
+            "ROLE=NAME,…",
+            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested: with dots; with +: added up; of "
+            "moments with a unit: start:ms. Without it a log is refused with a guess.",
+            _READ,
+            default="those of a published trace",
+        ),
+    ] = None
+    time_zone: Annotated[
+        str | None, option("NAME", "Of dates without one, and of the hours of the day: Europe/Berlin.", _READ, default="UTC")
+    ] = None
+    begin: Annotated[
+        str | None, option("MOMENT", "Only requests from then on: seconds since the first, or a date.", _READ, "--from")
+    ] = None
+    end: Annotated[str | None, option("MOMENT", "… and before then.", _READ, "--to")] = None
+    output: Annotated[Path | None, option("DIR", "Folder for the trace, the workloads and the study.", _WRITE)] = None
+    scale: Annotated[float, option("N", "Times the log's rate.", _WRITE, parser=positive)] = 1.0
+    configfile: Annotated[
+        Path | None,
+        option("FILE", "A study whose servers and decision the new one takes.", _WRITE, default="the template running-server"),
+    ] = None
+    endpoint: Annotated[
+        defaults.Endpoint | None,
+        option(None, "Where the requests are sent.", _WRITE, default="that of the workloads in --configfile, else completions"),
+    ] = None
+    json: Json = False
+
+    def run(self) -> None:
+        """Print what the log says, and write what is asked for."""
+        from bench.beside.traffic.describe import describe
+        from bench.beside.traffic.like import write_load
+        from bench.beside.traffic.log import read_log
+        from bench.shipped import ROOT
+        from bench.study.begin import TEMPLATES
+        from bench.yaml_file import read_yaml
+
+        if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
+            raise BenchError("--scale, --configfile and --endpoint say what is written: add --output DIR.")
+        base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
+        log = read_log(self.log, given=_given(self.columns), zone=_zone(self.time_zone))
+        if self.begin is not None or self.end is not None:
+            log = log.part(self.begin, self.end)
+        found = describe(log)
+        written = []
+        if self.output is not None:
+            template = self.configfile is None
+            written = write_load(log, found, self.output, base, self.scale, endpoint=self.endpoint, template=template)
+        if self.json:
+            left_out = [{"why": x.why, "count": x.count, "place": x.place, "value": x.value} for x in log.left_out]
+            about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "notes": list(log.notes)}
+            print_json({**about, **asdict(found), "written": [str(file) for file in written]})
+            return
+        _print(log, found)
+        if self.output is not None:
+            self._print_written(self.output, found, written, (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"])
+
+    def _print_written(self, folder: Path, found: Described, written: list[Path], slos: list[str]) -> None:
+        from bench.beside.traffic.like import FILES
+        from bench.beside.traffic.words import unlike
+
+        print()
+        for file in written:
+            print(f"wrote {file}")
+        for line in unlike(found, self.scale):
+            print(f"Note: {line}")
+        from bench.cli.study import installed
+
+        study, replay = (shlex.quote(str(folder / FILES[name])) for name in ("study", "replay"))
+        scale = "" if self.scale == 1 else f" --time-scale {self.scale:g}"
+        limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
+        print(
+            f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all\n"
+            f"  {installed('bench')} fleet results{limits} --workload {replay}{scale}    # instances for it, from measured runs"
+        )
+
+
+def _given(text: str | None) -> Mapping[str, str]:
+    """Columns by role."""
+    from bench.beside.traffic.log import NEEDED, ROLES
+
+    found: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        role, sign, name = part.partition("=")
+        if not sign or role.strip() not in ROLES or (role.strip() in NEEDED and not name.strip()):
+            raise BenchError(f"--columns {part}: not ROLE=NAME. Roles are {', '.join(ROLES)}.")
+        found[role.strip()] = name.strip()
+    return found
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise BenchError(f"--time-zone {name}: no such time zone. Name one as the IANA does: Europe/Berlin, UTC.") from None
+
+
+def _print(log: Log, found: Described) -> None:
+    from bench.beside.traffic.words import arrival_rows, fit_rows, hour_rows, left_out_lines, length_rows, read_line, remarks
+
+    print(read_line(log))
+    for line in left_out_lines(log):
+        print(line)
+    print()
+    print_table(arrival_rows(found), "<<", head=False)
+    if rows := hour_rows(found):
+        print(f"\nRequests/s by hour of the day ({log.zone}):\n")
+        print_table(rows, head=False)
+    print()
+    print_table(length_rows(found))
+    if found.correlation is not None:
+        print(f"\nRank correlation of prompts and answers: {found.correlation:+.2f}.")
+    print(
+        "\nFitted; the KS distance is the largest difference between shares of requests, and percentiles are the fit's error:\n"
+    )
+    print_table(fit_rows(found), "<<>>>><")
+    for line in remarks(log, found):
+        print(f"Note: {line}")

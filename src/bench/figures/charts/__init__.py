@@ -1,1 +1,0 @@
-"""One figure a file; the file's name is the figure's."""

@@ -1,0 +1,1 @@
+"""What runs show, a file or a folder a finding: its table, its sentences, its chart."""

@@ -1,0 +1,99 @@
+"""The questions that a study's runs can answer, the study's own first, and their answers in words.
+
+Which question the runs ask is decided by the conditions by which they get figures (`bench.study.questions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import polars as pl
+
+from bench.axes import AXES
+from bench.findings import advice, lengths, recovery, trust
+from bench.findings import levels as alone
+from bench.findings import saturation as saturates
+from bench.findings import settings as setting_gain
+from bench.findings.capacity import sustained
+from bench.findings.capacity.curves import Curve
+from bench.findings.comparison import words as against
+from bench.findings.factors import words as factors
+from bench.findings.factors.decided import crossed
+from bench.findings.found import asked_of
+from bench.findings.lengths import streamed_both_ways
+from bench.findings.levels import level_rows, shown_latencies
+from bench.findings.tables import Tables
+from bench.report.answer import Answer, remedy_once
+from bench.search import answer as searches
+from bench.search import tuning_words as tuning
+from bench.study.questions import (
+    Rows,
+    beside_baseline,
+    crossed_factors,
+    several_settings,
+    swept_length,
+    with_and_without_streaming,
+)
+
+
+def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
+    """What the runs answer, the study's own question first."""
+    rows, searched = asked_of(results.runs), results.answered
+    found = [answer for answer in _answers(results, rows, curves) if answer.lines]
+    # What a curve sustains within the SLOs is answered once, with what its search says of it.
+    told = [curve.searched for curve in curves if curve.point]
+    others = searches.answer((name, record) for name, record in searched if record not in told)
+    found = [others, *found] if others.lines else found
+    left = _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched})
+    if left.height:
+        slos = results.decision.slos
+        found.append(alone.answer(level_rows(left, slos), shown_latencies(slos)))
+    return remedy_once(found, trust.remedy(results.runs))
+
+
+def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
+    runs, decision, findings = results.runs, results.decision, results.analysis.findings
+    if results.tuning:
+        yield tuning.answer(results.tuning)
+    judged = [curve for curve in curves if curve.point]
+    sized = decision.peak_rps is not None
+    if judged and sized:
+        yield sustained.answer(judged, decision)
+    against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
+    told: set[frozenset[str]] = set()
+    if against_others:
+        baseline = next(iter(runs.filter("baseline")["deployment"]))
+        told = {frozenset((baseline, name)) for name in results.comparisons}
+        yield against.answer(baseline, results.comparisons)
+    if crossed_factors(rows):
+        yield factors.answer(findings.factors)
+    swept, streamed = swept_length(rows), with_and_without_streaming(rows)
+    if swept or streamed:
+        yield lengths.answer(findings.lengths, findings.streaming)
+    # What the comparison with the baseline answers is not answered again.
+    if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
+        yield setting_gain.answer(gains)
+    if judged and not sized:
+        yield sustained.answer(judged, decision)
+    if steps := runs.drop_nulls("recovered").to_dicts():
+        yield recovery.answer(steps)
+    full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
+    compared = against_others or several_settings(rows)
+    if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
+        yield saturates.answer(full, several_workloads=results.several_workloads, decided=bool(decision.slo))
+    yield advice.answer(findings.advice)
+
+
+def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searched: Collection[tuple[str, str]]) -> pl.DataFrame:
+    """The runs of which no answer speaks: of workloads that were measured at a single load, and by no search."""
+    spoken = {answer.name for answer in found}
+    left = runs
+    if "lengths" in spoken:
+        left = left.filter(pl.col("workload") == pl.col("family"))
+        left = left.join(streamed_both_ways(runs), on=["deployment", "run"], how="anti", maintain_order="left")
+    if "factors" in spoken:
+        left = left.filter(~crossed(left))
+    known = {*searched, *((curve.deployment, curve.workload) for curve in curves)}
+    named = {"deployment": pl.String(), "workload": pl.String()}
+    told = pl.DataFrame(list(known), schema=named, orient="row")
+    return left.filter(pl.col("recovered").is_null()).join(told, on=list(named), how="anti", maintain_order="left")

@@ -1,0 +1,1 @@
+"""The highest load that a curve sustains within the SLOs: judged, said, drawn."""

@@ -1,0 +1,136 @@
+"""What is known of one curve, in words: what it sustains, why not more, what would raise it, and how many a peak takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.errors import listed
+from bench.findings import causes, sizing
+from bench.findings.capacity import words as capacity
+from bench.findings.evidence import Bottleneck
+from bench.findings.found import CurveFindings
+from bench.runs.searches import SearchRecord
+from bench.runs.sentences import load_text
+from bench.search import answer as searches
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One deployment under one workload.
+
+    Attributes:
+        found: what is known of it beyond tables. point: row of `capacity`; None for a closed loop without SLOs.
+        saturation: row of `saturation`; None where no run can be trusted. limit: why it sustains no more; None without SLOs.
+        searched: what a search for the decision's SLOs found; None without one.
+    """
+
+    name: str
+    found: CurveFindings
+    point: Mapping[str, Any] | None
+    saturation: Mapping[str, Any] | None
+    limit: Bottleneck | None
+    searched: SearchRecord | None
+
+    @property
+    def deployment(self) -> str:
+        return self.found.deployment
+
+    @property
+    def workload(self) -> str:
+        return self.found.workload
+
+    @property
+    def burst(self) -> bool:
+        return self.found.burst
+
+    @property
+    def fleet(self) -> Mapping[str, Any] | None:
+        """As `sized` gives it; None without a peak, or where no load meets the SLOs."""
+        return self.found.fleet
+
+    @property
+    def gpu(self) -> str:
+        """What a GPU of the fleet is called."""
+        return "machine" if self.found.machine else "GPU"
+
+    @property
+    def slos(self) -> tuple[str, ...]:
+        """The limits that judge it, as text: of a decision, those of all requests and of the classes that it has."""
+        return tuple(self.searched.slos if self.searched else self.point["slos"] if self.point else ())
+
+    @property
+    def sustains(self) -> str:
+        """Its capacity in a sentence."""
+        bounds = not self.searched
+        return (
+            capacity.sustains(self.point, burst=self.burst, bounds=bounds)
+            if self.point
+            else capacity.full_cache(self.saturation)
+        )
+
+    @property
+    def c_max(self) -> str:
+        """C_max with its bounds, or without where a search has others; empty where none was judged."""
+        return capacity.c_max(self.point, bounds=not self.searched) if self.point else ""
+
+    @property
+    def sure(self) -> str:
+        """How much was measured at C_max, and what would narrow its bounds or those of a search; empty where there is none."""
+        if self.searched:
+            return f"A search puts the limit at {searches.search_limit(self.searched)}: {searches.search_ended(self.searched)}."
+        return capacity.evidence(self.point) if self.point else ""
+
+    @property
+    def why(self) -> str:
+        """Why it sustains no more, with what it would miss."""
+        assert self.limit
+        assert self.point
+        if self.point["kind"] != "found" or self.limit.cause == "refusals":
+            return causes.why(self.limit)
+        # What is full may be looked for at a higher load, where it shows more plainly.
+        it = (
+            "It"
+            if self.limit.level == self.point["missed_at"]
+            else f"At {load_text(self.point['missed_at'], self.point['unit'])} it"
+        )
+        return f"{causes.why(self.limit)} {it} {capacity.it_misses(self.point)}.".strip()
+
+    @property
+    def remedy(self) -> str:
+        """What would raise it; empty where nothing follows."""
+        if self.limit is None or (self.limit.cause == "none" and self.searched):  # the search has looked further
+            return ""
+        return causes.remedy(self.limit)
+
+    @property
+    def contradiction(self) -> str:
+        """That load, latency and rate contradict one another; empty where they do not, or nothing is known."""
+        measured = self.found.measured
+        if measured is None or measured.little is None or measured.consistent:
+            return ""
+        return sizing.little(measured.little)
+
+    @property
+    def takes(self) -> str:
+        """The fleet in a sentence; empty without one."""
+        return sizing.takes(self.fleet, self.gpu)
+
+    @property
+    def at_most(self) -> str:
+        """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
+        return sizing.interval(self.fleet)
+
+
+def limits(curves: Sequence[Curve]) -> str:
+    """The limits that judge any of these curves; those that do not judge all are said to be of classes. Empty where none judges any."""
+    return limits_text([curve.slos for curve in curves if curve.point or curve.slos])
+
+
+def limits_text(judged: Sequence[Sequence[object]]) -> str:
+    """As `limits` has them. Args: judged: the limits of each curve."""
+    found = dict.fromkeys(slo for each in judged for slo in each)
+    common = [str(slo) for slo in found if all(slo in each for each in judged)]
+    of_classes = [str(slo) for slo in found if str(slo) not in common]
+    return listed([*common, *([f"the limits of its own classes ({', '.join(of_classes)})"] if of_classes else [])])

@@ -1,0 +1,268 @@
+"""The highest load that a curve sustains within its SLOs, its bounds, and what would narrow them. See docs/explanation/capacity.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bench.axes import AXES
+from bench.findings.capacity.judging import Level, Miss, Unsettled, judged_levels, limits_of, most_given, unmeasured
+from bench.runs.columns import schema_of
+from bench.statistics.limit import NOMINAL, Belief, Floats
+from bench.statistics.shares import requests_needed
+from bench.study.slo import Slo
+
+# share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
+_SAME = 0.97
+_CURVES = 200  # curves of the rate over the load that each draw of the limit meets; convention
+_MEANS = {
+    "goodput_rps": ("goodput_requests_per_s", "goodput_requests_per_s"),
+    "tokens_per_s": ("steady_tokens_per_s", "throughput_tokens_per_s"),
+    "latency_s": ("steady_e2e_mean_s", "e2e_mean_s"),
+    "in_flight": ("steady_in_flight", "client_in_flight_mean"),
+    "in_flight_peak": ("in_flight_peak", "in_flight_peak"),
+    "prompt_tokens": ("prompt_tokens", "prompt_tokens"),
+    "output_tokens": ("output_tokens", "output_tokens"),
+}
+_SCHEMA = schema_of("capacity")
+
+
+def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> pl.DataFrame:
+    """`C_max` of each curve: the highest level that is sustained within the SLOs, and the rate there, with bounds.
+
+    An SLO of a class counts that class's requests alone, and limits the curves whose workload has such a class: a level is sustained
+    where each class is within its own limits, and all requests within those of all.
+
+    All steady runs of a curve together give a posterior of the highest load within each SLO, within `failed_share`, and without
+    requests that pile up (`bench.statistics.limit`); the least of them counts. An SLO on a percentile is met where no more requests
+    exceed the limit than the percentile leaves (1 % for a P99); a failed request exceeds every limit. A level is sustained where the
+    limit lies below it with a probability of at most 25 %.
+
+    The operating point is the lowest level that sustains 97 % of the highest rate up to `C_max`: more load only adds latency. A burst
+    is judged as well, but shows no rate that lasts: no `usable_rps`.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, `classes`, the
+            `steady` columns); invalid runs are left out. failed_share: of requests (0–1).
+
+    Returns:
+        One row a deployment and workload:
+
+        - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
+          `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
+        - `c_max`, null unless found or above; `limit`, the middle of the posterior, and `low` and `high`, its 95 % interval, which may
+          lie between levels; null where not established.
+        - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
+          list of `Miss`, null where nothing is; `unjudged`: why the SLO was not measured; `highest` level; `runs` and
+          `requests` at C_max.
+        - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
+          `requests`, or more `rounds`; `unsettled` where no level meets and lower ones were not steady; null where it is.
+          `high_needs`, what would establish the upper end: `levels` above `high_needs_at`, more `requests` there, or a steady state
+          there (`unsettled`); null where it is established.
+        - `unsettled`, `unsettled_needs_s` and `unsettled_class`: as `Unsettled` has them, of the level that cannot be judged: the
+          lowest, or `high_needs_at`.
+        - `absent_at` and `absent_class`: the first level that is left out as no request of a class with an SLO was judged there.
+        - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
+          `goodput_rps`, `tokens_per_s`, `latency_s` (E2E, s), `in_flight`, `in_flight_peak` (requests), `prompt_tokens`,
+          `output_tokens`.
+        - `usable_low`, `usable_high`: the 95 % interval of the rate that is sustained, from the draws of the posterior and the errors
+          of the measured rates together; its lower end counts no load above C_max. Null where `low` or `high` is.
+        - `slos`, `failed_share`: what was judged by.
+    """
+    rows = []
+    for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
+        axis, burst, limits = group["axis"][0], group["arrival"][0] == "burst", limits_of(group, slos)
+        unit = AXES[axis].counted(conversations=bool((group["turns"] > 1).any()))
+        if slos and not limits and AXES[axis].held:  # any such load would be within no limit
+            continue
+        judged_by = {"slos": [str(slo) for slo in limits], "failed_share": failed_share}
+        row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst)
+        place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
+        rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, axis: str, burst: bool) -> dict[str, Any]:
+    if not valid:
+        return {"kind": "unknown"}
+    loads = sorted({row["level"] for row in valid})
+    for slo in slos:
+        levels_of = ([row for row in valid if row["level"] == load] for load in loads)
+        if rows := next((rows for rows in levels_of if unmeasured(rows, slo)), None):
+            missed = [asdict(Miss(slo.column, slo.limit_s))]
+            return {
+                "kind": "unjudged",
+                "missed_at": rows[0]["level"],
+                "missed": missed,
+                "unjudged": _why_none(rows, slo.metric),
+            }
+    levels, limit = judged_levels(valid, slos, failed_share)
+    settled = [level for level in levels if level.unsettled is None]
+    if not settled:
+        return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
+    first = next((i for i, level in enumerate(settled) if level.missed), len(settled))
+    meeting = settled[:first]
+    low, high = limit_ends(limit, settled, whole=AXES[axis].held)
+    found = {
+        "kind": "above" if first == len(settled) else "found" if first else "below",
+        "limit": limit.middle if limit and settled[0].load <= limit.middle <= settled[-1].load else None,
+        "low": low,
+        "high": high,
+        "highest": loads[-1],
+        "missed_at": settled[first].load if first < len(settled) else None,
+        "missed": [asdict(miss) for miss in settled[first].misses] if first < len(settled) else None,
+        **_low_needs(meeting, low),
+        **_high_needs(settled, first, high, levels),
+    }
+    lower = next((level for level in levels if level.unsettled and level.load < settled[0].load), None)
+    if lower is not None and not meeting:
+        found |= {"low_needs": "unsettled", **_unsettled(lower.unsettled)}
+    if absent := next((level for level in levels if level.unsettled and level.unsettled.kind == "absent"), None):
+        found |= {"absent_at": absent.load, "absent_class": absent.unsettled and absent.unsettled.request_class}
+    if meeting:
+        given = math.inf if burst else most_given(valid)
+        found |= _sustained(meeting, low, high, settled, limit, given=given, burst=burst, whole=AXES[axis].held)
+    return found
+
+
+def limit_ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
+    """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established.
+
+    Args:
+        whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
+    """
+    lowest, highest = settled[0].load, settled[-1].load
+    low, high = limit.interval if limit else (math.inf, math.inf)
+    established = low >= lowest, high <= highest
+    low, high = min(low, highest), max(high, lowest)
+    if whole:
+        low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high
+    else:  # of three digits, as levels of a search
+        low, high = (end if end in (0, highest) else float(f"{end:.3g}") for end in (low, high))
+    return low if established[0] else None, high if established[1] else None
+
+
+def _sustained(
+    meeting: Sequence[Level],
+    low: float | None,
+    high: float | None,
+    settled: Sequence[Level],
+    limit: Belief | None,
+    *,
+    given: float,
+    burst: bool,
+    whole: bool,
+) -> dict[str, Any]:
+    """What is sustained at the operating point.
+
+    Args:
+        low, high, whole: as of `limit_ends`. given: what the server may have given at most (requests/s): an open loop may have offered
+            more.
+    """
+    top = meeting[-1]
+    most = max(level.rate for level in meeting)
+    there = next(level for level in meeting if level.rate >= _SAME * most)
+    counts = {"c_max": top.load, "operate_at": there.load, "runs": len(top.rows),
+              "requests": sum(len(row["judged"]) for row in top.rows),
+              "over": [asdict(verdict.miss) for verdict in top.verdicts if verdict.over] or None}  # fmt: skip
+    means = {name: _mean(there.rows, burst_column if burst else column) for name, (column, burst_column) in _MEANS.items()}
+    if burst:
+        return {**counts, **means}
+    if (good := means["goodput_rps"]) is not None:
+        means["goodput_rps"] = min(good, there.rate)  # both count the same requests, in different ways
+    limits = np.minimum(limit.limits if limit else np.inf, settled[-1].load).reshape(-1)
+    limits = np.floor(limits) if whole else limits
+    least, greatest = rates_within(np.minimum(limits, top.load), settled).interval[0], rates_within(limits, settled).interval[1]
+    return {
+        **counts,
+        **means,
+        "usable_rps": there.rate,
+        "usable_low": None if low is None else max(0.0, min(there.rate, least)),
+        "usable_high": None if high is None else max(there.rate, min(greatest, given)),
+    }
+
+
+def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
+    """The distribution of the highest rate up to the limit (requests/s).
+
+    Each draw of the limit meets each of many curves of the rate: straight lines between the levels, from 0 on. A start of the server
+    that is faster or slower is so at every level, so the levels of a curve are all off by the same part of their errors.
+
+    Args:
+        limits: draws of it (the unit of the loads), none above the highest level.
+    """
+    loads = np.array([0.0, *(level.load for level in settled)])
+    rates = np.array([0.0, *map(_lasting, settled)])
+    errors = np.array([0.0, *(level.error for level in settled)])
+    normal = NormalDist(0.0, 1 / NormalDist().inv_cdf((1 + NOMINAL) / 2))  # `Belief.interval` of it is −1 to 1
+    curves = rates + np.array([[normal.inv_cdf((i + 0.5) / _CURVES)] for i in range(_CURVES)]) * errors
+    before = np.searchsorted(loads, limits, side="right") - 1
+    after = np.minimum(before + 1, len(loads) - 1)
+    share = np.divide(limits - loads[before], loads[after] - loads[before], out=np.zeros(len(limits)), where=after > before)
+    there = curves[:, before] + share * (curves[:, after] - curves[:, before])
+    return Belief(np.sort(np.maximum(np.maximum.accumulate(curves, axis=1)[:, before], there), axis=None))
+
+
+def _lasting(level: Level) -> float:
+    """The rate of a level for loads within the limit, where nothing piles up: what is offered, unless the server gave significantly
+    less (requests/s).
+    """
+    return level.rate if level.rate + level.error < level.offered else level.offered or level.rate
+
+
+def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+    """Why no answer of these runs has a latency; None where their rows do not say it."""
+    uncounted, unknown, held_back = (
+        sum(row.get(name) or 0 for row in rows) for name in ("uncounted_answers", "unknown_streamed", "held_back_answers")
+    )
+    reasons = {
+        "stream": not any(row.get("stream", True) for row in rows),
+        "held_back": held_back and not any(row.get("ttft_n") for row in rows),
+        "hidden": metric == "tpot" and unknown > uncounted,
+        "uncounted": metric == "tpot" and uncounted,
+        "single": metric == "tpot" and all(row.get("output_tokens") == 1 for row in rows),
+    }
+    return next((name for name, applies in reasons.items() if applies), None)
+
+
+def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:
+    if not meeting or (low is not None and low >= meeting[-1].load):
+        return {}
+    top = meeting[-1]
+    if any(verdict.key == "growth" for verdict in top.unsure):
+        return {"low_needs": "longer"}
+    shares = [(verdict.allowed, verdict.share) for verdict in top.unsure if verdict.share]
+    needs = [requests_needed(allowed, share=share.share, spread=share.spread) for allowed, share in shares]
+    if any(need is None for need in needs) or not needs:
+        return {"low_needs": "rounds"}
+    have = sum(len(row["judged"]) for row in top.rows)
+    need = max(need or 0 for need in needs)
+    return {"low_needs": "requests", "low_needs_requests": need} if need > have else {"low_needs": "rounds"}
+
+
+def _high_needs(settled: Sequence[Level], first: int, high: float | None, levels: Sequence[Level]) -> dict[str, Any]:
+    if high is not None:
+        return {}
+    longer = next((level for level in levels if level.unsettled and level.load > settled[-1].load), None)
+    if first == len(settled) and longer is not None:
+        return {"high_needs": "unsettled", "high_needs_at": longer.load, **_unsettled(longer.unsettled)}
+    if first == len(settled):
+        return {"high_needs": "levels", "high_needs_at": settled[-1].load}
+    return {"high_needs": "requests", "high_needs_at": settled[first].load}
+
+
+def _unsettled(found: Unsettled | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {"unsettled": found.kind, "unsettled_needs_s": found.needs_s, "unsettled_class": found.request_class}
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
+    values = [row[column] for row in rows if row.get(column) is not None]
+    return sum(values) / len(values) if values else None

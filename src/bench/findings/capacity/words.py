@@ -1,0 +1,294 @@
+"""What a curve sustains in words: from a row of `bench.findings.capacity.points.operating_points`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.axes import AXES
+from bench.errors import count_text, shown_share, was_were
+from bench.findings.capacity.judging import DOUBT, Miss, Unsettled
+from bench.runs.sentences import interval_text, load_text, time_text
+from bench.study.slo import Slo
+
+Point = Mapping[str, Any]
+BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
+# By whether the server shows its KV cache.
+UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
+# Of a point, what only its words are made of.
+_SOURCES = ("unsettled", "low_needs_requests", "over", "high_needs_at", "unsettled_needs_s", "unsettled_class", "unjudged")
+_C_MAX = {
+    "unknown": "no valid run",
+    "unsettled": "no steady state",
+    "unsettled absent": "not known: {missed}",
+    "unjudged": "{missed}: no answer at {missed_load} has that latency{why}",
+    "below": "below {missed_load}, the lowest level{judged_alone}",
+    "below close": "too close to tell at {missed_load}, the lowest level{judged_alone}",
+    "found": "{c_max:g} ({ends})",
+    "above": "{c_max:g} or more ({ends})",
+}
+_ENDS = {  # by which is established: the lower, the upper
+    (True, True): "at least {low:g}, below {high:g}",
+    (True, False): "at least {low:g}, the upper end is not established",
+    (False, True): "the lower end is not established, below {high:g}",
+    (False, False): "neither end is established",
+}
+_ABOVE = {  # where the limit lies above C_max, a level; by whether its upper end is established
+    True: "the limit lies between {low:g} and {high:g}",
+    False: "the limit lies above {low:g}; how far is not established",
+}
+# Why no answer has a latency, by its code.
+UNJUDGED = {
+    None: "",
+    "stream": ", as answers are not streamed",
+    "held_back": ", as something between the server and its client holds answers back",
+    "hidden": ", as how many tokens their chunks carry is not known",
+    "uncounted": ", as the server does not count their tokens",
+    "single": ", as each has a single token",
+}
+_SUSTAINS = {
+    "unknown": "No valid run, so its capacity is not known.",
+    "unjudged": "{c_max_text}.",
+    "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
+    "unsettled absent": "Its capacity is not known: at {at} {missed}.",
+    "below": "No measured load is {shown}sustained: at {at}, the lowest, it {misses}.",
+    "below others": "No load that can be judged is {shown}sustained: at {at} it {misses}. {low_needs}",
+    "burst": "A burst of {at} meets the SLOs: C_max is {c_max_text}.",
+    "lasting": "{rate}. C_max is {c_max_text}.",
+    "lasting below": "{rate}. C_max is {c_max_text}, but sustains hardly more.",
+}
+_LOW_NEEDS = {
+    "unsettled": "At lower levels the load did not become steady: {longer}.",
+    "unsettled absent": "At lower levels {longer}.",
+    "longer": "Longer runs at {at}, or more rounds, would show whether requests pile up there, and raise the lower end.",
+    "rounds": "A load of {at} is too near the limit to be established: more rounds{levels} would {raise} the lower end.",
+    "requests": "{low_needs_requests:,.0f} requests or more at {at} ({requests:,.0f} were judged) would narrow it.",
+}
+_NEAR = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
+_HIGH_NEEDS = {
+    "unsettled": "The upper end is not known: at {at}, {unsettled}.",
+    "levels": "Levels above {at} would establish the upper end.",
+    "requests": "More requests at {at}, or levels above it, would establish the upper end.",
+}
+
+
+def misses_text(found: Sequence[Miss]) -> str:
+    """What a level does, such as `misses TTFT P99 ≤ 2 s (3 s)`, or why that cannot be told."""
+    return f"{'is too close to tell:' if found[0].close else 'misses'} {_criteria(found)}"
+
+
+def _criteria(found: Iterable[Miss]) -> str:
+    return ", ".join(map(_criterion, found))
+
+
+def _criterion(miss: Miss) -> str:
+    if miss.close:
+        return _close_criterion(miss)
+    if miss.by == "failed":
+        return f"the limit on failures ({miss.misses} of {count_text(miss.requests or 0, 'request')} fail)"
+    if miss.by == "growth":
+        return f"steadiness (requests pile up: {shown_share(miss.growth or 0.0)} of those that come stay)"
+    slo = _slo(miss)
+    if miss.reached_s is not None and miss.reached_s > slo.limit_s:
+        return f"{slo} ({_reached(miss.reached_s, slo)})"
+    return f"{slo} ({shown_share(miss.share or 0.0, 1)} of its requests fail or take longer)"
+
+
+def _close_criterion(miss: Miss) -> str:
+    """A criterion that is met by what was measured, and in doubt by all runs of the curve."""
+    below = miss.below or 0.0
+    met = f"with a probability of {shown_share(1 - below)}"
+    if miss.by == "growth":
+        return f"the server keeps up {met}; let it last longer"
+    there = "" if miss.reached_s is None else f" ({time_text(miss.reached_s)} there)"
+    if below >= 1 - DOUBT:
+        return f"{_slo(miss)} is met{there}, though all runs together put the limit lower with a probability of {shown_share(below)}"
+    return f"{_slo(miss)} is met {met}{there}; send more requests"
+
+
+def _slo(miss: Miss) -> Slo:
+    assert miss.limit_s is not None
+    return Slo.of_column(miss.by, miss.limit_s)
+
+
+def _reached(seconds: float, slo: Slo) -> str:
+    times, unit = (1000, "ms") if seconds < 1 else (1, "s")
+    return f"{shown_over(times * seconds, times * slo.limit_s)} {unit}"
+
+
+def shown_over(value: float, limit: float) -> str:
+    """A value with as many digits as show that it is over the limit."""
+    return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
+
+
+def missed_text(point: Point) -> str | None:
+    """What the first level that is not sustained misses, or why nothing can be said of it; None where every level meets the SLOs."""
+    if point["kind"] == "unsettled":
+        return _unsettled_of(point)
+    if point["missed"] is None:
+        return None
+    found = _misses_of(point)
+    return f"{_slo(found[0])} cannot be judged" if point["kind"] == "unjudged" else _criteria(found)
+
+
+def it_misses(point: Point) -> str:
+    """What a curve does at its first level that is not sustained, as `misses_text` has it."""
+    return misses_text(_misses_of(point))
+
+
+def too_close(point: Point) -> bool:
+    """Whether its first level that is not sustained is too close to its limits to tell."""
+    return any(miss.close for miss in _misses_of(point))
+
+
+def _misses_of(point: Point) -> list[Miss]:
+    return [Miss(**miss) for miss in point["missed"] or ()]
+
+
+def unsettled_text(found: Unsettled) -> str:
+    """Why a level cannot be judged, and what would help."""
+    if found.kind == "empty":
+        return "no request was sent"
+    if found.kind == "absent":
+        return f"no request of {found.request_class or 'a class with an SLO'} was judged; raise num_requests or its share"
+    return f"its load did not become steady; {_longer(found.needs_s)}"
+
+
+def _longer(needs_s: float | None) -> str:
+    return "send more requests" if needs_s is None else f"let it last {needs_s:.0f} s"
+
+
+def _unsettled_of(point: Point) -> str:
+    return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"]))
+
+
+def _absent(point: Point) -> str:
+    """What follows `unsettled` as the key of a text, where a level lacks a class."""
+    return " absent" if point["unsettled"] == "absent" else ""
+
+
+def c_max(point: Point, *, bounds: bool = True) -> str:
+    """C_max with its bounds, such as `16 (at least 15, below 20)`. Args: bounds: False where a search says them."""
+    kind = point["kind"]
+    if kind in ("found", "above") and not bounds:
+        return f"{point['c_max']:g} of those measured"
+    at = point["missed_at"]
+    words = {
+        "missed_load": None if at is None else load_text(at, point["unit"]),
+        "why": UNJUDGED[point["unjudged"]],
+        "missed": missed_text(point) if kind in ("unjudged", "unsettled") else None,
+        "judged_alone": judged_alone(point) if kind == "below" else "",
+    }
+    low, high = point["low"], point["high"]
+    ends = ""
+    if kind in ("found", "above"):
+        above = low is not None and low > point["c_max"]
+        ends = (_ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]).format(**point)
+    kind += _absent(point) if kind == "unsettled" else " close" if kind == "below" and too_close(point) else ""
+    return _C_MAX[kind].format(**{**point, **words, "ends": ends})
+
+
+def low_needs(point: Point) -> str | None:
+    """What would make the lower end as high as C_max; None where it is."""
+    if point["low_needs"] is None:
+        return None
+    kind, words = point["low_needs"], {}
+    if kind == "unsettled":
+        kind += _absent(point)
+        words = {"longer": _unsettled_of(point) if kind != "unsettled" else _longer(point["unsettled_needs_s"])}
+    if point["low_needs"] == "rounds":
+        words = {"levels": _lower(point), "raise": "establish" if point["low"] is None else "raise"}
+    at = None if point["c_max"] is None else load_text(point["c_max"], point["unit"])
+    return _LOW_NEEDS[kind].format(**point, **words, at=at)
+
+
+def _lower(point: Point) -> str:
+    """Which lower levels would help; empty where there can be none."""
+    if point["low"] is not None and point["low"] > _NEAR * point["c_max"]:
+        return ""
+    if point["low"] is not None:
+        return f", or levels between {point['low']:g} and {point['c_max']:g},"
+    return "" if AXES[point["axis"]].held and point["c_max"] <= 1 else " or a lower level"
+
+
+def judged_alone(point: Point) -> str:
+    """What follows "the lowest load" where lower ones were measured and cannot be judged."""
+    return " that can be judged" if point["low_needs"] == "unsettled" else ""
+
+
+def high_needs(point: Point) -> str | None:
+    """What would establish the upper end; None where it is."""
+    if point["high_needs"] is None:
+        return None
+    why = _unsettled_of(point) if point["high_needs"] == "unsettled" else ""
+    return _HIGH_NEEDS[point["high_needs"]].format(unsettled=why, at=load_text(point["high_needs_at"], point["unit"]))
+
+
+def sustains(point: Point, *, burst: bool, bounds: bool = True) -> str:
+    """A curve's capacity in a sentence or two. Args: bounds: as of `c_max`."""
+    kind, words = point["kind"], {"c_max_text": c_max(point, bounds=bounds), "missed": missed_text(point)}
+    if kind in ("unsettled", "below"):
+        others = " others" if point["low_needs"] == "unsettled" else ""
+        kind += others if kind == "below" else _absent(point)
+        words |= {"at": load_text(point["missed_at"], point["unit"]), "low_needs": low_needs(point)}
+        if point["missed"] is not None:
+            words |= {"misses": it_misses(point), "shown": shown_to_be(point)}
+    elif kind in ("found", "above"):
+        kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
+        words |= {"at": load_text(point["c_max"], point["unit"]), "rate": "" if burst else rate(point)}
+    return _SUSTAINS[kind].format(**words)
+
+
+def shown_to_be(point: Point) -> str:
+    """What stands before "sustained" where that is too close to tell of a load; else empty."""
+    return "shown to be " if too_close(point) else ""
+
+
+def rate(point: Point) -> str:
+    """What a continuous load gives at its operating point."""
+    ends = interval_text(point["usable_low"], point["usable_high"])
+    return f"Sustains {point['usable_rps']:.3g} requests/s ({ends}) at {load_text(point['operate_at'], point['unit'])}"
+
+
+def evidence(point: Point) -> str:
+    """How much was measured at C_max, and what would narrow its bounds; empty where there is none."""
+    if point["c_max"] is None:
+        return ""
+    runs = int(point["runs"])
+    requests = count_text(f"{point['requests']:,.0f}", "request")
+    measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged there."
+    return " ".join(filter(None, (measured, _over(point), _left_out(point), low_needs(point), high_needs(point))))
+
+
+def _over(point: Point) -> str:
+    """That requests at C_max exceed a limit that all runs together do not miss there; empty where none do."""
+    found = [Miss(**miss) for miss in point["over"] or ()]
+    higher = "though all runs together put the limit higher with a probability of"
+    return " ".join(f"They exceed {_criterion(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}." for miss in found)
+
+
+def _left_out(point: Point) -> str:
+    """That a level lacks a class, where no other sentence says so."""
+    if point["absent_at"] is None or point["absent_at"] == point["high_needs_at"]:
+        return ""
+    text = unsettled_text(Unsettled("absent", request_class=point["absent_class"]))
+    return f"At {load_text(point['absent_at'], point['unit'])}, {text}."
+
+
+def full_cache(saturation: Mapping[str, Any] | None) -> str:
+    """Without SLOs: where a curve saturates. Args: saturation: its row; None where no run can be trusted."""
+    if saturation is None:
+        return "No run has server counts that can be trusted."
+    measured, peak = saturation["measured"], saturation["peak_at"]
+    full = UNFILLED[saturation["cache_known"]] if measured is None else f"the KV cache is full from {measured:g} in flight on"
+    return full[0].upper() + full[1:] + (f"; throughput is highest at {peak:g} in flight." if peak is not None else ".")
+
+
+def with_texts(point: Point) -> dict[str, Any]:
+    """A point as it is written for readers: `missed`, `missed_by`, `c_max_text`, `low_needs` and `high_needs` as texts."""
+    none = point["kind"] == "unjudged" or too_close(point) or point["missed"] is None
+    found = None if none else ",".join(miss["by"] for miss in point["missed"])
+    texts = {"missed": missed_text(point), "missed_by": found, "c_max_text": c_max(point)}
+    needs = {"low_needs": low_needs(point), "high_needs": high_needs(point)}
+    first = {key: point[key] for key in ("deployment", "workload", "axis", "unit", "kind", "basis")}
+    return {**first, **texts, **needs, **{key: value for key, value in point.items() if key not in (*_SOURCES, *texts, *needs)}}

@@ -1,0 +1,311 @@
+"""What limits a curve, by typed evidence, and its sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from bench.axes import CONCURRENCY
+from bench.findings.capacity.judging import Unsettled
+from bench.findings.capacity.words import shown_over, unsettled_text
+from bench.findings.evidence import RESOURCES, RULES, Bottleneck
+from bench.predict.relief_record import CurveRelief, Gain
+from bench.predict.reliefs import pinned
+from bench.runs.classes import class_column
+from bench.runs.sentences import filled, load_text
+from bench.statistics.textbook import TAIL, rarer_by_chance
+from bench.study.slo import Slo
+
+_BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
+# highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
+_BEYOND = 1.4
+_QUEUED = (
+    0.1  # least share of scrapes with waiting requests where what is full holds them back; tuned: benchmarks.capacity, seed 5
+)
+_PREEMPTED = 0.02  # preemptions a request above which they are the cause; tuned: benchmarks.capacity, seed 5
+_FITS = 1.5  # free KV tokens ÷ a prompt's below which no prompt is admitted; tuned: benchmarks.capacity, seed 5
+
+
+def bottleneck(
+    runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], relief: CurveRelief | None = None
+) -> Bottleneck:
+    """Why a curve sustains no more than its operating point: the resource whose increase would raise the sustainable load most.
+
+    - Refusals, where requests fail; prefill or decode, where one request alone misses.
+    - Where a calibrated model of the server is known, the resource that brings most in its replays (`relief`).
+    - Otherwise what the server shows: preemptions, a KV cache that is full or sequences that all run while requests wait. It does not
+      show whether speed would bring more.
+
+    Args:
+        runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for, among others.
+        relief: of `bench.predict.relief`, or why there is none; None where nobody replayed.
+    """
+    slos = [slo for slo in slos if str(slo) in point["slos"]]
+    valid = runs.filter("valid")
+    if point["kind"] in ("unknown", "unjudged") or valid.is_empty():
+        return Bottleneck()
+    unsettled = Bottleneck(unsettled=point["unsettled"], needs_s=_whole(point["unsettled_needs_s"]))
+    if point["kind"] == "unsettled":
+        return replace(unsettled, evidence="never_steady")
+    if point["missed_at"] is None and point["unsettled"] == "short":
+        return replace(unsettled, evidence="steady_meets", level=point["high_needs_at"], unit=point["unit"])
+    if point["missed_at"] is None:
+        highest = valid.filter(pl.col("level") == pl.col("level").max())
+        return Bottleneck(evidence="highest_level", level=point["highest"], unit=point["unit"], runs=_names(highest))
+    missing = valid.filter(pl.col("level") == point["missed_at"])
+    lower = valid.filter(pl.col("level") < point["missed_at"])
+    here = Bottleneck(runs=_names(missing), level=point["missed_at"], unit=point["unit"])
+    if point["basis"] == "burst":
+        return _of_burst(missing, lower, point, slos, replace(here, unit=None, burst=True))
+    if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
+        return found
+    if relief is not None and relief.relief is not None:
+        here = replace(here, gains=relief.relief.gains, tied=relief.relief.tied)
+        if here.tied:
+            here = replace(here, evidence="relieved", slots=_slots_of(missing), request_bytes=_request_bytes(missing))
+            return _beside(missing, here)
+    elif relief is not None:
+        here = replace(here, no_model=relief.why_not)
+    known = None not in [_mean(missing, column) for column in ("steady_queued_share", "steady_kv_usage")]
+    if silent := _silent(missing, known=known):
+        return replace(here, evidence=silent)
+    watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
+    beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
+    pushed = beyond.filter(pl.col("level") == pl.col("level").max())
+    return _full(pushed, here) or replace(here, evidence="nothing_full")
+
+
+def _beside(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck:
+    """`here`, with what shows that the KV cache is full as well where it is not the cause. Args: runs: of one level."""
+    full = None if any(gain.resource == "kv" for gain in here.gains[: here.tied]) else _full(runs, here)
+    return replace(full, evidence=here.evidence) if full and full.cause == "kv" else here
+
+
+def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
+    """What is full while requests wait; None where nothing is, or none waits. Args: runs: of one level."""
+    preempted, requests = _mean(runs, "preemptions"), _mean(runs, "requests")
+    per_request = preempted / requests if preempted and requests else 0.0
+    here = replace(here, runs=_names(runs), level=float(runs["level"][0]))
+    if per_request > _PREEMPTED:
+        return replace(here, evidence="full_cache", per_request=per_request, request_bytes=_request_bytes(runs))
+    running, high = _mean(runs, "steady_running") or 0.0, _mean(runs, "steady_running_high") or 0.0
+    if (_mean(runs, "steady_queued_share") or 0.0) < _QUEUED or not running:
+        return None
+    here = replace(here, waiting=math.ceil(_mean(runs, "steady_waiting") or 0.0))
+    slots = _slots_of(runs)
+    if slots is not None and high >= slots - 0.5:
+        return replace(here, evidence="slots", slots=slots, running=high)
+    # A slot reserves a place in the batch and its KV memory, so that a full cache is no limit of its own.
+    if not _has_slots(runs) and (left := _no_room(runs)) is not None:
+        free, prompt = left
+        bytes_each = _request_bytes(runs)
+        return replace(here, evidence="full_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
+    if slots is None and pinned(running, high):
+        return replace(here, evidence="pinned", running=high)
+    return None
+
+
+def _no_room(runs: pl.DataFrame) -> tuple[float | None, float | None] | None:
+    """Free tokens of a KV cache that admits no more, and the tokens of a prompt, each None where not known; None where it has room."""
+    tokens, prompt, usage = _mean(runs, "kv_tokens"), _mean(runs, "prompt_tokens"), _mean(runs, "steady_kv_usage_queued")
+    # The usage is that of the fullest engine, which has its part of the tokens.
+    free = None if tokens is None or usage is None else (1 - usage) * tokens / _engines_of(runs)
+    if free is not None and prompt is not None and free < _FITS * prompt:
+        return free, prompt
+    return (None, None) if runs["saturated"].fill_null(False).any() else None
+
+
+def _slots_of(runs: pl.DataFrame) -> int | None:
+    """Sequences that may run in all engines together."""
+    slots = runs["max_num_seqs"][0]
+    return None if slots is None else int(slots) * _engines_of(runs)
+
+
+def _has_slots(runs: pl.DataFrame) -> bool:
+    """Whether each request holds a slot of the KV cache: `max_num_seqs` is then the number of slots."""
+    return bool(runs["kv_slots"].any())
+
+
+def _engines_of(runs: pl.DataFrame) -> int:
+    return int(runs["engines"][0] or 1)
+
+
+def _request_bytes(runs: pl.DataFrame) -> float | None:
+    """KV memory of one more request (bytes)."""
+    each = _mean(runs, "kv_bytes_per_token")
+    tokens = (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
+    return None if each is None else each * tokens
+
+
+def _names(runs: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(runs["run"].to_list())
+
+
+def _mean(runs: pl.DataFrame, column: str) -> float | None:
+    return runs[column].mean()  # type: ignore[return-value]
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds)
+
+
+def _missed_by(point: Mapping[str, Any]) -> set[str]:
+    return {miss["by"] for miss in point["missed"] or ()}
+
+
+def refusals(
+    missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
+) -> Bottleneck | None:
+    """How many requests fail, where failures end the range: more fail than may, or an SLO is missed mostly by requests that fail,
+    significantly more than at lower levels. `few_failures` where that is not known of any SLO that is missed; None where they do not.
+    """
+    by = _missed_by(point)
+    shown = [_missed_by_failures(missing, lower, slo) for slo in slos if slo.column in by]
+    refused = "failed" in by or True in shown
+    doubtful = len(shown) == len(by) and set(shown) == {None}  # whatever else is missed has a cause to find
+    if not (refused or doubtful):
+        return None
+    window = missing["steady_requests"].null_count() == 0
+    failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
+    said = missing["failure_said"].drop_nulls() if "failure_said" in missing.columns else pl.Series([], dtype=pl.String)
+    broken = sum(missing[name].sum() for kind in _BROKEN if (name := f"outcome_{kind}") in missing.columns)
+    kind = "broken" if 2 * broken > missing["failed"].sum() else "refused"
+    return replace(
+        here,
+        evidence=kind if refused else "few_failures",
+        failed=failed,
+        requests=requests,
+        in_flight=_mean(missing, "steady_in_flight"),
+        said=said[0] if len(said) else None,
+    )
+
+
+def _missed_by_failures(missing: pl.DataFrame, lower: pl.DataFrame, slo: Slo) -> bool | None:
+    """Whether most of the requests that miss the SLO failed, since a failed one misses it, and significantly more fail than at lower
+    levels: requests that fail at any load do not limit the load. None where it is not known: none fails at lower levels, but that may
+    be chance, and the SLO would be met if none failed here.
+    """
+    judged, before = _judged(missing, slo), _judged(lower, slo)
+    failed, failed_before = (each.filter(~pl.col("ok")).height for each in (judged, before))
+    late = judged.filter(pl.col("ok") & (pl.col(slo.metric) > slo.limit_s)).height
+    if failed <= late:
+        return False
+    if before.is_empty() or rarer_by_chance(failed_before, before.height, failed, judged.height) <= TAIL:
+        return True
+    return False if failed_before or judged.height - late < slo.share * judged.height else None
+
+
+def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
+    judged = runs.select(pl.col("judged").explode()).drop_nulls().unnest("judged")
+    return judged if slo.request_class is None else judged.filter(pl.col("request_class") == slo.request_class)
+
+
+def _of_burst(
+    missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
+) -> Bottleneck:
+    """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
+    waiting = _mean(missing, "waiting_standing")
+    if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
+        return found
+    if waiting is None or missing["saturated"].null_count():
+        return replace(here, evidence=_silent(missing, known=False))
+    if missing["saturated"].any() and not _has_slots(missing):
+        return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
+    slots, running = _slots_of(missing), _mean(missing, "running_peak")
+    if waiting and slots is not None and (running or 0.0) >= slots:
+        return replace(here, evidence="slots", slots=slots)
+    late = any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos)
+    return replace(here, evidence="prompts" if late else "slow_answers")
+
+
+def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck | None:
+    """Why one request by itself misses; None where more than one was in flight, or none exceeds its limit. Without a TTFT, E2E does not
+    show which part of it is too long.
+    """
+    if missing["level"][0] != 1 or missing["axis"][0] != CONCURRENCY:
+        return None
+    burst = point["basis"] == "burst"
+    for slo in (each for each in slos if each.column in _missed_by(point) or burst):
+        value = _mean(missing, slo.column if burst else f"steady_{slo.column}")
+        if value is None or value <= slo.limit_s:
+            continue
+        evidence = "alone_prefill" if slo.metric == "ttft" else "alone_decode"
+        if slo.metric == "e2e":
+            first = _mean(missing, class_column(slo.request_class, "ttft_p50_s" if burst else "steady_ttft_p50_s"))
+            evidence = "alone" if first is None else "alone_prefill" if first > value / 2 else "alone_decode"
+        of = slo.request_class
+        return replace(here, evidence=evidence, metric=slo.metric, request_class=of, value_s=value, limit_s=slo.limit_s)
+    return None
+
+
+def _silent(runs: pl.DataFrame, *, known: bool) -> str | None:
+    """Which of the server's metrics are missing to show why. Args: known: whether its queue and its KV usage are."""
+    whole = bool(runs["telemetry_valid"].all())
+    if known and whole:
+        return None
+    if runs["scrape_endpoint"].null_count() == len(runs):
+        return "metrics_unread"
+    return "no_gauges" if whole else "metrics_gaps"
+
+
+def why(limit: Bottleneck) -> str:
+    """Why it sustains no more, a sentence or two; empty where nothing was judged."""
+    return "" if limit.evidence is None else filled(RULES[limit.evidence].why, _numbers(limit))
+
+
+def remedy(limit: Bottleneck) -> str:
+    """What would raise it, a sentence or two; empty where nothing follows."""
+    if limit.evidence is None:
+        return ""
+    causes = [gain.resource for gain in limit.gains[: limit.tied]] if limit.evidence == "relieved" else [limit.cause]
+    own = RULES[limit.evidence].remedy
+    remedies = [own] if own else [RESOURCES[cause].remedy for cause in causes if cause in RESOURCES]
+    return " ".join(filled(text, _numbers(limit)) for text in remedies)
+
+
+def _numbers(limit: Bottleneck) -> dict[str, Any]:
+    why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
+    reasons = [filled(RESOURCES[gain.resource].reason, vars(limit)) for gain in limit.gains[: limit.tied]]
+    reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
+    texts = {"at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains), "unknown": _unknown(limit)}
+    return {**vars(limit), **texts}
+
+
+def _unknown(limit: Bottleneck) -> str:
+    """Why no resource is known to be the cause."""
+    if not limit.gains:
+        return "The cause is not known: the limit was not replayed" + (f" ({limit.no_model})" if limit.no_model else "")
+    if all(gain.none for gain in limit.gains):
+        return "In replays, no resource by itself would bring more"
+    return f"The cause is not known: replayed {_reliefs(limit.gains)}"
+
+
+def _reliefs(gains: Sequence[Gain]) -> str:
+    """What more of each resource brings, the most first."""
+    texts = [_relief(gain, first=i == 0) for i, gain in enumerate(each for each in gains if not each.none)]
+    if none := [RESOURCES[gain.resource].relief for gain in gains if gain.none]:
+        texts.append(f"{' or '.join(none)}, no more")
+    return "; ".join(texts)
+
+
+def _relief(gain: Gain, *, first: bool) -> str:
+    """What more of a resource brings, such as `with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2)`."""
+    low = shown_over(gain.low, 1.0) if gain.low > 1 else "1"
+    ends = f"at least {low}" if gain.more else f"{low} to {gain.high:.3g}"
+    times = f"{gain.gain:.3g} times"
+    established = "" if gain.low > 1 else ", not established"
+    return (
+        f"{RESOURCES[gain.resource].relief}, {f'it carries {times} the requests/s' if first else times} ({ends}){established}"
+    )
+
+
+def _at(limit: Bottleneck) -> str | None:
+    if limit.level is None:
+        return None
+    if limit.burst:
+        return f"In a burst of {limit.level:g}"
+    return f"At {limit.level:g}" if limit.unit is None else f"At {load_text(limit.level, limit.unit)}"

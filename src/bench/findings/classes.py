@@ -1,0 +1,70 @@
+"""Each class of requests at each load in one line: how many, how long they are, their latencies against their limits, their rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.parse.level_values import level_values
+from bench.runs.classes import class_column, class_names
+from bench.runs.latencies import LATENCIES
+from bench.study.slo import Slo
+
+_USUAL = "p95"  # percentile of a latency that nothing limits
+
+
+def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
+    """The classes of each deployment and workload at each level, ascending; none where no workload has classes.
+
+    Args:
+        runs: rows of the summary. slos: of the decision.
+
+    Returns:
+        Of each `deployment`, `workload`, `family`, `axis`, `level` and `name`: `requests`, the judged ones of the valid runs, and how
+        many of them `failed`; `latencies`, of TTFT, TPOT and E2E the percentile that is limited, else P95: its name, its value (s; as
+        in `level_values`), and whether it is within the limit, None without one; the means of the valid runs `prompt_tokens`,
+        `output_tokens`, `requests_per_s` and `tokens_per_s`.
+    """
+    found = []
+    keys = ("deployment", "workload", "family", "axis", "level")
+    valid = runs.filter(pl.col("valid") & pl.col("classes").is_not_null()).sort(keys)
+    for key, group in valid.group_by(keys, maintain_order=True):
+        judged = [each for run in group["judged"].to_list() for each in run or ()]
+        for name in class_names(group["classes"][0]):
+            mine = [each for each in judged if each["request_class"] == name]
+            limits = {slo.metric: slo for slo in slos if slo.request_class == name}
+            shown = [limits.get(metric) or Slo(metric, _USUAL, 0.0, name) for metric in LATENCIES]
+            (values,) = level_values(group, [slo.column for slo in shown]).to_dicts()
+            found.append(
+                {
+                    **dict(zip(keys, key, strict=True)),
+                    "name": name,
+                    "requests": len(mine),
+                    "failed": sum(not each["ok"] for each in mine),
+                    "latencies": [_cell(values[slo.column], slo) for slo in shown],
+                    **{
+                        to: _mean(group, class_column(name, column))
+                        for to, column in (
+                            ("prompt_tokens", "prompt_tokens"),
+                            ("output_tokens", "output_tokens"),
+                            ("requests_per_s", "throughput_requests_per_s"),
+                            ("tokens_per_s", "throughput_tokens_per_s"),
+                        )
+                    },
+                }
+            )
+    return found
+
+
+def _cell(value: float | None, slo: Slo) -> tuple[str, float | None, bool | None]:
+    """A percentile's name, its value, and whether it is within the limit; None where one of them is not known. Args: slo: its limit may
+    be 0, for no limit.
+    """
+    return slo.percentile.upper(), value, value <= slo.limit_s if value is not None and slo.limit_s else None
+
+
+def _mean(runs: pl.DataFrame, column: str) -> float | None:
+    mean = runs[column].mean() if column in runs.columns else None
+    return mean if isinstance(mean, float) else None

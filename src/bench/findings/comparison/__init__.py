@@ -1,0 +1,1 @@
+"""One deployment against another: matched, judged, said, drawn."""

@@ -1,0 +1,298 @@
+"""One deployment against another: matched runs, and what was held equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from bench.errors import BenchError
+from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, effects
+from bench.findings.comparison.failures import failures
+from bench.findings.identical import identical
+from bench.parse.windows import of_windows
+from bench.runs.columns import METRICS
+from bench.servers.settings import SETTINGS, is_own
+
+# `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
+_RUN = (*CONFIGURATION, "session", "repeat", "nth")
+Rows = tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A candidate against a baseline.
+
+    Attributes:
+        matched: pairs of runs.
+        effects: every verdict, see `effects`. failures: rows of levels at which either side failed requests, see
+            `failures`. answers: rows of levels at which answers were kept, see `bench.findings.identical`.
+        runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
+        alone: rows of valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
+        uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
+        absent: metrics that one side has, and no pair. estimates: percentiles of so few requests that they carry no bound on a side.
+        differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
+        pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
+            baseline); None for a comparison that was read, whose effects are known.
+    """
+
+    matched: int
+    effects: pl.DataFrame
+    failures: Rows
+    answers: Rows
+    runs: tuple[int, int]
+    invalid: tuple[int, int]
+    alone: Rows
+    uncompared: Rows
+    absent: tuple[str, ...]
+    estimates: tuple[str, ...]
+    differences: tuple[Differs, ...]
+    replica: bool = False
+    pairs: pl.DataFrame | None = None
+
+    @property
+    def overall(self) -> pl.DataFrame:
+        """One row a deployment and metric: all levels together."""
+        return self.effects.filter(scope="all")
+
+    @property
+    def configurations(self) -> pl.DataFrame:
+        """One row a metric and level."""
+        return self.effects.filter(scope="level")
+
+
+def compare(
+    baseline: pl.DataFrame,
+    candidate: pl.DataFrame,
+    metrics: Sequence[str] = tuple(METRICS),
+    *,
+    spread: float = ASSUMED_SPREAD,
+) -> Comparison:
+    """Compare the runs of `candidate` with those of `baseline` that have the same workload, load, session and repeat.
+
+    Deployments are matched by name; where each side has one, they are matched whatever they are called. Levels at which the sides'
+    shares of failed requests differ are compared by those alone: latencies of the requests that survived say nothing.
+
+    Args:
+        baseline, candidate: summary rows; those without a session are of one. metrics: keys of `METRICS`; the more are looked at,
+            the more a verdict takes. spread: standard deviation of the ln ratio between two sessions of one deployment, where there are
+            fewer than `FEWEST_SESSIONS`.
+
+    Raises:
+        BenchError: several deployments, and none in common.
+    """
+    baseline, candidate, failed, pairs = _matched(baseline, candidate, metrics)
+    ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
+    found = set(pairs["metric"])
+    measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
+    return Comparison(
+        matched=pairs.select(_RUN).n_unique(),
+        effects=effects(pairs, spread=spread),
+        failures=_rows(failed),
+        # A client that was late, or a machine that drifted, changes no answer.
+        answers=tuple(identical(_paired(_numbered(baseline), _numbered(candidate)))),
+        runs=(baseline.height, candidate.height),
+        invalid=(baseline.height - ours.height, candidate.height - theirs.height),
+        alone=tuple(
+            row
+            for name, side, other in (("baseline", ours, theirs), ("candidate", theirs, ours))
+            for row in _rows(
+                side.join(other, on=_RUN, how="anti").select(
+                    pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]
+                )
+            )
+        ),
+        uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
+        absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
+        estimates=tuple(name for name in metrics if name in found and any(_estimated(side, name) for side in (ours, theirs))),
+        differences=tuple(differences(_paired(ours, theirs))),
+        pairs=pairs,
+    )
+
+
+def _matched(
+    baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Both sides' runs, with the same deployment names and in steady windows; the levels at which requests failed; and the pairs."""
+    baseline, candidate = (
+        side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
+    )
+    # Windows by deployment: two of them have the same ratio, whatever else is compared with them.
+    baseline, candidate = of_windows(_called_alike(baseline, candidate), candidate, load=CONFIGURATION)
+    failed = failures(baseline, candidate)
+    both = _paired(*(_numbered(side.filter("valid")) for side in (baseline, candidate)))
+    comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
+    # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
+    # slower one, and would have been slower still.
+    whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
+    pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
+    return baseline, candidate, failed, pairs
+
+
+def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
+    """Each deployment of a study that has a load in common with its baseline, compared with it.
+
+    Where the study measures the baseline's deployment under other names too, whatever differs is no evidence.
+
+    Args:
+        runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so) and `replica` (for those of
+            a deployment that is the same).
+
+    Returns:
+        The comparisons by deployment, in the study's order; none where the study names no baseline.
+    """
+    baseline, others = runs.filter("baseline"), runs.filter(~pl.col("baseline"))
+    load = ["workload", "axis", "level"]
+    names = others.join(baseline, on=load, how="semi", maintain_order="left")["deployment"].unique(maintain_order=True)
+    replicas = set(others.filter("replica")["deployment"])
+    found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
+    return {name: _known_alike(each) if name in replicas else each for name, each in found.items()}
+
+
+def _known_alike(found: Comparison) -> Comparison:
+    """A comparison of a deployment with itself: whatever differs is no evidence of anything."""
+    return replace(
+        found,
+        effects=found.effects.with_columns(
+            verdict=pl.lit("no evidence"), pooled=pl.when(pl.col("pooled").is_not_null()).then(pl.lit("no evidence"))
+        ),
+        failures=tuple({**row, "verdict": "no evidence"} for row in found.failures),
+        replica=True,
+    )
+
+
+def _rows(frame: pl.DataFrame) -> Rows:
+    return tuple(frame.to_dicts())
+
+
+def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
+    """The baseline's rows, under the candidate's deployment where each side has only one."""
+    ours, theirs = (side["deployment"].unique(maintain_order=True).to_list() for side in (baseline, candidate))
+    if len(ours) == len(theirs) == 1:
+        return baseline.with_columns(deployment=pl.lit(theirs[0]))
+    if not set(ours) & set(theirs):
+        raise BenchError(
+            f"the baseline has the deployments {', '.join(ours)}, the candidate {', '.join(theirs)}: none in common. "
+            "Name the two that are meant, as in PATH:DEPLOYMENT."
+        )
+    return baseline
+
+
+def _paired(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
+    """A row a pair of runs, the candidate's columns with `_candidate` at their end."""
+    return _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
+
+
+def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
+    return runs.with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
+
+
+def _in_order(both: pl.DataFrame) -> pl.DataFrame:
+    """Deployments and workloads as the study has them, their levels rising."""
+    first = pl.col("row").min().over("deployment", "workload")
+    return both.with_row_index("row").sort(first, "level", "session", "repeat", "nth").drop("row")
+
+
+def _estimated(side: pl.DataFrame, metric: str) -> bool:
+    """Whether `metric` is a percentile that any run of `side` has without its upper bound."""
+    bound = f"{metric.removesuffix('_s')}_bound_s"
+    return bound in side.columns and not side.filter(pl.col(metric).is_not_null() & pl.col(bound).is_null()).is_empty()
+
+
+def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
+    ours, theirs = (pl.col(name).cast(pl.Float64) for name in (metric, f"{metric}_candidate"))
+    return both.filter((ours > 0) & (theirs > 0)).select(
+        *_RUN, pl.lit(metric).alias("metric"), log_ratio=theirs.log() - ours.log()
+    )
+
+
+_KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
+# Of a deployment, and of a run.
+_DEPLOYMENT = (
+    "model",
+    "parameters",
+    "hardware",
+    "device",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "gpus",
+    "engine",
+    "engine_version",
+    "kv_bytes_per_token",
+    "kv_tokens",
+    *_KEYS,
+    "environment",
+)
+_LOCKED = (
+    "arrival",
+    "stream",
+    "cache",
+    "prompts",
+    "answers",
+    "body",
+    "honour_retry_after",
+    "num_requests",
+    "prompt_tokens",
+    "output_tokens",
+    "seed",
+)
+LOCKED = (*_DEPLOYMENT, *_LOCKED)
+# largest relative difference of lengths, or of KV caches, that are measured and count as equal; convention: two runs of one load differ
+# by chance
+ALIKE = 0.05
+
+
+@dataclass(frozen=True)
+class Differs:
+    """A locked variable that differs.
+
+    Attributes:
+        deployment: whose it is, where several are compared. loads: workloads and levels at which it does, of what a run has; None of
+            what a deployment has.
+    """
+
+    variable: str
+    baseline: Any
+    candidate: Any
+    deployment: str | None = None
+    loads: tuple[tuple[str, float], ...] | None = None
+
+
+def differences(both: pl.DataFrame) -> list[Differs]:
+    """Each locked variable that differs between the runs of a pair.
+
+    Args:
+        both: a row a pair of runs: the baseline's columns, and the candidate's with `_candidate` at their end; `deployment`,
+            `workload` and `level` are common.
+    """
+    several = both["deployment"].n_unique() > 1
+    found: list[Differs] = []
+    flags = sorted({name.removesuffix("_candidate") for name in both.columns if is_own(name)})
+    ends = [end for name in flags for end in (name, f"{name}_candidate") if end not in both.columns]
+    both = both.with_columns(pl.lit(None, dtype=pl.String).alias(end) for end in ends)  # a flag of one side alone
+    for column in (*LOCKED, *flags):
+        apart = both.filter(_apart(column, both))
+        if column in _DEPLOYMENT or column in flags:
+            rows = apart.select("deployment", column, f"{column}_candidate").unique(maintain_order=True).rows()
+            found += [Differs(column, ours, theirs, name if several else None) for name, ours, theirs in rows]
+        elif len(apart):
+            first = apart.row(0, named=True)
+            loads = tuple(apart.select("workload", "level").unique(maintain_order=True).rows())
+            found.append(Differs(column, first[column], first[f"{column}_candidate"], loads=loads))
+    return found
+
+
+def _apart(column: str, both: pl.DataFrame) -> pl.Expr:
+    """Whether the sides differ. Of natural lengths it takes more than a few tokens: they are measured."""
+    ours, theirs = pl.col(column), pl.col(f"{column}_candidate")
+    if column in _KEYS or is_own(column):  # without a dtype, nothing is known of that server, or by that version
+        known = pl.all_horizontal(pl.col("dtype", "dtype_candidate").is_not_null())
+        return known & ours.ne_missing(theirs)
+    measured = {"prompt_tokens": ("prompts", "file"), "output_tokens": ("answers", "natural")}.get(column)
+    if measured is None or measured[0] not in both.columns:
+        return ours.ne_missing(theirs)
+    near = ((ours - theirs).abs() <= ALIKE * ours).fill_null(value=False) & (pl.col(measured[0]) == measured[1])
+    return ours.ne_missing(theirs) & ~near.fill_null(value=False)

@@ -1,0 +1,220 @@
+"""From pairs of runs to verdicts: at each level, and over all of them together.
+
+What a session shares is one observation, whatever the number of its runs: ln (candidate ÷ baseline) at level l in session s is taken as
+δ_l + b_s + e_ls, the level's effect, what the whole session is off by (another start of a server, another hour of the machine) and the
+rest. How the intervals follow, and how often they are wrong: docs/explanation/comparing.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.findings.comparison.power import WRONG, Error, smallest_difference
+from bench.runs.columns import METRICS, schema_of
+from bench.statistics.levels import LEAST_NOISE, squares_within
+from bench.statistics.textbook import FEWEST_POINTS
+
+Floats = npt.NDArray[np.float64]
+# What repeats have in common. A workload's name holds the lengths that a sweep gives it.
+CONFIGURATION = ("deployment", "workload", "axis", "level")
+FEWEST_SESSIONS = 4  # fewest sessions that show how far sessions differ; derived: Student's t is 3.2 for four and 12.7 for two
+# standard deviation of ln ratio between two sessions of one deployment, where fewer were measured; convention: a baseline against
+# itself was 11 % off once (docs/explanation/decisions.md)
+ASSUMED_SPREAD = 0.10
+_SHARED = 0.5  # what repeats of a level share within a session, as a multiple of their noise; convention
+_PASSES = 50  # of the fit of levels and sessions, each to what the other leaves; convention
+_KNOWN = 1e6  # degrees of freedom of what is assumed; derived: Student's t is a normal one
+_FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio with its interval, of 95 % or of a family that holds together at 95 %; None where the noise is not known."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, log: float, half: float | None) -> Ratio:
+        """The ratio whose logarithm is `log` ± `half`."""
+        value = float(np.exp(log))
+        if half is None:
+            return cls(value, None, None)
+        return cls(value, math.exp(log - half), math.exp(min(_FAR, log + half)))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The ln ratio of a metric at a level, or over all levels, and what it may be off by."""
+
+    log: float
+    error: Error | None
+    told: Mapping[str, Any]
+
+    def beyond(self, wrong: float) -> bool:
+        """Whether noise alone is as far from 0 in fewer than so many cases."""
+        return self.error is not None and abs(self.log) > self.error.half_width(wrong)
+
+
+def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD) -> pl.DataFrame:
+    """Every verdict on `pairs`; those of a deployment are one family, and several deployments share its 5 %.
+
+    Args:
+        pairs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio`. spread: standard deviation of the ln ratio between
+            two sessions, where there are fewer than `FEWEST_SESSIONS`.
+
+    Returns:
+        One row a deployment, metric and part. `scope` is `level` or `all`; `ratio`, `low` and `high` candidate ÷ baseline (null where
+        the noise is not known) at `confidence`; `verdict`; `could_see`, the smallest relative difference that such a comparison finds
+        in 8 of 10 cases. Rows of `all`, each the last of its metric, have the pooled verdict in `pooled`, what all levels show in
+        `verdict`, and the `noise` of a run and the `spread` of sessions (relative).
+    """
+    deployments = pairs["deployment"].unique(maintain_order=True).to_list()
+    rows: list[dict[str, Any]] = []
+    for name in deployments:
+        parts = pairs.filter(deployment=name).partition_by("metric", maintain_order=True)
+        found = [each for part in parts for each in _effects(part, spread)]
+        wrong = {
+            scope: _wrong([each for each in found if each.told["scope"] == scope], WRONG[scope] / len(deployments))
+            for scope in WRONG
+        }
+        judged = [_judged(each, wrong[each.told["scope"]]) for each in found]
+        for row in judged:
+            if row["scope"] == "all":
+                row["pooled"] = row["verdict"]
+                row["verdict"] = _overall([each for each in judged if each["metric"] == row["metric"]], row["pooled"])
+        rows += judged
+    return pl.DataFrame(rows, schema=schema_of("comparisons"))
+
+
+def _effects(pairs: pl.DataFrame, spread: float) -> list[Effect]:
+    """The effects of one deployment and metric: of each level, and of all, which comes last."""
+    at = pairs.select("workload", "axis", "level").unique(maintain_order=True)
+    cells = np.full((pairs["session"].n_unique(), at.height), np.nan)
+    known = pairs.join(at.with_row_index("at"), on=at.columns, maintain_order="left")
+    known = known.with_columns(row=pl.col("session").rank("dense") - 1)
+    for row, column, mean in known.group_by("row", "at").agg(pl.col("log_ratio").mean()).iter_rows():
+        cells[int(row), column] = mean
+    sessions, levels = cells.shape
+    logs, off, left = _fitted(cells)
+    counts = np.isfinite(cells).sum(axis=0)
+    repeats = pairs.height / counts.sum()
+    variance, freedom = _of_cells(left, counts) if sessions > 1 else (0.0, 0.0)
+    if not freedom:
+        variance, freedom = _within_session(known, repeats)
+    variance = max(variance, 2 * LEAST_NOISE**2 / repeats)
+    enough = sessions >= FEWEST_SESSIONS
+    own = np.maximum(variance, _of_levels(left, counts)) if enough else np.full(levels, variance)
+    own = own / counts  # of the means of levels
+    apart = float(np.var(off, ddof=1)) if sessions > 1 else 0.0
+    if enough:
+        shared = Error(math.sqrt(max(apart, 2 * LEAST_NOISE**2 / repeats / levels) / sessions), sessions - 1.0)
+        own, whole = np.maximum(own - own.mean() / levels, 0.0), 0.0  # the sessions' means have their share of it
+    else:
+        shared, whole = Error(max(spread, math.sqrt(apart)) / math.sqrt(sessions), _KNOWN), float(own.mean()) / levels
+    common = {"deployment": pairs["deployment"][0], "metric": pairs["metric"][0]}
+    runs = known.group_by("at").len().sort("at")["len"].to_list()
+
+    def effect(log: float, variance: float, told: dict[str, Any]) -> Effect:
+        error = shared.and_also(Error(math.sqrt(variance), freedom)) if freedom or enough else None
+        return Effect(log, error, {**common, **told})
+
+    found = [
+        effect(float(logs[i]), float(own[i]), {"scope": "level", **place, "levels": 1, "pairs": runs[i]})
+        for i, place in enumerate(at.iter_rows(named=True))
+    ]
+    told = {
+        "scope": "all",
+        "levels": levels,
+        "pairs": pairs.height,
+        "sessions": sessions,
+        "repeats": float(repeats),
+        "noise": math.sqrt(variance * repeats / 2) if freedom or enough else None,
+        "spread": math.sqrt(max(0.0, apart - variance / levels)) if enough else shared.deviation * math.sqrt(sessions),
+        "spread_assumed": not enough,
+    }
+    return [*found, effect(float(logs.mean()), whole, told)]
+
+
+def _fitted(cells: Floats) -> tuple[Floats, Floats, Floats]:
+    """The effects of levels, what sessions are off by, and what is left. Args: cells: [session, level]; NaN where there is none."""
+    off = np.zeros(len(cells))
+    for _ in range(_PASSES):
+        logs = np.nanmean(cells - off[:, None], axis=0)
+        off = np.nanmean(cells - logs, axis=1)
+        off -= off.mean()
+    return logs, off, cells - off[:, None] - logs
+
+
+def _of_cells(left: Floats, counts: npt.NDArray[np.int_]) -> tuple[float, float]:
+    """Variance of a cell about its level and session, and its degrees of freedom; 0 where nothing shows it."""
+    freedom = float(counts.sum() - left.shape[1] - left.shape[0] + 1)
+    return (float(np.nansum(left**2)) / freedom, freedom) if freedom > 0 else (0.0, 0.0)
+
+
+def _of_levels(left: Floats, counts: npt.NDArray[np.int_]) -> Floats:
+    """The same of each level by itself: noise grows with the load at times."""
+    levels = left.shape[1]
+    of_levels: Floats = np.nansum(left**2, axis=0) / np.maximum(counts - 1, 1) * levels / max(1, levels - 1)
+    return of_levels
+
+
+def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
+    """Variance of a cell by its repeats, which share something within a session, and its degrees of freedom; 0 where nothing shows it.
+
+    Of one session without repeats by how far levels lie off a straight line over the log of the load, which is too much where the
+    effect bends, and never too little.
+    """
+    alone = mine["session"].n_unique() == 1
+    squares, freedom = squares_within(mine, "log_ratio", ("session", "at"), ("repeat", "nth") if alone else ())
+    if freedom > 0:
+        return squares / freedom * (1 / repeats + _SHARED**2), float(freedom)
+    for _, curve in mine.group_by("workload", "axis") if alone else ():
+        if curve.height >= FEWEST_POINTS and curve["level"].min() > 0:  # type: ignore[operator]
+            line = np.polyfit(np.log(curve["level"].to_numpy()), curve["log_ratio"].to_numpy(), 1, full=True)
+            squares, freedom = squares + float(sum(line[1])), freedom + curve.height - 2
+    return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
+
+
+def _wrong(found: Sequence[Effect], wrong: float) -> float:
+    """The probability of chance below which each is significant, so that all together are wrong in so many cases (Holm 1979)."""
+    left = len(found)
+    while left:
+        still = max(1, len(found) - sum(each.beyond(wrong / left) for each in found))
+        if still >= left:
+            break
+        left = still
+    return wrong / max(1, left)
+
+
+def _judged(effect: Effect, wrong: float) -> dict[str, Any]:
+    """The row of an effect with its interval and its verdict."""
+    half = effect.error.half_width(wrong) if effect.error else None
+    ratio = Ratio.of(effect.log, half)
+    higher = (effect.log > 0) == METRICS[effect.told["metric"]].higher_is_better
+    return {
+        **effect.told,
+        "ratio": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
+        "confidence": None if half is None else 1 - wrong,
+        "verdict": ("better" if higher else "worse") if effect.beyond(wrong) else "no evidence",
+        "could_see": smallest_difference(effect.error, wrong) if effect.error else None,
+    }
+
+
+def _overall(rows: Sequence[Mapping[str, Any]], pooled: str) -> str:
+    """What the levels of a metric show together: one that is significantly worse is never averaged away."""
+    sides = {row["verdict"] for row in rows}
+    if {"better", "worse"} <= sides:
+        return "mixed"
+    side = next((side for side in ("worse", "better") if side in sides), "no evidence")
+    return side if side in (pooled, "no evidence") else f"{side} at some loads"

@@ -1,0 +1,76 @@
+"""What would have to stop a release: significant regressions, and whether one could have been seen at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from bench.findings.comparison.effects import CONFIGURATION
+from bench.findings.comparison.power import FAR, Noise, sessions_for
+from bench.runs.columns import METRICS
+
+if TYPE_CHECKING:
+    from bench.findings.comparison.compare import Comparison
+
+
+def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
+    """The levels and metrics whose whole interval is worse than the baseline by more than `beyond_percent`."""
+    share = beyond_percent / 100
+    higher = pl.col("metric").replace_strict({name: metric.higher_is_better for name, metric in METRICS.items()})
+    beyond = pl.when(higher).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
+    verdict = pl.when(pl.col("scope") == "all").then("pooled").otherwise("verdict")
+    return effects.filter((verdict == "worse") & beyond)
+
+
+def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
+    """Sessions of each side that would find a difference of `percent` over all levels, at the noise of a row of `overall`.
+
+    None where the noise is not known, or more than 100.
+    """
+    if row["noise"] is None:
+        return None
+    return sessions_for(percent / 100, Noise(row["noise"], row["spread"]), row["levels"], row["repeats"], metrics)
+
+
+def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
+    """The metrics in which a regression of `percent` over all levels could have been overlooked: fewer than 8 of 10 are found.
+
+    Returns:
+        `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
+    """
+    rows = [
+        _seen(found, row, percent)
+        for row in found.overall.iter_rows(named=True)
+        if row["could_see"] is None or 100 * row["could_see"] > percent
+    ]
+    absent: Sequence[dict[str, Any]] = [
+        {"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent
+    ]
+    return [*rows, *absent]
+
+
+def unseen(found: Comparison) -> list[Mapping[str, Any]]:
+    """Levels that both sides measured without a pair that compares, but for those at which the candidate fails significantly more."""
+    worse = [[row[key] for key in CONFIGURATION] for row in found.failures if row["verdict"] == "worse"]
+    return [row for row in found.uncompared if [row[key] for key in CONFIGURATION] not in worse]
+
+
+def sight(found: Comparison) -> dict[str, Any] | None:
+    """The row of `blind` of output tokens/s, or of the first metric, for half of what the comparison sees; None if it sees nothing."""
+    row = next(found.overall.iter_rows(named=True), None)
+    return (
+        None
+        if row is None or row["could_see"] is None or row["could_see"] >= FAR - 1
+        else _seen(found, row, 50 * row["could_see"])
+    )
+
+
+def _seen(found: Comparison, row: dict[str, Any], percent: float) -> dict[str, Any]:
+    return {
+        "deployment": row["deployment"],
+        "metric": row["metric"],
+        "could_see": None if row["could_see"] is None else 100 * row["could_see"],
+        "sessions": needed(row, percent, found.overall["metric"].n_unique()),
+    }

@@ -1,0 +1,302 @@
+"""A comparison in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench.axes import AXES
+from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
+from bench.findings.comparison.gate import blind, regressions, sight, unseen
+from bench.findings.comparison.power import FAR
+from bench.report.answer import AGAIN, Answer
+from bench.runs.columns import METRICS
+from bench.runs.sentences import load_text, loads_text
+from bench.servers.settings import setting_name, settings_in, value_text
+
+if TYPE_CHECKING:
+    from bench.findings.comparison.compare import Comparison, Differs
+
+_NAMED = 3  # most loads that a line names
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+
+def sentences(found: Comparison) -> list[str]:
+    """What each metric shows, a sentence for each row of `found.overall`."""
+    if found.replica:
+        return ["the same deployment in another session"] * found.overall.height
+    metrics = found.effects.partition_by("deployment", "metric", maintain_order=True)
+    return [sentence(rows.to_dicts()) for rows in metrics if rows.height]
+
+
+def sure_sentences(found: Comparison) -> list[str]:
+    """The sentences of the metrics with a verdict."""
+    verdicts = found.overall["verdict"]
+    return [text for text, verdict in zip(sentences(found), verdicts, strict=True) if verdict != "no evidence"]
+
+
+def sentence(rows: Rows) -> str:
+    """What the rows of one metric show, such as `tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
+
+    Args:
+        rows: those that `effects` has of a metric: levels and all, which comes last.
+    """
+    whole = rows[-1]
+    title = METRICS[whole["metric"]].title
+    if whole["low"] is None and all(row["low"] is None for row in rows):
+        return f"{title}: {percent_text(whole['ratio'])}, without a measure of the noise"
+    clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
+    if not clauses:
+        return f"{title}: no difference seen; one of {_seen_text(whole['could_see'])} would have been"
+    quiet = any(row["scope"] == "level" and row["verdict"] == "no evidence" for row in rows)
+    rest = ["elsewhere no difference seen"] if quiet and whole["pooled"] == "no evidence" else []
+    return f"{title}: {'; '.join([*clauses, *rest])}"
+
+
+def _clause(rows: Rows, side: str) -> str | None:
+    """Where the candidate is better or worse, and by how much; None where no row has the verdict `side`."""
+    whole = rows[-1]
+    levels = [row for row in rows if row["scope"] == "level"]
+    sure = [row for row in levels if row["verdict"] == side]
+    if sure and len(sure) < len(levels):
+        ratio = math.exp(sum(math.log(row["ratio"]) for row in sure) / len(sure))
+        return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
+    if whole["pooled"] == side or (sure and len(levels) == len(sure)):
+        return f"{percent_text(whole['ratio'])} over all loads ({interval_text(whole['low'], whole['high'])}), {side}"
+    return None
+
+
+def _where(sure: Rows, levels: Rows) -> str:
+    """The levels in words: an end of the load sweep, or each of them."""
+    workloads = list(dict.fromkeys(row["workload"] for row in levels))
+    places = []
+    for workload in workloads:
+        sweep = sorted(row["level"] for row in levels if row["workload"] == workload)
+        unit = next(
+            f" {AXES[row['axis']].short}" if row["axis"] in AXES else "" for row in levels if row["workload"] == workload
+        )
+        mine = sorted(row["level"] for row in sure if row["workload"] == workload)
+        if not mine:
+            continue
+        if mine == sweep and len(sweep) > 1:
+            place = "at every load"
+        elif len(mine) > 1 and mine == sweep[-len(mine) :]:
+            place = f"from {mine[0]:g}{unit} on"
+        elif len(mine) > 1 and mine == sweep[: len(mine)]:
+            place = f"up to {mine[-1]:g}{unit}"
+        else:
+            place = f"at {loads_text(mine)}{unit}"
+        places.append(f"{workload} {place}" if len(workloads) > 1 else place)
+    return ", ".join(places)
+
+
+def interval_text(low: float | None, high: float | None, digits: int = 1) -> str:
+    """The interval of a ratio as differences, such as `−7.5 to −1.2 %`.
+
+    Of one that is wider than a factor of 10 to each side only the end that it does not reach is printed, if there is one.
+    """
+    if low is None or high is None:
+        return "noise not known"
+    lowest, highest = (signed_percent(end - 1, digits) for end in (low, high))
+    if high <= FAR**2 * low:
+        return f"{lowest} to {highest} %"
+    return f"more than {lowest} %" if low > 1 else f"less than {highest} %" if high < 1 else "noise too large"
+
+
+def size_text(share: float) -> str:
+    """The smallest difference that is found, as a percentage of two digits, such as `9.5 %`; one beyond a factor of 10 as `more than
+    900 %`.
+    """
+    return f"more than {FAR - 1:.0%}".replace("%", " %") if share > FAR - 1 else f"{float(f'{100 * share:.2g}'):g} %"
+
+
+def _seen_text(share: float) -> str:
+    text = size_text(share)
+    return text if text.startswith("more") else f"{text} or more"
+
+
+def percent_text(ratio: float) -> str:
+    """A ratio as a difference, such as `−4.1 %`."""
+    return f"{signed_percent(ratio - 1)} %"
+
+
+def estimated_percent(found: Comparison, row: Row) -> str:
+    """The difference of a row of effects; with ~ where its metric is a percentile that too few requests carry."""
+    return f"{'~' if row['metric'] in found.estimates else ''}{percent_text(row['ratio'])}"
+
+
+def difference_text(found: Differs) -> str:
+    """What differs between two sets of runs besides, such as `engine_version: 0.31.0 → 0.32.0`."""
+    of = f" of {found.deployment}" if found.deployment is not None else ""
+    loads = [f"{workload} at {level:g}" for workload, level in found.loads or ()]
+    at = f" ({first_names(loads, _NAMED)})" if loads else ""
+    setting = bool(settings_in([found.variable])) and not found.variable.endswith("_parallel")
+    ours, theirs = (
+        "unknown" if value is None and not setting else value_text(found.variable, value)
+        for value in (found.baseline, found.candidate)
+    )
+    return f"{setting_name(found.variable)}{of}: {ours} → {theirs}{at}"
+
+
+def several(found: Comparison) -> bool:
+    """Whether several deployments are compared, so that each has to be named."""
+    return found.effects["deployment"].n_unique() > 1
+
+
+def place_text(found: Comparison, row: Row) -> str:
+    """A level of a workload, such as `short at 8`; with its deployment where there are several."""
+    return f"{row['deployment'] + ' · ' if several(found) else ''}{row['workload']} at {load_of(row)}"
+
+
+def load_of(row: Row) -> str:
+    """The load of a row of a comparison, with its unit."""
+    return load_text(row["level"], AXES[row["axis"]].unit)
+
+
+def regression_lines(found: Comparison, percent: float) -> list[str]:
+    """A line for each level at which more requests fail, and for each metric that is worse somewhere, by more than `percent`."""
+    lines = [f"{place_text(found, row)}: {_sides(row)}" for row in found.failures if row["verdict"] == "worse"]
+    worse = regressions(found.effects, percent)
+    for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
+        places = [f"at {load_of(row)}" for row in rows.filter(scope="level").iter_rows(named=True)]
+        whose = f"{deployment}: " if several(found) else ""
+        lines.append(f"{whose}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}")
+    return lines
+
+
+def blind_spots(found: Comparison, percent: float) -> list[str]:
+    """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
+    lines = []
+    for row in blind(found, percent):
+        whose = f"{row['deployment']}: " if several(found) and row["deployment"] else ""
+        lines.append(f"{whose}{row['metric']}: {overlooked(row, percent)}")
+    levels = [place_text(found, row) for row in unseen(found)]
+    return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
+
+
+def overlooked(row: Row, percent: float) -> str:
+    """Why a difference of `percent` could have been overlooked, and what it would take.
+
+    Args:
+        row: of `blind`. percent: as it is printed.
+    """
+    if row["could_see"] is None:
+        return "nothing shows how far runs differ by chance; measure 4 sessions of each side"
+    size = f"{percent:g} %"
+    takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
+    return (
+        f"a difference of {size} over all levels could be overlooked; this comparison sees "
+        f"{_seen_text(row['could_see'] / 100)}. {size} takes {takes} of each side, interleaved"
+    )
+
+
+def failed_requests(found: Comparison, row: Row) -> str:
+    """The failures of a level on both sides, and their verdict. Args: row: of `found.failures`."""
+    verdict = row["verdict"] if row["verdict"] != "no evidence" else "no significant difference"
+    kept = "" if row["alike"] else "; its latencies and throughput are not compared"
+    return f"{place_text(found, row)}: {_sides(row)}: {verdict}{kept}"
+
+
+def _sides(row: Row) -> str:
+    theirs = f"{row['failed_baseline']} of {row['requests_baseline']}"
+    return f"{count_text(row['failed'], 'request', of=row['requests'])} failed, of the baseline's {theirs}"
+
+
+def unlike_failures(found: Comparison) -> list[str]:
+    """A line for each level whose failures keep it from being compared, as shares."""
+    return [
+        f"at {load_of(row)}: {shown_share(row['share'])} of the requests failed, of the baseline's "
+        f"{shown_share(row['share_baseline'])}"
+        for row in found.failures
+        if not row["alike"]
+    ]
+
+
+ESTIMATED = "~: of a percentile that some run has too few requests to bound: an estimate."
+
+
+def assumed_text(sessions: int, spread: float) -> str:
+    """That too few sessions were measured to show how far they differ, and what is assumed. Args: spread: relative."""
+    return (
+        f"{count_text(sessions, 'session')} of each side: too few to show how far sessions differ, so the intervals allow for "
+        f"{two_digits(100 * spread)} % (standard deviation; --between). Four sessions or more (study.sessions) measure it."
+    )
+
+
+def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
+    """What each deployment changes against the baseline, metric by metric."""
+    others = {name: each for name, each in found.items() if not each.replica}
+    replicas = [name for name, each in found.items() if each.replica]
+    compared = {name: each for name, each in others.items() if each.overall.height}
+    again = f"{baseline} was measured again as {listed(replicas)}, where any difference is chance."
+    sights = [
+        f"{name}, {METRICS[row['metric']].title}: {overlooked(row, _half(row['could_see']))}."
+        for name, each in compared.items()
+        if (row := sight(each))
+    ]
+    if assumed := [name for name, each in compared.items() if each.overall["spread_assumed"].any()]:
+        of = "" if len(assumed) == len(compared) else f" of {listed(assumed)}"
+        sights.append(f"How far sessions{of} differ is assumed; four sessions (study.sessions) would measure it.")
+    return Answer(
+        name="comparison",
+        question=f"What is better or worse than {baseline}?",
+        lines=tuple(line for name, each in others.items() for line in _lines(name, each)),
+        sure=(*(_pairs(name, each) for name, each in others.items()), *sights, *([again] if replicas else [])),
+        do=(
+            *(_do(name, baseline, each) for name, each in others.items() if not _lost(each)),
+            *([AGAIN] if any(map(_lost, others.values())) else []),
+        ),
+    )
+
+
+def _half(percent: float) -> float:
+    return float(f"{percent / 2:.2g}")
+
+
+def _lines(name: str, found: Comparison) -> list[str]:
+    lines = []
+    for verdict, how_many in (("worse", "more"), ("better", "fewer")):
+        if failing := [row for row in found.failures if row["verdict"] == verdict]:
+            loads = [*(f"{row['level']:g}" for row in failing[:-1]), load_of(failing[-1])]
+            lines.append(f"{name}: {how_many} requests fail, at {listed(loads)}.")
+    if found.overall.is_empty():
+        return [*lines, f"{name}: not known, no pair of runs under the same load is valid on both sides."]
+    verdicts = found.overall["verdict"].to_list()
+    texts = sentences(found)
+    lines += [f"{name}: {text}." for text, verdict in zip(texts, verdicts, strict=True) if verdict != "no evidence"]
+    rows = found.overall.to_dicts()
+    silent = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is not None]
+    if silent:
+        seen = [f"{METRICS[row['metric']].title} ({percent_text(row['ratio'])})" for row in silent]
+        lines.append(f"{name}: no evidence of a difference in {listed(seen)}.")
+    blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
+    if blind:
+        seen = [str(METRICS[row["metric"]].title) for row in blind]
+        lines.append(f"{name}: not known of {listed(seen)}, because nothing shows how far runs differ by chance.")
+    return lines
+
+
+def _pairs(name: str, found: Comparison) -> str:
+    left = sum(found.invalid)
+    of = f", {count_text(left, 'invalid run')} left out" if left else ""
+    return f"{name}: {count_text(found.matched, 'pair')} of valid runs{of}."
+
+
+def _lost(found: Comparison) -> bool:
+    """Whether invalid runs left nothing to compare."""
+    return found.overall.is_empty() and sum(found.invalid) > 0
+
+
+def _do(name: str, baseline: str, found: Comparison) -> str:
+    verdicts = {verdict.split()[0] for verdict in found.overall["verdict"]}  # such as "worse at some loads"
+    sides = (verdicts | {row["verdict"] for row in found.failures}) & {"worse", "better", "mixed"}
+    match sorted(sides):
+        case ["worse"]:
+            return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."
+        case ["better"]:
+            return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
+        case []:
+            return f"These runs give no reason to prefer {name} or {baseline}."
+    return f"{name} is better in some and worse in others: decide by the metric and the load that matter to you."

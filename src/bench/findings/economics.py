@@ -1,0 +1,180 @@
+"""Costs, revenue and profit over the load, and their chart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from bench.findings.sizing import HOUR_S, gpus_of
+from bench.findings.tables import Tables
+from bench.models.accelerators import Accelerator
+from bench.report.altair import alt
+from bench.report.figure import figure
+from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, with_curve
+from bench.study.decision import Decision
+
+_KWH = 3.6e6  # joules of a kilowatt-hour; derived
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What things cost (USD).
+
+    Attributes:
+        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where not given. kwh: energy that is not in it.
+        million_requests: whatever else they cost. million_tokens: what 10⁶ output tokens sell for; None without revenue.
+        power_w: of one GPU, where none was measured; None where unknown.
+    """
+
+    gpu_hour: float | None = None
+    kwh: float = 0.0
+    million_requests: float = 0.0
+    million_tokens: float | None = None
+    power_w: float | None = None
+
+    @classmethod
+    def of(cls, decision: Decision, device: Accelerator | None) -> Prices:
+        """The decision's prices, and the device's where the decision gives none."""
+        return cls(
+            gpu_hour=decision.price_per_hour or (device.price_per_hour if device else None),
+            kwh=decision.energy_price_per_kwh,
+            million_requests=decision.cost_per_million_requests,
+            million_tokens=decision.price_per_million_tokens,
+            power_w=device.power_w if device else None,
+        )
+
+
+def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
+    """Each run with what its load would cost and earn, were it there for an hour.
+
+    Revenue R = price ÷ 10⁶ × output tokens/s × 3,600. Cost C = fixed (GPUs × price an hour) + energy (W ÷ 1,000 × price a kWh) +
+    requests/s × 3,600 × price ÷ 10⁶. Energy: the mean power measured of all GPUs; else GPUs × the device's board power, which is
+    the most that they draw; of a CPU without either, none. Profit Π = R − C.
+
+    Rates are those of the steady window, and of a burst those of the whole run.
+
+    Args:
+        runs: summary rows (`throughput_tokens_per_s`, `throughput_requests_per_s` and their `steady` columns, `gpu_power_mean_w`, and
+            what `gpus_of` reads).
+
+    Returns:
+        The rows with `fixed_per_h`, `energy_per_h`, `requests_per_h`, `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour; cost
+        and what follows null without the number of GPUs or a price of them, revenue and profit without one of tokens),
+        `cost_per_million_tokens` (USD), and `priced_tokens_per_s`, the output tokens/s that they are for.
+    """
+    gpus = pl.Series([gpus_of(run) for run in runs.select("gpus").iter_rows(named=True)], dtype=pl.Int64)
+    board = pl.lit(prices.power_w, dtype=pl.Float64) * pl.lit(gpus)
+    watts = pl.coalesce(pl.col("gpu_power_mean_w"), board).fill_null(0.0)
+    tokens, requests = (
+        pl.coalesce(f"steady_{unit}_per_s", f"throughput_{unit}_per_s") * HOUR_S for unit in ("tokens", "requests")
+    )
+    return (
+        runs.with_columns(
+            fixed_per_h=pl.lit(gpus) * pl.lit(prices.gpu_hour, dtype=pl.Float64),
+            energy_per_h=watts * HOUR_S / _KWH * prices.kwh,
+            requests_per_h=requests * prices.million_requests / 1e6,
+            revenue_per_h=tokens * pl.lit(prices.million_tokens, dtype=pl.Float64) / 1e6,
+        )
+        .with_columns(cost_per_h=pl.sum_horizontal("energy_per_h", "requests_per_h") + pl.col("fixed_per_h"))
+        .with_columns(
+            priced_tokens_per_s=tokens / HOUR_S,
+            profit_per_h=pl.col("revenue_per_h") - pl.col("cost_per_h"),
+            cost_per_million_tokens=pl.col("cost_per_h") / tokens * 1e6,
+        )
+    )
+
+
+def lasting(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs whose load goes on; all, where every one is a burst: nobody's traffic is a burst for an hour."""
+    on = runs.filter(pl.col("arrival") != "burst")
+    return runs if on.is_empty() else on
+
+
+def best_points(priced: pl.DataFrame) -> pl.DataFrame:
+    """The level of each curve that leaves the most profit, and the lowest that earns its cost.
+
+    Args:
+        priced: rows of `economics`; invalid runs are left out, repeats of a level stand for it by their mean.
+
+    Returns:
+        One row a deployment and workload that has a profit: `best_at` (level), and there `fixed_per_h`, `variable_per_h` (energy and
+        requests), `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour), `priced_tokens_per_s` and `cost_per_million_tokens`
+        (USD); `break_even_at`, the lowest level that earns its cost (null where none does), and `break_even_tokens_per_s`, the output
+        tokens/s at which R = C with the costs of the best level.
+    """
+    curve = ["deployment", "workload"]
+    known = lasting(priced.filter(pl.col("valid") & (pl.col("priced_tokens_per_s") > 0)).drop_nulls("profit_per_h"))
+    means = pl.col("fixed_per_h", "cost_per_h", "revenue_per_h", "profit_per_h", "priced_tokens_per_s").mean()
+    levels = known.group_by(*curve, "level", maintain_order=True).agg(means)
+    earns = levels.filter(pl.col("profit_per_h") >= 0).group_by(curve).agg(break_even_at=pl.col("level").min())
+    best = levels.sort("profit_per_h", "level", descending=[True, False]).unique(curve, keep="first")
+    found = known.select(curve).unique(maintain_order=True).join(best, on=curve, maintain_order="left")
+    return found.rename({"level": "best_at"}).join(earns, on=curve, how="left", maintain_order="left").with_columns(
+        variable_per_h=pl.col("cost_per_h") - pl.col("fixed_per_h"),
+        break_even_tokens_per_s=pl.col("cost_per_h") / pl.col("revenue_per_h") * pl.col("priced_tokens_per_s"),
+        cost_per_million_tokens=pl.col("cost_per_h") / (pl.col("priced_tokens_per_s") * HOUR_S) * 1e6,
+    )  # fmt: skip
+
+
+_LINES = {
+    "fixed_per_h": "fixed cost",
+    "variable_per_h": "variable cost",
+    "cost_per_h": "total cost",
+    "revenue_per_h": "revenue",
+    "profit_per_h": "profit",
+}
+_DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
+
+
+@figure(
+    "economics",
+    title="Costs, revenue and profit against demand",
+    question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
+    reading="USD an hour of one instance under each load, a panel a curve: the fixed cost of its GPUs (or machine), the "
+    "variable one of energy and requests, their total, revenue from output tokens/s, and profit (thick), what is left; means "
+    "of a level's valid runs, in their steady windows. Diamond: the load that leaves the most, whether it meets the SLOs or "
+    "not; upright: the operating point, within them. Prices are those of the study's decision.",
+    invalid="Left out",
+)
+def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
+    """What an instance costs and earns over load, a panel a curve.
+
+    Args:
+        results: `runs` with `level`, `priced_tokens_per_s` and `valid`; `decision` with its prices.
+    """
+    priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
+    if priced.is_empty():
+        valid = results.priced["valid"].any()
+        return nothing_to_show("no price of an hour and of tokens is given" if valid else "no run is valid")
+    best = {(row["deployment"], row["workload"]): row for row in best_points(priced).to_dicts()}
+    points = {(row["deployment"], row["workload"]): row["operate_at"] for row in results.points.to_dicts()}
+    parts = with_curve(results, priced).partition_by("deployment", "workload", as_dict=True)
+    panels = [_panel(results, part, best[curve], points.get(curve)) for curve, part in parts.items() if curve in best]
+    return alt.concat(*panels, columns=panels_a_row(len(panels), most=3))
+
+
+def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated: float | None) -> alt.LayerChart:
+    costs = part.with_columns(variable_per_h=pl.col("cost_per_h") - pl.col("fixed_per_h"))
+    levels = costs.group_by("curve", "level", maintain_order=True).agg(pl.col(*_LINES).mean()).sort("level")
+    rows = levels.unpivot(on=list(_LINES), index=["curve", "level"], variable_name="line", value_name="usd")
+    x, y = level_axis(results), alt.Y("usd:Q", title="USD an hour")
+    kinds = list(_LINES.values())
+    base = alt.Chart(rows.with_columns(pl.col("line").replace(_LINES)))
+    dash = alt.StrokeDash("line:N", sort=kinds, title=None, scale=alt.Scale(domain=kinds, range=_DASHES))
+    width = alt.condition("datum.line == 'profit'", alt.value(3), alt.value(1.5))
+    at = {"level": [best["best_at"]], "usd": [best["profit_per_h"]]}
+    operating = pl.DataFrame({"level": [] if operated is None else [operated]}, schema={"level": pl.Float64})
+    layers = [
+        alt.Chart(operating).mark_rule(color=NEUTRAL).encode(x=x),
+        base.mark_line(color="black").encode(x=x, y=y, strokeDash=dash, strokeWidth=width, detail="line:N"),
+        base.mark_point(size=60, opacity=0).encode(
+            x=x, y=y, tooltip=["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
+        ),
+        alt.Chart(pl.DataFrame(at))
+        .mark_point(shape="diamond", fill="white", color="black", size=130, opacity=1)
+        .encode(x=x, y=y),
+    ]
+    return alt.LayerChart(
+        layer=layers, width=280, height=240, title=alt.TitleParams(part["curve"][0], fontSize=15, anchor="start")
+    )

@@ -1,0 +1,1 @@
+"""What moves throughput where several factors are crossed: correlations, importance, panels."""

@@ -1,0 +1,325 @@
+"""What the calibrated model predicts of loads nobody measured: said, drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, TypeVar
+
+import polars as pl
+
+from bench.errors import count_text, shown_share, three_digits
+from bench.findings.ceilings import Ceiling
+from bench.findings.tables import Tables
+from bench.models.geometry import Geometry
+from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.report.altair import alt
+from bench.report.figure import figure
+from bench.report.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
+from bench.runs.sentences import filled
+
+#: Of `bench.predict.calibrate.parameters`.
+PARAMETER_TITLES = {
+    "step_s": "a step, whatever is in it",
+    "request_s": "a request more in it, on average",
+    "prompt_s": "1,000 prompt tokens",
+    "context_s": "1,000 tokens of context that decodes read",
+    "idle_s": "the way to an idle engine and back",
+    "path_s": "the way to a busy engine and back",
+    "pass_s": "a pass through the layers beyond a step's first",
+    "in_flight_s": "a token, for each 100 requests in flight",
+}
+#: Of `bench.predict.spent.PHASES`.
+PHASE_TITLES = {
+    "queue": "in the queue",
+    "own_prompt": "own prompt",
+    "other_prompts": "prompts of others",
+    "preempted": "preempted",
+    "decode": "output",
+}
+DOUBTS = {
+    "residual": "the engine's steps stray from the fit by {share} in the median, more than {most:share}; measure on a quiet machine",
+    "drift": "the runs differ in speed by {share} (standard deviation), more than {most:share}; measure on a quiet machine",
+    "requests": "{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
+    "longest": "requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
+    "step": "steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}, of which a fourth more is "
+    "extrapolated; measure a larger burst, or longer prompts",
+    "refused": "{value:,.0f} requests are longer than the whole KV cache",
+}
+#: Numbers in a report; `bench fleet` prints all.
+REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
+_MS, _TERA = 1e-3, 1e12
+_SHOWN = 0.05  # share of a request's time below which a part is left out
+_FOLDS = {"level": "another level", "workload": "another workload"}
+
+
+def doubt_text(doubt: Doubt) -> str:
+    """Why a prediction must not be relied on, and what would help."""
+    share = shown_share(doubt.value) if doubt.value <= 1 else "more than 100 %"
+    return filled(DOUBTS[doubt.name], {**vars(doubt), "share": share})
+
+
+def ceiling_text(found: Ceiling, device: str) -> str:
+    """How near a request that is alone comes to what the device allows."""
+    parts = [
+        f"{what} at {shown_share(share)}"
+        for what, share in (("decodes", found.decode), ("computes its prompt", found.prefill))
+        if share
+    ]
+    return f"{found.deployment}, {found.workload}: a request alone {' and '.join(parts)} of what {device}'s bandwidth and FLOP/s allow."
+
+
+def no_model(model: ModelRecord) -> str | None:
+    """Why a deployment has no model; None where it has one."""
+    return model.why_not or "; ".join(map(doubt_text, model.doubts)) or None
+
+
+def parameter_rows(model: ModelRecord) -> list[list[str]]:
+    """What a step costs, with intervals, and how far steps and runs stray: pairs of a name and a value."""
+    return [
+        *([PARAMETER_TITLES[name], parameter_text(interval)] for name, interval in model.parameters.items()),
+        ["a step's noise", shown_share(model.step_noise)],
+        ["noise between runs", shown_share(model.run_noise)],
+        ["steps stray from the fit, in the median, by", shown_share(model.residual)],
+        ["fitted to", f"{model.steps:,} steps of {count_text(model.runs, 'run')}"],
+    ]
+
+
+def parameter_text(interval: Interval) -> str:
+    """A time with its interval, such as `7.1 ms (6.8 to 7.4)`; `–` where the runs show none."""
+    if not interval.high:
+        return "–"
+    times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
+    value, low, high = (three_digits(times * each) for each in (interval.value, interval.low, interval.high))
+    return f"{value} {unit} ({low} to {high})"
+
+
+def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
+    """The arithmetic that prompt tokens get, such as `41 GFLOP/s`: two operations for each linear parameter that a token passes
+    through (Kaplan et al. 2020); `–` where the model's parameters or the time are not known.
+    """
+    took = model.parameters.get("prompt_s")
+    if geometry is None or geometry.active_parameters is None or took is None or not took.value:
+        return "–"
+    flops = 2 * (geometry.active_parameters - geometry.tables) * 1000 / took.value
+    scale, unit = (1e12, "TFLOP/s") if flops >= _TERA else (1e9, "GFLOP/s")
+    return f"{flops / scale:.3g} {unit}"
+
+
+def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
+    """A table of how good predictions are, with its head."""
+    head = ["predicted from", "number", "error", "two measurements", "90 % interval holds", "runs"]
+    return [
+        head,
+        *(
+            [
+                _FOLDS[each.fold],
+                METRICS[each.metric],
+                shown_share(each.error),
+                "–" if each.floor is None else shown_share(each.floor),
+                shown_share(each.coverage),
+                f"{each.runs} of {each.of}",
+            ]
+            for each in judgements
+        ),
+    ]
+
+
+def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
+    """`judgement_rows` in short, a row for what was left out.
+
+    It has the error of each number of `REPORTED` with how far two measurements differ in brackets, the range of the intervals'
+    coverage, and the runs.
+    """
+    rows = []
+    for fold in dict.fromkeys(each.fold for each in judgements):
+        found = {each.metric: each for each in judgements if each.fold == fold}
+        held = sorted(found[name].coverage for name in REPORTED if name in found)
+        cells = [_error(found[name]) if name in found else "–" for name in REPORTED]
+        holds = f"{shown_share(held[0])} to {shown_share(held[-1])}" if held else "–"
+        most = max(found.values(), key=lambda each: each.runs)
+        rows.append([_FOLDS[fold], *cells, holds, f"{most.runs} of {most.of}"])
+    return rows
+
+
+def _error(judgement: Judgement) -> str:
+    return shown_share(judgement.error) + ("" if judgement.floor is None else f" ({shown_share(judgement.floor)})")
+
+
+def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """Where the time of median and of the slowest requests goes, a row each: their name, and the share of each phase."""
+    return [[name, *(shown_share(found.get(phase, 0.0)) for phase in PHASE_TITLES)] for name, found in shares.items()]
+
+
+def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
+    """`shares_rows` in a sentence, without phases of less than a twentieth; empty where nothing is known. Args: load: in words."""
+    groups = []
+    for name, whose in (("median", "median requests"), ("slowest", "the slowest 5 %")):
+        phases = sorted(shares.get(name, {}).items(), key=lambda each: -each[1])
+        known = [f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN]
+        groups += [f"{whose}: {', '.join(known)}"] if known else []
+    return f"Where the time goes at {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
+
+
+def predictions_title(calibration: Calibration | None) -> str | None:
+    """How far predictions of levels that a model had not seen are off; None where none could be judged."""
+    models = calibration.models if calibration else ()
+    errors = {
+        name: [each.error for model in models for each in model.judged if each.fold == "level" and each.metric == name]
+        for name in ("throughput_tokens_per_s", "ttft_p50_s")
+    }
+    if not all(errors.values()) or not any(load.numbers for model in models for load in model.predicted):
+        return None
+    tokens, first = (shown_share(median(found)) for found in errors.values())
+    return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {first} (TTFT P50)"
+
+
+def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
+    """Why no load of an axis is predicted."""
+    models = calibration.models if calibration else ()
+    if not models:
+        return "no model was calibrated"
+    doubts = [doubt for model in models for load in model.predicted if load.axis == axis for doubt in load.doubts]
+    if doubts:
+        return f"no load can be predicted ({doubt_text(doubts[0])})"
+    why = next(filter(None, map(no_model, models)), None)
+    return f"no deployment could be calibrated ({why})" if why else "no curve has two levels with valid runs"
+
+
+def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
+    """Which deployments have no model and which loads no prediction, and why; empty if all have one."""
+    models = calibration.models if calibration else ()
+    refused = {model.deployment: why for model in models if (why := no_model(model))}
+    notes = [f"No model of {name}: {why}." for name, why in refused.items()]
+    loads = [load for model in models if model.deployment not in refused for load in model.predicted if load.axis == axis]
+    without = [load.doubts[0] for load in loads if load.doubts]
+    if without:
+        why, _ = Counter(each.name for each in without).most_common(1)[0]
+        example = next(each for each in without if each.name == why)
+        notes.append(
+            f"Not predicted: {count_text(len(without), 'load', of=len(loads))}, such as one where {doubt_text(example)}."
+        )
+    return " ".join(notes)
+
+
+_METRICS = {
+    "throughput_tokens_per_s": "output tokens/s",
+    "ttft_p50_s": "TTFT P50 (s, log)",
+    "ttft_p99_s": "TTFT P99 (s, log)",
+    "tpot_p50_s": "TPOT P50 (s)",
+}
+_WHOLE = "of whole runs"  # a second line below each axis' title: other figures have the same numbers of steady windows
+_FEW_PANELS, _WIDTH, _NARROW, _HEIGHT = 3, 300, 220, 150
+_Load = TypeVar("_Load", PredictedLoad, MeasuredLoad)
+_SCHEMA = {"deployment": pl.String, "workload": pl.String, "level": pl.Float64, "metric": pl.String}
+
+
+def _title(results: Tables) -> str | None:
+    return predictions_title(results.calibration)
+
+
+def _unpredicted(results: Tables) -> str:
+    return unpredicted_note(results.calibration, results.axis)
+
+
+@figure(
+    "predicted-loads",
+    title="Predicted beside measured",
+    question="What would loads between and a little above those that were measured bring?",
+    reading="Points: valid runs, each whole, from its first request to its last answer (other figures show the steady windows of loads "
+    "that go on). Lines, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these runs. "
+    "How far it is off for runs that it has not seen: “A model of each server”, below.",
+    invalid="Not shown",
+    finding=_title,
+    note=_unpredicted,
+)
+def predicted_loads(results: Tables) -> alt.VConcatChart | alt.LayerChart:
+    """Throughput, TTFT and TPOT against load, measured and predicted; a row a metric, a column a workload.
+
+    Args:
+        results: `calibration`, of the curves that `runs` has.
+    """
+    predicted, measured = _predicted(results), _measured(results)
+    if predicted.is_empty():
+        return nothing_to_show(unpredicted_reason(results.calibration, results.axis))
+    workloads = predicted["workload"].unique(maintain_order=True).to_list()
+    width = _WIDTH if len(workloads) <= _FEW_PANELS else _NARROW
+    rows = []
+    for number, (metric, title) in enumerate(_METRICS.items()):
+        panels = []
+        for workload in workloads:
+            here = pl.col("metric").eq(metric) & pl.col("workload").eq(workload)
+            titles, scale = [title, _WHOLE], _scale(predicted, measured, metric)
+            panel = _panel(results, predicted.filter(here), measured.filter(here), scale, titles)
+            panel = panel.properties(width=width, height=_HEIGHT)
+            if number == 0:
+                panel.title = alt.TitleParams(workload, fontSize=15, fontWeight="normal", anchor="start")
+            panels.append(panel)
+        rows.append(alt.hconcat(*panels))
+    return alt.vconcat(*rows)
+
+
+def _panel(
+    results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: list[str]
+) -> alt.LayerChart:
+    x, colour = level_axis(results, log=is_log(results)), curve_colour(results)
+    axis = alt.Axis(format="~g") if scale["type"] == "log" else alt.Axis(tickCount=5)
+    y = alt.Y("value:Q", title=title, scale=scale, axis=axis)
+    base = alt.Chart(predicted)
+    band = base.mark_area(opacity=0.15, clip=True).encode(
+        x=x, y=alt.Y("low:Q", title=title, scale=scale, axis=axis), y2="high:Q", color=colour
+    )
+    line = base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, y=y, color=colour)
+    dots = (
+        alt.Chart(measured)
+        .mark_point(filled=True, size=35, opacity=1)
+        .encode(
+            x=x,
+            y=y,
+            color=colour,
+            shape=curve_shape(results),
+            tooltip=["run:N", "level:Q", alt.Tooltip("value:Q", format=".3g")],
+        )
+    )
+    return alt.LayerChart(layer=[band, line, dots])
+
+
+def _scale(predicted: pl.DataFrame, measured: pl.DataFrame, metric: str) -> alt.Scale:
+    """One scale for all workloads: from 0, and of TTFT, which spans orders of magnitude, logarithmic."""
+    values = pl.concat([frame.filter(metric=metric)["value"] for frame in (predicted, measured)])
+    low, high = (float(end) for end in (values.min() or 1.0, values.max() or 1.0))  # type: ignore[arg-type]
+    return (
+        alt.Scale(type="log", domain=[0.8 * low, 1.25 * high], nice=False)
+        if "ttft" in metric
+        else alt.Scale(type="linear", domain=[0, 1.1 * high])
+    )
+
+
+def _predicted(results: Tables) -> pl.DataFrame:
+    rows = [
+        {**place, **vars(load.numbers[place["metric"]])} for place, load in _numbers(results, lambda model: model.predicted)
+    ]
+    return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, **dict.fromkeys(("value", "low", "high"), pl.Float64)}))
+
+
+def _measured(results: Tables) -> pl.DataFrame:
+    found = _numbers(results, lambda model: model.measured)
+    rows = [{**place, "run": load.run, "value": load.numbers[place["metric"]]} for place, load in found]
+    return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, "run": pl.String, "value": pl.Float64}))
+
+
+def _numbers(results: Tables, loads: Callable[[ModelRecord], Sequence[_Load]]) -> Iterator[tuple[dict[str, Any], _Load]]:
+    """Each number of each load on the axis: where it belongs, and its load."""
+    for model in results.calibration.models if results.calibration else ():
+        for load in loads(model):
+            if load.axis == results.axis:
+                place = {"deployment": model.deployment, "workload": load.workload, "level": load.level}
+                yield from (({**place, "metric": metric}, load) for metric in load.numbers)
+
+
+def _shown(results: Tables, rows: pl.DataFrame) -> pl.DataFrame:
+    kept = rows.filter(pl.col("metric").is_in(list(_METRICS)))
+    return with_curve(results, kept.join(results.runs, on=["deployment", "workload"], how="semi")).filter(
+        pl.col("curve").is_in(curve_column(results))
+    )

@@ -1,0 +1,159 @@
+"""What was locked while the runs were measured, read from the deployments' records and the runs themselves."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.parse.validity import retries
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.environment import redacted_command, shown_settings
+
+# Of a workload: what its runs share, or the range that they span.
+_SENT = ("arrival", "endpoint", "stream", "cache", "prompts", "answers", "body", "classes", "turns", "seed")
+_LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
+
+
+def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, Any]:
+    """What a page says at its top.
+
+    These are `models`, `engines` (with their versions), `hardware`, and when the first and the last run `started` (UTC; None where the
+    runs do not record it); `commits`, of the sources that measured; `random_weights`, whether a server was given no others.
+    """
+    started = sorted(_known(runs, "started"))
+    versions = runs.select("engine", "engine_version").unique(maintain_order=True).rows()
+    devices = [gpu["name"] for fact in facts for gpu in fact.hardware.gpus]
+    return {
+        "models": _known(runs, "model"),
+        "engines": [f"{engine or 'an endpoint'} {version or 'of unknown version'}" for engine, version in versions],
+        "hardware": list(dict.fromkeys([*devices, *_known(runs, "hardware")])),
+        "commits": _known(runs, "commit"),
+        "random_weights": any(fact.settings.random_weights for fact in facts),
+        "started": _span(started[0], started[-1]) if started else None,
+    }
+
+
+def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """What was locked in each deployment, as cells of a table.
+
+    With them `scraped`, whether its metrics were read; `machine`, where it ran, as a sentence; `shell`, its command line with its
+    environment as a shell takes it, None where it ran already: of variables that are not known to be harmless only the name is there;
+    `exported`, names of the user's own that reached the server.
+    """
+    found = []
+    for fact in facts:
+        own = runs.filter(pl.col("deployment") == fact.deployment)
+        command, version = redacted_command(fact.command), fact.engine_version
+        variables = [f"{key}={shlex.quote(value)}" for key, value in shown_settings(fact.environment).items()]
+        engine = next(iter(_known(own, "engine")), None) or "an engine"
+        kv_dtype = fact.cache_config.get("cache_dtype") or fact.settings.kv_cache_dtype
+        found.append(
+            {
+                "deployment": fact.deployment,
+                "model": next(iter(_known(own, "model")), None),
+                "served": f"{engine} {version or 'of unknown version'}"
+                if fact.managed
+                else f"a running endpoint, version {version or 'unknown'}",
+                "dtype": fact.settings.dtype or "engine's choice",
+                "kv_dtype": "as dtype" if kv_dtype == "auto" else kv_dtype or "engine's choice",
+                "gpus": next(iter(_known(own, "gpus")), None),
+                "parallel": " × ".join(
+                    f"{next(iter(_known(own, f'{kind}_parallel')), '–')}" for kind in ("tensor", "pipeline", "data")
+                ),
+                "cache": _cache(fact, next(iter(_known(own, "kv_tokens_planned")), None)),
+                "max_model_len": fact.settings.max_model_len or "engine's choice",
+                "prefixes": {True: "on", False: "off"}.get(fact.prefix_caching, "unknown"),  # type: ignore[arg-type]
+                "scraped": own.is_empty()
+                or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
+                "machine": _machine(fact, next(iter(_known(own, "router")), None)),
+                "shell": " ".join([*variables, shlex.join(command)]) if command else None,
+                "exported": ", ".join(fact.inherited or {}),
+            }
+        )
+    return found
+
+
+def _cache(fact: DeploymentFacts, planned: int | None) -> str:
+    """The tokens of its KV cache, and how many the memory plan has."""
+    tokens = f"{fact.kv_tokens or 'unknown'}" + (f", {planned} planned" if planned not in (None, fact.kv_tokens) else "")
+    if not fact.kv_blocks:
+        return tokens
+    size = f" of {fact.block_size}" if fact.block_size else ""
+    engines = f" in {fact.engines} engines" if (fact.engines or 1) > 1 else ""
+    return f"{tokens} ({fact.kv_blocks} blocks{size}{engines})"
+
+
+def _machine(fact: DeploymentFacts, router: str | None) -> str:
+    """How long it took to start, and on what it and its client ran."""
+    told = [f"Behind {' '.join(filter(None, (router, fact.router_version)))}."] if router else []
+    if fact.managed:
+        told.append(f"Ready after {fact.ready_s:.0f} s.")
+        if fact.starts:
+            starts = ", ".join(f"{start.first_token_s:.3g}" for start in fact.starts)
+            told.append(f"From launch to the first token: {starts} s{', the latest start last' * (len(fact.starts) > 1)}.")
+    at = fact.hardware
+    cores = f", {at.cores} cores" if at.cores else ""
+    cores += f" ({at.cores_allowed} of them allowed)" if at.cores_allowed and at.cores_allowed != at.cores else ""
+    memory = f", {at.memory_bytes / 2**30:.1f} GiB" if at.memory_bytes else ""
+    told.append(
+        f"Client on {at.cpu}{cores}{memory}{f'; {at.system}' if at.system else ''}{f', Python {at.python}' if at.python else ''}."
+    )
+    told += [f"{gpu['name']}, driver {gpu['driver_version']}." for gpu in at.gpus] or ["No GPU, so no driver."]
+    return " ".join(told)
+
+
+def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """What each family of workloads sent, as cells of a table: all values of its runs, of tokens the range of the runs' means.
+
+    With them `notes`: what its requests' bodies also have, its classes, and how many requests were refused and sent again.
+    """
+    found = []
+    for family in runs.partition_by("family", maintain_order=True):
+        name = family["family"][0]
+        sent = {key: ", ".join(map(_word, _known(family, key))) for key in _SENT}
+        retried = _retries(family)
+        notes = (
+            f"{name}: each request's body also has `{sent['body']}`." if sent["body"] else "",
+            f"{name}: its classes are `{sent['classes']}`." if sent["classes"] else "",
+            f"{name}: what was refused with 429 or 503 was sent again after its `Retry-After`; TTFT counts from the first time. Of all "
+            f"runs, {retried}."
+            if retried
+            else "",
+        )
+        lengths = {to: _range(_known(family, key)) for key, to in _LENGTHS.items()}
+        found.append(
+            {"family": name, **{key: text or "–" for key, text in sent.items()}, **lengths, "notes": [*filter(None, notes)]}
+        )
+    return found
+
+
+def _retries(family: pl.DataFrame) -> str | None:
+    """What became of requests that were refused, where they were sent again; None where they were not."""
+    if not _known(family, "honour_retry_after"):
+        return None
+    sums = family.select(pl.col("retried", "requests").sum(), pl.col("retry_wait_max_s").max())
+    return retries(sums.to_dicts()[0]) or "none was refused"
+
+
+def _span(first: str, last: str) -> str:
+    """Two ISO moments to the minute, the day once where it is the same."""
+    begin, end = (moment[:16].replace("T", " ") for moment in (first, last))
+    return begin if begin == end else f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
+
+
+def _known(runs: pl.DataFrame, column: str) -> list[Any]:
+    return runs[column].drop_nulls().unique(maintain_order=True).to_list()
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _range(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    low, high = (f"{value:,.0f}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

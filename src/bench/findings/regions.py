@@ -1,0 +1,412 @@
+"""Where a curve turns: its regions A, B and C, its knee, their words and chart."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.axes import AXES
+from bench.errors import count_text, shown_share
+from bench.findings.tables import Tables
+from bench.parse.level_values import level_value, level_values
+from bench.parse.windows import with_rates_of_windows
+from bench.report.altair import alt
+from bench.report.chart_words import throughput_title
+from bench.report.figure import figure
+from bench.report.theme import (
+    curve_colour,
+    curve_column,
+    curve_dash,
+    in_order,
+    is_log,
+    level_axis,
+    level_lines,
+    panels_a_row,
+    points,
+    predicted_rules,
+    whole_note,
+    with_curve,
+    with_whole,
+)
+from bench.runs.sentences import between_text, filled
+from bench.statistics.levels import FLAT, PROPORTIONAL, Floats, Levels, repeats
+from bench.statistics.textbook import isotonic
+
+FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
+Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
+_SCHEMA = {
+    **{"deployment": pl.String, "workload": pl.String, "levels": pl.Int64},
+    **{"top": pl.Float64, "noise": pl.Float64, "noise_of": pl.String},
+    **{f"{point}_{key}": pl.Float64 for point in ("equilibrium", "saturation") for key in ("at", "low", "high")},
+    **{f"{point}_{key}": pl.String for point in ("equilibrium", "saturation") for key in ("kind", "why")},
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A turning point of a curve, or why there is none.
+
+    Attributes:
+        kind: `peak` or `flat` (found, with a fall after it or without), `left` (found: proportional growth left), `above` or
+            `below` what was measured, `unknown`.
+        at: the load; null unless found. low, high: the levels between which it lies, 95 times in 100; null where a side is open.
+        why: what hides it, where it is unknown: `few` levels, tokens that are `uncounted`, `noise`, or `disorder`: throughput (for the
+            equilibrium, that of a request) falls and comes back.
+    """
+
+    kind: Kind
+    at: float | None = None
+    low: float | None = None
+    high: float | None = None
+    why: Literal["few", "uncounted", "noise", "disorder"] | None = None
+
+
+_FEW = Point("unknown", why="few")
+_UNCOUNTED = Point("unknown", why="uncounted")
+_COLUMN = "throughput_tokens_per_s"
+
+
+def regions(runs: pl.DataFrame) -> pl.DataFrame:
+    """The equilibrium and saturation point of each curve, each with its interval, or the reason why there is none.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid` and `throughput_tokens_per_s`, which is that
+            of the steady windows where each valid run of a curve has one); invalid runs are left out.
+
+    Returns:
+        One row a deployment and workload: `levels` (their number), `top` (the highest), `noise` (of one run, relative) and `noise_of`,
+        as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low` and `…_high` (in the load's
+        unit), as `Point` has them.
+    """
+    rows = []
+    runs = with_rates_of_windows(runs, _COLUMN)
+    for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
+        others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
+        levels = Levels.of(group, _COLUMN, others.partition_by("deployment"))
+        few = len(levels) < FEWEST_LEVELS
+        first, second = equilibrium(levels, whole=AXES[group["axis"][0]].held), saturation_point(levels)
+        if not len(levels) and group["valid"].any() and group[_COLUMN].null_count() == len(group):
+            first = second = _UNCOUNTED
+        if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
+            first = replace(first, at=second.at)  # it is proportional as long as it grows
+        rows.append(
+            {
+                "deployment": deployment,
+                "workload": workload,
+                "levels": len(levels),
+                "top": float(levels.load[-1]) if len(levels) else None,
+                "noise": None if few else levels.noise,
+                "noise_of": None if few else levels.noise_of,
+                **_columns("equilibrium", first),
+                **_columns("saturation", second),
+            }
+        )
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def equilibrium(levels: Levels, *, whole: bool) -> Point:
+    """Where growth stops being proportional: each request gets less than 80 % of the throughput that one at the lowest level gets.
+
+    The interval reaches from the highest level that keeps significantly more than 80 % to the lowest that keeps significantly less.
+    Within it, the point is where the line through load ÷ throughput (never falling: neighbours out of order are averaged) crosses
+    1 / 80 % of its first value.
+
+    Args:
+        whole: loads are numbers of requests. One request alone is then proportional by definition; any other lowest level must be
+            less than half the point, for it may lie beyond the proportional part itself.
+    """
+    if len(levels) < FEWEST_LEVELS:
+        return _FEW
+    load = levels.load
+    kept = levels.log - np.log(load)
+    kept = kept - kept[0] - np.log(PROPORTIONAL)
+    margin = levels.sure * levels.errors[0]
+    margin[0] = 0.0  # the lowest level is the measure
+    keeps, loses = np.flatnonzero(kept > margin), np.flatnonzero(kept < -margin)
+    low = float(load[keeps.max()])
+    if not len(loses):
+        if keeps.max() == len(load) - 1:
+            return Point("above", low=low)
+        return Point("unknown", low=low, why="noise")
+    high = float(load[loses.min()])
+    if high <= low:
+        return Point("unknown", why="disorder")
+    time = np.exp(-isotonic(levels.log - np.log(load), levels.runs, rising=False))
+    at = min(max(_crossing(load, time, time[0] / PROPORTIONAL), low), high)
+    if at <= 2 * load[0] and not (whole and load[0] == 1):
+        return Point("below", high=high)
+    return Point("left", at, low, high)
+
+
+def saturation_point(levels: Levels) -> Point:
+    """Where more load stops buying throughput: the peak, where a significant fall follows; else the begin of a flat top.
+
+    A level is before the peak if a higher one gives significantly more, after it if a lower one does: the peak lies between. Without
+    a fall, a top is flat from the lowest level whose throughput every higher one exceeds by significantly less than 1 / 90 %, if it
+    reaches to twice that load: doubling it buys less than 11 %. It begins where the line through the levels reaches 90 % of the top
+    level, between the highest level that a higher one exceeds by significantly more than 1 / 90 % and that lowest one.
+    """
+    if len(levels) < FEWEST_LEVELS:
+        return _FEW
+    load, top = levels.load, float(levels.load[-1])
+    more = levels.more()
+    after, low = np.flatnonzero(np.tril(more).any(axis=1)), _highest(load, np.triu(more))
+    if len(after):
+        high = float(load[after[0]])
+        if low is not None and low >= high:
+            return Point("unknown", why="disorder")
+        if after[0] == 1:
+            return Point("below", high=high)
+        between = (load < high) & (load >= (low or 0.0))
+        return Point("peak", float(load[between][np.argmax(levels.log[between])]), low, high)
+    much = np.triu(levels.more(1 / FLAT))
+    low, flat = _highest(load, much), _flat_from(levels)
+    if flat is not None and top >= 2 * load[flat]:
+        rising = np.exp(isotonic(levels.log, levels.runs))
+        at, high = _crossing(load, rising, FLAT * rising[-1]), float(load[flat])
+        return Point("flat", min(max(at, low or 0.0), high), low, high)
+    near = min(int(np.searchsorted(load, top / 2)), len(load) - 2)
+    if much[near:-1, -1].any() and np.argmax(levels.log) == len(load) - 1:
+        return Point("above", low=low)
+    return Point("unknown", low=low, why="noise")
+
+
+def _highest(load: Floats, any_of: npt.NDArray[np.bool_]) -> float | None:
+    """The highest load with a true value in its row."""
+    rows = np.flatnonzero(any_of.any(axis=1))
+    return float(load[rows[-1]]) if len(rows) else None
+
+
+def _flat_from(levels: Levels) -> int | None:
+    """The lowest level that each higher one exceeds by significantly less than 1 / 90 %; all must, so each is tested by itself."""
+    gain = levels.log[None, :] - levels.log[:, None] + levels.sure * levels.errors
+    within = [i for i in range(len(levels) - 1) if (gain[i, i + 1 :] < -np.log(FLAT)).all()]
+    return within[0] if within else None
+
+
+def _crossing(load: Floats, values: Floats, goal: float) -> float:
+    """The load at which the line through `values`, which never fall, reaches `goal`; the last load if it does not."""
+    i = int(np.searchsorted(values, goal))
+    if i == 0 or i == len(load):
+        return float(load[min(i, len(load) - 1)])
+    return float(load[i - 1] + (goal - values[i - 1]) / (values[i] - values[i - 1]) * (load[i] - load[i - 1]))
+
+
+def _columns(name: str, point: Point) -> dict[str, float | str | None]:
+    return {f"{name}_{key}": value for key, value in asdict(point).items()}
+
+
+# P99 ÷ P50 from which a latency's tail has left its median; convention: TTFT of a burst that is computed in order has 2
+APART = 3.0
+FLATTENS = 0.5  # share of proportional throughput below which added load flattens; convention
+_COLUMNS = ("ttft_p50_s", "ttft_p99_s", "throughput_requests_per_s")
+
+
+def knees(runs: pl.DataFrame) -> dict[tuple[str, str], float]:
+    """The knee of each curve that has one, by deployment and workload (in the load's unit).
+
+    It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the load above that of the best lower
+    level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5, all by `level_values`. A
+    percentile is infinite where that share of requests failed, and such a tail has left its median too.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `level`, `valid`, `ttft_p50_s`, `ttft_p99_s`, `throughput_requests_per_s`).
+    """
+    levels = level_values(runs, _COLUMNS).filter(pl.all_horizontal(pl.col(_COLUMNS) > 0)).sort("level")
+    found = {}
+    for (deployment, workload), rows in levels.group_by("deployment", "workload"):
+        load, rate = rows["level"].to_list(), rows["throughput_requests_per_s"].to_list()
+        apart = (rows["ttft_p99_s"] >= APART * rows["ttft_p50_s"]).to_list()
+        for i in range(1, len(load)):
+            best = max(range(i), key=rate.__getitem__)
+            flattens = math.log(rate[i] / rate[best]) < FLATTENS * math.log(load[i] / load[best])
+            if all(apart[i:]) and flattens:
+                found[str(deployment), str(workload)] = load[i]
+                break
+    return found
+
+
+Row = Mapping[str, Any]
+Name = Literal["equilibrium", "saturation"]
+POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
+_PROPORTIONAL = shown_share(PROPORTIONAL)
+# By what hides the point, or by what the curve does there.
+_WHY = {
+    ("equilibrium", "noise"): "runs vary by {noise:share}, which hides where growth stops being proportional",
+    ("equilibrium", "disorder"): f"throughput a request falls below {_PROPORTIONAL} and is above it again: no single point",
+    ("equilibrium", "above"): "still proportional at {top}, the highest load",
+    ("equilibrium", "below"): "no level is significantly in the proportional part",
+    ("saturation", "noise"): "runs vary by {noise:share}, which hides whether it still rises, is flat or falls",
+    ("saturation", "disorder"): "throughput falls and is higher again beyond: no single peak",
+    ("saturation", "above"): "still rising at {top}, the highest load",
+    ("saturation", "below"): "it falls from the lowest level on",
+    ("saturation", "peak"): "then it falls",
+    ("saturation", "flat"): "then flat: no fall seen",
+}
+
+
+def turning_point(row: Row, name: Name, unit: str = "") -> str:
+    """A point for a cell of a table, such as `48 (40 to 56), then it falls`, or why there is none.
+
+    Args:
+        row: of `bench.findings.saturation`. unit: of the load, where nothing beside it says it.
+    """
+    after = f" {unit}" if unit else ""
+    kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
+    why = _why(row, name, after)
+    if at is not None:
+        return f"{at:.3g}{after} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
+    if low is None and high is None:
+        return why
+    return f"{'at or below' if kind == 'below' else 'above'} {low if high is None else high:g}{after} ({why})"
+
+
+def _why(row: Row, name: Name, after: str) -> str:
+    """What the curve does there, or what hides the point. Args: after: a load, its unit."""
+    why = row[f"{name}_why"]
+    if why == "uncounted":
+        return "the server does not count tokens"
+    if why == "few":
+        only = f"only {count_text(row['levels'], 'level')}" if row["levels"] else "no level"
+        return f"{only} with a valid run, and {FEWEST_LEVELS} are needed"
+    return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), {**row, "top": f"{row['top']:g}{after}"})
+
+
+def saturation_finding(results: Tables) -> str | None:
+    """At which loads throughput saturates, as a title; None where it is not known of every curve."""
+    return throughput_title(in_order(results, results.saturation), AXES[results.axis].unit)
+
+
+_HEIGHT = 230
+_TINTS = {"A": "#dcebf7", "B": "#fdf0cd", "C": "#f6d8ca", "flat": "#e6e6e6"}  # pale, for lines on them
+_POINTS: dict[str, Name] = {"A|B": "equilibrium", "B|C": "saturation"}
+_MARKS = (
+    "Ground: A spare capacity, B shared, C overload. Diamonds: where A ends and where C begins. Dashed: predicted KV saturation. "
+    "Triangle: the KV cache is full from there on; circle: requests wait from there on."
+)
+
+
+@figure(
+    "performance-profile",
+    title="Performance profile: spare, shared, overloaded",
+    question="How much load does each deployment take before it stops scaling, and before it saturates?",
+    reading="Output tokens/s (of the steady window, or of a whole burst), a panel a curve. A, spare capacity: each request keeps "
+    "80 % or more of the throughput that one has at the lowest level. B, shared: more load still buys more tokens. C, overload: "
+    "it costs some (or flat: it buys none). Diamonds: the equilibrium point A|B and the saturation point B|C, with their 95 % "
+    "interval; blank ground is where nothing is significant, and the words say why. Upright bars: the 95 % interval of the mean "
+    "of a level's repeats.",
+    finding=saturation_finding,
+    note=lambda results: f"{_MARKS} {whole_note(results)}".strip(),
+    columns=lambda _: {_COLUMN: "throughput"},
+)
+def performance_profile(results: Tables) -> alt.ConcatChart:
+    """Throughput over load for each curve, over its regions, with both points, the predicted saturation, and KV cache and queue.
+
+    Args:
+        results: `runs` with `level`, `throughput_tokens_per_s`, `predicted_saturation` and `valid`; `saturation`.
+    """
+    runs = with_whole(results, with_curve(results, results.runs))
+    known = {row["curve"]: row for row in with_curve(results, results.saturation).iter_rows(named=True)}
+    curves = curve_column(results)
+    words = [_words(known.get(curve)) for curve in curves]
+    most = max(map(len, words))  # panels begin at one height
+    panels = [
+        _panel(results, runs.filter(pl.col("curve") == curve), known.get(curve), [*lines, *[""] * (most - len(lines))])
+        for curve, lines in zip(curves, words, strict=True)
+    ]
+    chart: alt.ConcatChart = alt.concat(*panels, columns=panels_a_row(len(panels), most=3)).resolve_scale(x="shared")
+    return chart
+
+
+def _words(row: Mapping[str, Any] | None) -> list[str]:
+    texts = (f"{point}: {turning_point(row, name) if row else 'no valid run'}" for point, name in _POINTS.items())
+    return [line for text in texts for line in textwrap.wrap(text, 58, subsequent_indent="      ")]
+
+
+def _panel(results: Tables, runs: pl.DataFrame, row: Mapping[str, Any] | None, words: list[str]) -> alt.LayerChart:
+    """Args: runs: of one curve. row: its row of `saturation`; None where no run is valid."""
+    valid = runs.filter("valid")
+    line = valid.group_by("level").agg(level_value(_COLUMN)).drop_nulls().sort("level")
+    loads, log = line["level"].to_list(), is_log(results)
+    bands = region_bands(row, loads[0], loads[-1]) if row and loads else []
+    turns = [_turn(row, name, loads, line[_COLUMN].to_list(), log=log) for name in _POINTS.values()] if row and loads else []
+    x, colour = level_axis(results), curve_colour(results).legend(None)
+    y = alt.Y(f"{_COLUMN}:Q", title=results.tokens_per_s, scale=alt.Scale(domainMin=0))
+    ground = alt.Chart(pl.DataFrame(bands, schema={"region": pl.String, "begin": pl.Float64, "end": pl.Float64}, orient="row"))
+    ground = ground.transform_calculate(middle="sqrt(datum.begin * datum.end)" if log else "(datum.begin + datum.end) / 2")
+    schema = {"curve": pl.String, "point": pl.String, "level": pl.Float64, "low": pl.Float64, "high": pl.Float64,
+              "text": pl.String, _COLUMN: pl.Float64}  # fmt: skip
+    points_of = [
+        {"curve": runs["curve"][0], "point": point, **turn} for point, turn in zip(_POINTS, turns, strict=False) if turn
+    ]
+    diamonds = alt.Chart(pl.DataFrame(points_of, schema=schema))
+    tint = alt.Color("region:N", legend=None, scale=alt.Scale(domain=list(_TINTS), range=list(_TINTS.values())))
+    spread = repeats(valid, _COLUMN).filter(pl.col("n") > 1)
+    shown = runs.select("curve", "level", _COLUMN, "valid", "whole", "run")
+    signs = (("measured", "triangle-up", 7, "KV cache full from"), ("queue", "circle", 20, "requests wait from"))
+    layers: alt.LayerChart = alt.layer(
+        ground.mark_rect().encode(x=level_axis(results, "begin"), x2=alt.X2("end:Q"), color=tint),
+        ground.mark_text(baseline="top", dy=5, fontSize=14, fontWeight="bold", color="#555555").encode(
+            x=level_axis(results, "middle"), y=alt.value(0), text=alt.Text("region:N")
+        ),
+        predicted_rules(runs, x, colour),
+        level_lines(runs, _COLUMN, x, y, colour, curve_dash(results)),
+        alt.Chart(spread).mark_rule(clip=True).encode(x=x, y=alt.Y("low:Q", title=results.tokens_per_s), y2=alt.Y2("high:Q")),
+        points(alt.Chart(shown), y, x, colour, tooltip=["run:N", "level:Q", alt.Tooltip(f"{_COLUMN}:Q", format=".0f")]),
+        diamonds.mark_rule(strokeWidth=6, opacity=0.35, strokeCap="round").encode(
+            x=level_axis(results, "low"), x2=alt.X2("high:Q"), y=y
+        ),
+        diamonds.mark_point(shape="diamond", fill="white", color="black", size=130, strokeWidth=2, opacity=1).encode(
+            x=x, y=y, tooltip=["curve:N", "point:N", alt.Tooltip("text:N", title="load")]
+        ),
+        *(
+            alt.Chart(pl.DataFrame({name: [row[name]] if row and row[name] is not None else []}, schema={name: pl.Float64}))
+            .mark_point(shape=shape, filled=True, color="black", size=80, opacity=1)
+            .encode(x=level_axis(results, name), y=alt.value(_HEIGHT - up), tooltip=[alt.Tooltip(name, title=title)])
+            for name, shape, up, title in signs
+        ),
+    ).resolve_scale(color="independent")
+    title = alt.TitleParams(runs["curve"][0], subtitle=words, fontSize=15, subtitleFontSize=13, anchor="start", offset=6)
+    return layers.properties(width=300, height=_HEIGHT, title=title)
+
+
+def region_bands(row: Mapping[str, Any], lowest: float, highest: float) -> list[tuple[str, float, float]]:
+    """The regions of a curve from its lowest to its highest level: name, begin and end (load).
+
+    A reaches to the equilibrium point or, without one, as far as growth is significantly proportional; B from there to the saturation
+    point or, without one, as far as more load buys significantly more; C on from there, or `flat` where nothing falls. A stretch
+    without significance belongs to none.
+
+    Args:
+        row: of `bench.findings.saturation`.
+    """
+    first, top = row["equilibrium_at"], row["saturation_at"]
+    end_a = first or row["equilibrium_low"] or lowest
+    bands = [("A", lowest, min(end_a, top or end_a))]
+    if first or row["equilibrium_kind"] == "below":
+        bands.append(("B", first or lowest, top or row["saturation_low"] or lowest))
+    if top or row["saturation_kind"] == "below":
+        bands.append(("flat" if row["saturation_kind"] == "flat" else "C", top or row["saturation_high"], highest))
+    return [band for band in bands if band[2] > band[1]]
+
+
+def _turn(row: Mapping[str, Any], name: Name, loads: list[float], heights: list[float], *, log: bool) -> dict[str, Any] | None:
+    """A point on the curve's line, as it is drawn; None without one. An interval's open side ends where the levels do."""
+    at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
+    if at is None:
+        return None
+    height = np.interp(math.log(at), np.log(loads), heights) if log else np.interp(at, loads, heights)
+    return {
+        "level": at,
+        "low": low or loads[0],
+        "high": high or loads[-1],
+        "text": turning_point(row, name),
+        _COLUMN: float(height),
+    }

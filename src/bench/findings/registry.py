@@ -1,0 +1,96 @@
+"""Which figures there are, which of them a study has, and how a function becomes one.
+
+The workflow asks which figures a study has at each start and in each of its jobs. Charts import altair and what computes their
+rows, which would add half a second to each start of little more than one: so that stands in `FIGURES`, and a chart's module is
+imported to draw it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import BenchError
+from bench.report.figure import DRAWN, Figure
+from bench.study import questions
+from bench.study.questions import Condition
+
+if TYPE_CHECKING:
+    from bench.findings.tables import Tables
+
+
+_SLO = ("slo", "failed_share")
+_PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
+# The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `findings/`
+# that draws it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw
+# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what
+# those found, with `grades` which tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
+FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
+    "tuning": (lambda _: True, "tuning", ("tuning",)),
+    "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
+    "user-speed": (questions.deployments_alike, "user_speed", (*_SLO, *_PRICES)),
+    "comparison": (questions.beside_baseline, "comparison.chart", ()),
+    "answers": (questions.kept_beside_baseline, "identical", ("grades",)),
+    "fleet": (questions.wanted("peak"), "sizing", (*_SLO, "peak_rps", "safety")),
+    "slo-margin": (questions.wanted("slo"), "capacity.chart", _SLO),
+    "kv-saturation": (questions.shows_kv_cache, "saturation", ()),
+    "performance-profile": (questions.levels(2), "regions", ()),
+    "latencies": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "latencies", ("slo",)),
+    "speculation": (questions.speculative, "speculation", ()),
+    "economics": (questions.wanted("priced"), "economics", (*_SLO, *_PRICES, "price_per_million_tokens")),
+    "predicted-loads": (questions.predictable, "predicted", ("calibration",)),
+    "throughput-over-time": (questions.tokens_over_time, "throughput_over_time", ()),
+    "settings": (questions.several_settings, "settings", ()),
+    "gpus": (questions.on_gpus, "gpus", ()),
+    "worker-balance": (questions.on_fleet, "workers", ()),
+    "latency-by-length": (questions.swept_length, "lengths", ()),
+    "factor-correlations": (questions.crossed_factors, "factors.charts", ()),
+    "factor-importance": (questions.crossed_factors, "factors.charts", ()),
+    "factor-panels": (questions.crossed_factors, "factors.charts", ()),
+    "utilisation-by-batch": (questions.crossed_factors, "factors.charts", ()),
+}
+
+
+def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
+    """Names of the figures that apply to `rows`, in the order in which a report shows them.
+
+    Args:
+        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
+    """
+    known = list(rows)
+    return [name for name, (applies, _, uses) in FIGURES.items() if applies(known) and (tuned or "tuning" not in uses)]
+
+
+def used_by(name: str) -> tuple[str, ...]:
+    """What a figure is drawn from beside the runs; nothing of one that there is not."""
+    return FIGURES[name][2] if name in FIGURES else ()
+
+
+def module_of(name: str) -> str:
+    """The module that draws a figure."""
+    return f"bench.findings.{FIGURES[name][1]}"
+
+
+def load_figure(name: str) -> Figure:
+    """The figure called `name`; a BenchError where there is none."""
+    if name not in FIGURES:
+        raise BenchError(f"{name!r} is no figure. There are: {', '.join(FIGURES)}.")
+    importlib.import_module(module_of(name))
+    return DRAWN[name]
+
+
+def draw_figure(name: str, results: Tables, stem: Path, *, leave_out: Callable[[str], None] | None = None) -> list[Path]:
+    """Draw the figure called `name` and save it as `stem` with each suffix of `KINDS`; the paths written.
+
+    Args:
+        leave_out: a figure that shows nothing is not saved; this is told why.
+    """
+    from bench.report.save import save_figure  # noqa: PLC0415 - altair, which who asks for names need not pay
+
+    drawn = load_figure(name)
+    results = results.given(used_by(name))
+    parts = results.by_axis() if drawn.by_axis else [results]
+    parts = [] if results.runs.is_empty() else parts  # a search may end before its first run
+    return save_figure(drawn, parts, stem, leave_out=leave_out)

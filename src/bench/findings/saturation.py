@@ -1,0 +1,233 @@
+"""Where each curve saturates: the loads at which its signals begin, their words and chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.axes import AXES, CONCURRENCY
+from bench.errors import listed
+from bench.findings.capacity.words import UNFILLED
+from bench.findings.regions import regions, turning_point
+from bench.findings.tables import Tables
+from bench.parse.level_values import level_value
+from bench.report.altair import alt
+from bench.report.answer import Answer, by_advice, shortened
+from bench.report.figure import figure
+from bench.report.theme import curve_colour, curves, in_order, layered, level_axis, nothing_to_show, predicted_rules, with_curve
+from bench.runs.columns import schema_of
+from bench.runs.sentences import filled
+
+_CURVE = ["deployment", "workload"]
+
+
+def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The row of `saturation` that fills the KV cache at the lowest level; of several, the one whose level below it is the closest.
+
+    None where no number of requests in flight fills it.
+    """
+    filled = (row for row in rows if row["axis"] == CONCURRENCY and row["measured"] is not None)
+    return min(filled, key=lambda row: (row["measured"], -(row["below"] or 0.0)), default=None)
+
+
+def saturation(runs: pl.DataFrame) -> pl.DataFrame:
+    """Where each deployment saturates under each workload, by its KV cache, its queue and its throughput, and as predicted.
+
+    The KV cache: the lowest level of which every valid run filled it, as have all higher levels; the level below it bounds it from
+    below. The queue: the same of requests that wait once the load stands. Null where no level did: nothing is extrapolated. The
+    throughput: its turning points, as `regions` finds them.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid`, `counts_valid`, `saturated`,
+            `waiting_standing`, `throughput_tokens_per_s`, `predicted_saturation`, and the model's `kv_bytes_per_token` and
+            `parameters`).
+
+    Returns:
+        One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
+        run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
+        prediction says it saturates and the measured one; null where no level below shows which), `peak_at` (level of the highest
+        throughput), `kv_bytes_per_token`, `parameters`, and all columns of `regions`.
+    """
+    rows = []
+    valid = runs.filter("counts_valid")  # a late client does not change what the server counts
+    for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
+        levels: list[float] = group["level"].unique().sort().to_list()
+        # A late client changes these.
+        timed = group.filter("valid").group_by("level").agg(level_value("throughput_tokens_per_s")).drop_nulls()
+        highest = timed.sort("throughput_tokens_per_s", "level", descending=[True, False])["level"]
+        measured, below = _from(group, pl.col("saturated"))
+        queue, queue_below = _from(group, pl.col("waiting_standing") > 0)
+        # A prediction in requests says nothing about a rate.
+        counted = group["axis"][0] == CONCURRENCY
+        predicted = group["predicted_saturation"].drop_nulls().max() if counted else None
+        expected = (
+            next((i for i, level in enumerate(levels) if level >= predicted), None)  # type: ignore[operator]
+            if predicted is not None
+            else None
+        )
+        # Of a cache that is full at the lowest level already, a prediction below that is neither right nor wrong.
+        shown = levels.index(measured) - expected if measured is not None and expected is not None else None
+        rows.append(
+            {
+                "deployment": deployment,
+                "workload": workload,
+                "axis": group["axis"][0],
+                "model": group["model"][0],
+                "measured": measured,
+                "below": below,
+                "cache_known": bool(group["saturated"].is_not_null().any()),
+                "queue": queue,
+                "queue_below": queue_below,
+                "predicted": predicted,
+                "levels_apart": None if shown is None or (below is None and not shown) else shown,
+                "peak_at": highest[0] if len(highest) else None,
+                "kv_bytes_per_token": group["kv_bytes_per_token"][0],
+                "parameters": group["parameters"][0],
+            }
+        )
+    turns = regions(runs)
+    whole = schema_of("saturation")
+    schema = {name: dtype for name, dtype in whole.items() if name in _CURVE or name not in turns.columns}
+    return pl.DataFrame(rows, schema=schema).join(turns, on=_CURVE, how="left", maintain_order="left").select(list(whole))
+
+
+def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | None]:
+    """The lowest level from which on all runs of which it is known show `sign`, and the level below it; null where there is none."""
+    known = group.select("level", sign=sign).drop_nulls()
+    levels = known.group_by("level").agg(pl.col("sign").all()).sort("level")
+    loads, signs = levels["level"].to_list(), levels["sign"].to_list()
+    first = next((i for i in range(len(loads)) if all(signs[i:])), None)
+    return (None, None) if first is None else (loads[first], loads[first - 1] if first else None)
+
+
+Row = Mapping[str, Any]
+_NAMED = 5  # most loads that a title names
+_PREDICTED = "[ ({predicted} predicted)]"
+_UNFILLED = "[ ({predicted} in flight predicted)]"
+_FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
+
+
+def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> Answer:
+    """Where each curve saturates.
+
+    Args:
+        rows: of `bench.findings.saturation`. decided: whether SLOs are given.
+    """
+    do = []
+    if not decided:  # within SLOs fewer may be sustained than fit
+        do += by_advice((_name(row, several_workloads), _do(row)) for row in rows)
+        do.append("Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.")
+    return Answer(
+        name="concurrency",
+        question="At what concurrency does the KV cache fill, and where does throughput peak?",
+        lines=shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
+        sure=tuple(_sure(rows)),
+        do=shortened(do, 5),
+    )
+
+
+def _name(row: Row, several: bool) -> str:
+    return f"{row['deployment']} · {row['workload']}" if several else str(row["deployment"])
+
+
+def _cache(row: Row) -> str:
+    if row["measured"] is None:
+        return filled(UNFILLED[row["cache_known"]] + _UNFILLED, {"predicted": _three(row["predicted"])})
+    return filled(_FULL, {**row, "loads": f"{row['measured']:g} in flight", "predicted": _three(row["predicted"])})
+
+
+def _three(number: float | None) -> str | None:
+    return None if number is None else f"{number:.3g}"
+
+
+def title(rows: Sequence[Row]) -> str | None:
+    """At which loads KV caches are full, as a title; None where that is not known, or of too many curves.
+
+    Args:
+        rows: of `bench.findings.saturation`.
+    """
+    counted = [row for row in rows if row["axis"] == CONCURRENCY]
+    full = [row for row in counted if row["measured"] is not None]
+    if not counted or not all(row["cache_known"] for row in counted) or len(full) > _NAMED:
+        return None
+    several = len({row["workload"] for row in counted}) > 1
+    named = [{**row, "name": _name(row, several) if len(counted) > 1 else None} for row in full]
+    loads = [
+        filled("{measured:g} in flight[ on {name}]" + _PREDICTED, {**row, "predicted": _three(row["predicted"])})
+        for row in named
+    ]
+    return f"The KV cache is full at {listed(loads)}" if loads else "No load filled the KV cache"
+
+
+def _throughput(row: Row) -> str:
+    text = turning_point(row, "saturation", AXES[row["axis"]].short)
+    if row["saturation_at"] is not None:
+        what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"
+        return f"throughput {what} at {text}"
+    known = row["saturation_kind"] in ("above", "below")
+    return f"throughput stops growing {text}" if known else f"where throughput peaks is not known: {text}"
+
+
+def prediction_title(apart: Iterable[int | None]) -> str | None:
+    """On how many curves the KV cache is full at the level that geometry predicts; None where no curve has both.
+
+    Args:
+        apart: measured levels between the two, of each curve (`levels_apart` of `bench.findings.saturation`).
+    """
+    known = [each for each in apart if each is not None]
+    if not known:
+        return None
+    met = sum(each == 0 for each in known)
+    if met == 0:
+        return "The KV cache is full at other levels than geometry predicts"
+    share = f"{met} of {len(known)} curves" if met < len(known) or met > 1 else "the one curve that shows it"
+    return f"The KV cache is full at the level that geometry predicts on {share}"
+
+
+def _sure(rows: Sequence[Row]) -> list[str]:
+    sure = ["Only measured levels count: nothing was measured between the two levels of a line."]
+    if any(row["predicted"] is not None for row in rows):
+        sure.append("Predicted is KV tokens ÷ tokens per request, each at its full length.")
+    if title := prediction_title([row["levels_apart"] for row in rows]):
+        sure.append(f"{title}.")
+    return sure
+
+
+def _do(row: Row) -> str:
+    """How many requests to send at once, where it is known between which levels the cache fills; else empty."""
+    low, high, predicted = row["below"], row["measured"], row["predicted"]
+    if low is None or high is None:
+        return ""
+    fits = math.floor(predicted) if predicted is not None and low < predicted <= high else low
+    return f"send no more than {fits:g} at once; more wait for KV memory."
+
+
+@figure(
+    "kv-saturation",
+    title="KV-cache usage against load",
+    question="At what load does the KV cache run out, and was that to be expected?",
+    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Filled: the run filled the cache. "
+    "That is so where 99 % or more was in use, a request was preempted, or one waited that did not fit into what was free: a "
+    "prompt is admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed: the saturation "
+    "that geometry predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where "
+    "points turn from hollow to filled at their line, geometry set the limit.",
+    judged="counts_valid",
+    finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
+    columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
+)
+def kv_saturation(results: Tables) -> alt.LayerChart:
+    """Peak KV-cache usage of each run, one line a curve through the highest of each level, with the prediction as a rule.
+
+    Args:
+        results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
+    """
+    runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
+    if runs.is_empty():
+        return nothing_to_show("the server's metrics do not show its KV cache")
+    runs = runs.with_columns(valid=pl.col("counts_valid"), room=~pl.col("saturated").fill_null(False))
+    y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
+    rules = predicted_rules(runs, level_axis(results), curve_colour(results))
+    return layered(rules, *curves(results, runs, "kv_usage_peak", y, format=".1%", hollow="room"))

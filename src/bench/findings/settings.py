@@ -1,0 +1,421 @@
+"""What a setting of a server gains, load by load: found, said, drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bench.axes import AXES, HELD
+from bench.errors import count_text, listed, shown_share
+from bench.findings.capacity.words import UNFILLED
+from bench.findings.comparison.compare import Differs, compare
+from bench.findings.comparison.effects import Ratio
+from bench.findings.comparison.words import difference_text
+from bench.findings.saturation import saturation
+from bench.findings.tables import Tables
+from bench.report.altair import alt
+from bench.report.answer import AGAIN, Answer, shortened
+from bench.report.figure import figure
+from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
+from bench.runs.sentences import between_text, load_text
+from bench.servers.settings import setting_name, settings_in, value_text, varying_settings
+from bench.statistics.textbook import FEWEST_POINTS
+
+_PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+_THROUGHPUT, _LATENCY = "throughput_tokens_per_s", "e2e_p50_s"
+_SETTINGS = (
+    "parameters",
+    "device",
+    "engine_version",
+    "kv_bytes_per_token",
+    "max_model_len",
+)  # that follow from no key of a deployment
+# What follows from a setting, or from speed, which decides how many requests a closed loop sends, and so their mean lengths.
+_FOLLOWS = {"gpus", "kv_tokens", "num_requests", "prompt_tokens", "output_tokens"}
+_TYPES = {"dtype", "kv_cache_dtype"}  # which decide kv_bytes_per_token too
+
+
+@dataclass(frozen=True)
+class Load:
+    """Throughput with the other value of a setting ÷ that with the first, at one load.
+
+    Attributes:
+        verdict: `better`, `worse` or `no evidence`.
+        latency: the same of E2E P50; None where it is not known.
+        most: of devices, the numbers that may give the most output tokens/s each: no other one is significantly better. quickest:
+            likewise with the shortest E2E P50. Empty for other settings.
+        power: of a number with three values or more, the b with which throughput is most nearly proportional to its bth power.
+    """
+
+    level: float
+    ratio: Ratio
+    verdict: str
+    latency: Ratio | None = None
+    most: tuple[int, ...] = ()
+    quickest: tuple[int, ...] = ()
+    power: float | None = None
+
+
+@dataclass(frozen=True)
+class SettingGain:
+    """A deployment with one value of a setting beside one with another, under the same closed load.
+
+    Attributes:
+        setting: its column. beside: other settings in which the two deployments differ.
+        values: the first and the other, as the summary has them.
+        devices: of an instance with either: tensor × pipeline × data parallelism.
+        deployments: with either. full: the load at which the KV cache of each is full; None where no load fills it, or it is not known
+            (`full_known`).
+        whole: the ratio over all loads; None where no pair of runs is valid. verdict: on it. loads: each load, ascending.
+        pairs: of valid runs. spread_assumed: whether how far sessions differ is assumed, and not measured.
+        gpus: whether they run on GPUs.
+        differences: what differs besides the setting and what follows from it.
+    """
+
+    model: str
+    engine: str | None
+    workload: str
+    axis: str
+    setting: str
+    beside: tuple[str, ...]
+    values: tuple[str | int | float | bool | None, str | int | float | bool | None]
+    devices: tuple[int, int]
+    deployments: tuple[str, str]
+    full: tuple[float | None, float | None]
+    full_known: tuple[bool, bool]
+    whole: Ratio | None
+    verdict: str | None
+    loads: tuple[Load, ...]
+    pairs: int
+    spread_assumed: bool
+    gpus: bool
+    differences: tuple[Differs, ...]
+
+    @property
+    def times(self) -> float | None:
+        """How many times as many devices the other takes; None where it takes as many."""
+        return self.devices[1] / self.devices[0] if self.devices[0] != self.devices[1] else None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Runs with the first value of a setting, and with another, under one workload."""
+
+    setting: str
+    beside: tuple[str, ...]
+    first: pl.DataFrame
+    other: pl.DataFrame
+
+
+def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
+    """What another value of each setting changes, of each model, engine and closed load that was measured with several.
+
+    Of open loops nothing is said: their throughput is the load that they offer.
+
+    Args:
+        runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
+            `compare` and `saturation` take).
+    """
+    gains = [_gain(pair) for pair in _pairs_of(runs.filter(pl.col("axis").is_in(HELD)))]
+    same: dict[tuple[str, str, str], list[SettingGain]] = {}
+    for each in gains:
+        same.setdefault((each.workload, each.setting, each.deployments[0]), []).append(each)
+    return [_beside_others(each, same[each.workload, each.setting, each.deployments[0]]) for each in gains]
+
+
+def _pairs_of(runs: pl.DataFrame) -> list[_Pair]:
+    """The deployments that are compared, by each setting that varies.
+
+    The first value is that of the study's baseline; of parallelism, and without a baseline, the least. Of several deployments with a
+    value those two are compared that differ least in anything else, and no two are compared twice.
+    """
+    found = []
+    for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
+        sides, compared = group.partition_by("deployment", maintain_order=True), set()
+        for setting in varying_settings([side.row(0, named=True) for side in sides]):
+            if setting == "replicas":  # no setting of a server: `bench.findings.workers` says what they bring
+                continue
+            for first, other in _pairs(setting, sides):
+                names = frozenset((first["deployment"][0], other["deployment"][0]))
+                if names not in compared:
+                    compared.add(names)
+                    found.append(_Pair(setting, _beside(setting, first, other), first, other))
+    return found
+
+
+def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
+    groups = varying_settings([side.row(0, named=True) for side in (first, other)]).items()
+    return tuple(name for one, others in groups for name in (one, *others) if name != setting)
+
+
+def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
+    values = sorted({side[setting][0] for side in sides}, key=_rank)
+    # The value of the study's baseline; of parallelism, or without a baseline, the least.
+    based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
+    values.sort(key=lambda value: value not in based)
+    of = [[side for side in sides if side[setting][0] == value] for value in values]
+    return [min(((one, other) for one in of[0] for other in part), key=_unlike) for part in of[1:]]
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    """A sort key: the default first, numbers by size, texts by name."""
+    try:
+        return value is not None, float(value), ""
+    except (TypeError, ValueError):
+        return value is not None, 0.0, str(value)
+
+
+def _unlike(pair: tuple[pl.DataFrame, pl.DataFrame]) -> int:
+    """In how many settings two deployments differ."""
+    one, other = (side.row(0, named=True) for side in pair)
+    return sum(one[name] != other[name] for name in (*_SETTINGS, *settings_in(one)))
+
+
+def _devices_of(side: pl.DataFrame) -> int:
+    """Devices of an instance; what is not known counts as one."""
+    return math.prod(side[name][0] or 1 for name in _PARALLEL)
+
+
+def _gain(pair: _Pair) -> SettingGain:
+    setting, first, other = pair.setting, pair.first, pair.other
+    row = first.row(0, named=True)
+    full, known = zip(*(_full(side) for side in (first, other)), strict=True)
+    found = compare(first, other, [_THROUGHPUT])
+    slower = {each["level"]: _ratio(each) for each in _levels(compare(first, other, [_LATENCY]).effects)}
+    follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
+    whole = found.overall.row(0, named=True) if found.overall.height else None
+    return SettingGain(
+        model=row["model"],
+        engine=row["engine"],
+        workload=row["workload"],
+        axis=row["axis"],
+        setting=setting,
+        beside=pair.beside,
+        values=(row[setting], other[setting][0]),
+        devices=(_devices_of(first), _devices_of(other)),
+        deployments=(row["deployment"], other["deployment"][0]),
+        full=(full[0], full[1]),
+        full_known=(known[0], known[1]),
+        whole=_ratio(whole) if whole else None,
+        verdict=whole["pooled"] if whole else None,
+        loads=tuple(
+            Load(each["level"], _ratio(each), each["verdict"], slower.get(each["level"])) for each in _levels(found.effects)
+        ),
+        pairs=found.matched,
+        spread_assumed=bool(found.overall["spread_assumed"].any()),
+        gpus=row["device"] == "cuda",
+        differences=tuple(each for each in found.differences if each.variable not in follows),
+    )
+
+
+def _levels(effects: pl.DataFrame) -> list[dict[str, Any]]:
+    return effects.filter(scope="level").sort("level").to_dicts()
+
+
+def _ratio(row: dict[str, Any]) -> Ratio:
+    return Ratio(row["ratio"], row["low"], row["high"])
+
+
+def _full(runs: pl.DataFrame) -> tuple[float | None, bool]:
+    """The load that fills the KV cache, and whether any run shows if one does."""
+    rows = saturation(runs)
+    return (rows["measured"][0], rows["cache_known"][0]) if rows.height else (None, False)
+
+
+def _beside_others(gain: SettingGain, same: Iterable[SettingGain]) -> SettingGain:
+    """The gain with what its loads show together with those of the setting's other values.
+
+    Args:
+        same: of the same first deployment, setting and workload, this one among them.
+    """
+    there = {load.level: [(each, at) for each in same for at in each.loads if at.level == load.level] for load in gain.loads}
+    return replace(gain, loads=tuple(_judged(gain, load, there[load.level]) for load in gain.loads))
+
+
+def _judged(gain: SettingGain, load: Load, there: Sequence[tuple[SettingGain, Load]]) -> Load:
+    """The load with `power`, `most` and `quickest`. Args: there: the loads of all values at its level, with their gains."""
+    load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at for _, at in there]))
+    if not any(each.times for each, _ in there):
+        return load
+    speeds = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)} | {
+        each.devices[1]: _over(at.ratio, each.times or 1.0) for each, at in there
+    }
+    times = [at.latency for _, at in there if at.latency]
+    quick = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)}
+    quick |= {each.devices[1]: _inverse(ratio) for (each, _), ratio in zip(there, times, strict=False)}
+    return replace(load, most=_best(speeds), quickest=_best(quick) if len(times) == len(there) else ())
+
+
+def _over(ratio: Ratio, times: float) -> Ratio:
+    return Ratio(ratio.value / times, ratio.low and ratio.low / times, ratio.high and ratio.high / times)
+
+
+def _inverse(ratio: Ratio) -> Ratio:
+    return Ratio(1 / ratio.value, ratio.high and 1 / ratio.high, ratio.low and 1 / ratio.low)
+
+
+def _best(speeds: Mapping[int, Ratio]) -> tuple[int, ...]:
+    """The numbers of devices that no other one significantly beats: whose interval ends below no other's begin."""
+    highest = max(ratio.low or 0.0 for ratio in speeds.values())
+    return tuple(sorted(devices for devices, ratio in speeds.items() if ratio.high is None or ratio.high >= highest))
+
+
+def _power(values: Iterable[Any], others: Iterable[Load]) -> float | None:
+    """The slope of ln throughput over ln value; None for fewer than three values, or for one that is no number above 0."""
+    numbers = [_rank(value)[1] if not isinstance(value, bool) else 0.0 for value in values]
+    if len(numbers) < FEWEST_POINTS or min(numbers) <= 0 or not all(map(math.isfinite, numbers)):
+        return None
+    return float(np.polyfit(np.log(numbers), [0.0, *(math.log(each.ratio.value) for each in others)], 1)[0])
+
+
+_VERDICTS = {"better": "more", "worse": "less", "no evidence": "not established"}
+
+
+def answer(gains: Sequence[SettingGain]) -> Answer:
+    """What other values of settings change, a line a value."""
+    names = list(dict.fromkeys(_noun(each) + "s" if each.times else setting_name(each.setting) for each in gains))
+    what = f"does another value of {names[0]} change" if len(names) == 1 else "do the settings change"
+    if all(each.times for each in gains):
+        what = f"do more {names[0]} bring"
+    assumed = "How far two starts of a server differ is assumed; several sessions (study.sessions) would measure it."
+    beside = [f"{name(each)}: {listed([*map(difference_text, each.differences)])}" for each in gains if each.differences]
+    return Answer(
+        name="settings",
+        question=f"What {what} in throughput, and at what load?",
+        lines=shortened([f"{name(each)}: {'; '.join(_parts(each))}." for each in gains]),
+        sure=(
+            "Intervals are of 95 %, by pairs of valid runs under the same load.",
+            *([f"What else differs, and may explain it: {'; '.join(beside)}."] if beside else []),
+            *([assumed] if any(each.spread_assumed for each in gains) else []),
+        ),
+        do=() if all(each.pairs for each in gains) else (AGAIN,),
+    )
+
+
+def name(gain: SettingGain) -> str:
+    """What is compared, such as `m · w, max_num_seqs 64 against 8`; deployments where several settings changed at once."""
+    where = " · ".join(filter(None, (gain.model, gain.engine, gain.workload)))
+    if gain.beside and not gain.times:
+        return f"{where}, {gain.deployments[1]} against {gain.deployments[0]}"
+    if gain.times:
+        return f"{where}, {count_text(gain.devices[1], _noun(gain))} against {gain.devices[0]}"
+    first, other = ("the default" if each is None else value_text(gain.setting, each) for each in gain.values)
+    return f"{where}, {setting_name(gain.setting)} {other} against {first}"
+
+
+def _noun(gain: SettingGain) -> str:
+    return "GPU" if gain.gpus else "worker"
+
+
+def _parts(gain: SettingGain) -> Iterator[str]:
+    if gain.whole is None:
+        yield "not known, no pair of runs under the same load is valid"
+    else:
+        unsure = ", so that no difference is established" if gain.verdict == "no evidence" else ""
+        each = f", {shown_share(gain.whole.value / gain.times)} for each {_noun(gain)}" if gain.times else ""
+        yield f"{_ratio_text(gain.whole)} times the throughput over all loads{each}{unsure}"
+        if len(gain.loads) > 1:
+            ends = (gain.loads[0], gain.loads[-1])
+            yield " and ".join(f"{_ratio_text(each.ratio)} at {load_text(each.level, AXES[gain.axis].unit)}" for each in ends)
+    first, other = (_full_text(gain, side) for side in (0, 1))
+    yield f"{first} with the first value, and {other} with the other" if first != other else first
+
+
+def _full_text(gain: SettingGain, side: int) -> str:
+    if (full := gain.full[side]) is not None:
+        return f"the KV cache is full from {load_text(full, AXES[gain.axis].unit)} on"
+    return UNFILLED[gain.full_known[side]]
+
+
+def _ratio_text(ratio: Ratio) -> str:
+    """Such as `1.30 (1.20 to 1.41)`."""
+    return f"{ratio.value:.2f} ({between_text(ratio.low, ratio.high, '{:.2f}') or 'interval not known'})"
+
+
+def rows(gains: Sequence[SettingGain]) -> list[dict[str, Any]]:
+    """The cells of a table with a row a value and load."""
+    return [
+        {
+            "name": name(gain),
+            "deployment": gain.deployments[1],
+            "axis": gain.axis,
+            "level": load.level,
+            "ratio": _ratio_text(load.ratio),
+            "verdict": _VERDICTS[load.verdict],
+            "best": _best_text(load),
+            "form": "–" if load.power is None else f"{setting_name(gain.setting)}^{load.power:.2f}",
+        }
+        for gain in gains
+        for load in gain.loads
+    ]
+
+
+def _best_text(load: Load) -> str:
+    said = (("most tokens/s each", load.most), ("shortest E2E", load.quickest))
+    known = [f"{' or '.join(map(str, numbers))}: {what}" for what, numbers in said if numbers]
+    return "; ".join(known) or "–"
+
+
+@figure(
+    "settings",
+    title="What a setting changes",
+    question="What does another value of a setting bring in throughput, and does the gain hold as load rises?",
+    reading="A panel a setting: output tokens/s over those with the first value at the same load, by pairs of valid runs, with 95 % "
+    "intervals. Of n times as many devices the efficiency, the ratio over n: at 100 % (dashed) another device would buy all of itself.",
+    invalid="Left out, with their counterparts",
+)
+def settings(results: Tables) -> alt.TopLevelMixin:
+    """A panel a setting: a point with its range a value and load.
+
+    Args:
+        results: `runs` as `setting_gains` takes them.
+    """
+    panels: dict[str, list[SettingGain]] = {}
+    for gain in setting_gains(results.runs):
+        if gain.loads:
+            panels.setdefault("devices" if gain.times else setting_name(gain.setting), []).append(gain)
+    if not panels:
+        return nothing_to_show("no model has valid runs of one closed load with different values of a setting")
+    drawn = [_panel(results, title, gains) for title, gains in panels.items()]
+    whole: alt.ConcatChart = alt.concat(*drawn, columns=panels_a_row(len(drawn))).resolve_scale(
+        color="independent", shape="independent"
+    )
+    return whole
+
+
+def _panel(results: Tables, title: str, gains: list[SettingGain]) -> alt.LayerChart:
+    rows = pl.DataFrame(
+        {
+            "deployment": gain.deployments[1],
+            "series": name(gain),
+            "level": load.level,
+            **{key: value and value / (gain.times or 1.0) for key, value in zip(("ratio", "low", "high"), ends, strict=True)},
+        }
+        for gain in gains
+        for load in gain.loads
+        for ends in [(load.ratio.value, load.ratio.low, load.ratio.high)]
+    )
+    x = level_axis(results)
+    what = "efficiency" if title == "devices" else "throughput ÷ that with the first value"
+    top = 2 * float(max(*rows["ratio"], 1.0))  # beyond which a range says nothing
+    y = alt.Y(
+        "ratio:Q", title=what, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, min(top, _highest(rows))], nice=False)
+    )
+    colour, shape = series_colour(results, rows, title=None), series_shape(rows, title=None)
+    base = alt.Chart(rows)
+    tooltip = ["series:N", "level:Q", *(alt.Tooltip(f"{key}:Q", format=".0%") for key in ("ratio", "low", "high"))]
+    layers = [
+        alt.Chart(pl.DataFrame({"ratio": [1.0]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y=y),
+        base.mark_rule(clip=True).encode(x=x, y=alt.Y("low:Q", title=what), y2="high:Q", color=colour),
+        base.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+    ]
+    return alt.LayerChart(layer=layers, title=title, width=300)
+
+
+def _highest(rows: pl.DataFrame) -> float:
+    return 1.05 * float(max(1.0, *rows["ratio"], *rows["high"].drop_nulls()))

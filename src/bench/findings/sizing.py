@@ -1,0 +1,471 @@
+"""The instances that a peak takes, what each should admit, what they cost: found, said, drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from bench.errors import count_text, shown_share
+from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
+from bench.findings.tables import Tables
+from bench.report.altair import alt
+from bench.report.answer import AGAIN
+from bench.report.figure import figure
+from bench.report.theme import NEUTRAL, curve_colour, in_order, layered, nothing_to_show, with_curve
+from bench.runs.sentences import filled, interval_text, load_text
+from bench.shipped import BENCH
+from bench.study.slo import Slo
+
+HOUR_S = 3600.0  # seconds of an hour; derived
+DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
+_HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived
+# shares of the longest queue at which shedding begins, and at which all is shed; source: the texts that
+# docs/explanation/published-numbers.md checks
+_SHED = (0.8, 0.9)
+# least and most share of the KV tokens to keep free; source: the texts that docs/explanation/published-numbers.md checks
+KV_HEADROOM = (0.10, 0.15)
+_LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other; convention
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """What one instance sustains within its SLOs.
+
+    Attributes:
+        usable_rps: requests/s; it lies between usable_low and usable_high at 95 % confidence, each None where it is not established.
+        gpus: that are paid for with an instance; None where they are unknown.
+        c_max: requests in flight there, which are what it may admit. latency_s: their mean E2E latency (s).
+        prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
+        max_model_len: longest request that the server takes (tokens). engines: that share requests and `kv_tokens` evenly.
+        slots: whether each request holds an equal part of the KV cache, of `max_model_len` tokens, whatever its length.
+        admit: most requests in flight there, where the load does not hold `c_max` of them: they came by a rate and met the SLOs, and a
+            limit at their mean would refuse much of it.
+    """
+
+    usable_rps: float
+    gpus: int | None = 1
+    c_max: float | None = None
+    latency_s: float | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    kv_tokens: int | None = None
+    max_model_len: int | None = None
+    admit: float | None = None
+    engines: int = 1
+    slots: bool = False
+    usable_low: float | None = None
+    usable_high: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        point: Mapping[str, Any],
+        run: Mapping[str, Any],
+    ) -> OperatingPoint | None:
+        """A measured one.
+
+        Args:
+            point: row of `operating_points`. run: a summary row of its curve.
+
+        Returns:
+            None where no measured load meets the SLOs, or nothing came at it.
+        """
+        if point["c_max"] is None or not point["usable_rps"]:
+            return None
+        held = point["unit"] == "requests in flight"  # neither a rate nor conversations, some of which are idle
+        return cls(
+            usable_rps=point["usable_rps"],
+            gpus=gpus_of(run),
+            c_max=point["operate_at"] if held else point["in_flight"],
+            latency_s=point["latency_s"],
+            prompt_tokens=point["prompt_tokens"],
+            output_tokens=point["output_tokens"],
+            kv_tokens=run["kv_tokens"],
+            max_model_len=run["max_model_len"],
+            admit=None if held else point["in_flight_peak"],
+            engines=run["engines"] or 1,
+            slots=bool(run["kv_slots"]),
+            usable_low=point["usable_low"],
+            usable_high=point["usable_high"],
+        )
+
+    @property
+    def little(self) -> float | None:
+        """Requests/s that Little's law gives for `c_max` and `latency_s`, ÷ `usable_rps`: 1 where all three were measured together."""
+        if self.c_max is None or not self.latency_s:
+            return None
+        return self.c_max / self.latency_s / self.usable_rps
+
+    @property
+    def consistent(self) -> bool | None:
+        """Whether `little` is within a factor of 2; None where it is unknown."""
+        return None if self.little is None else 1 / _LITTLE <= self.little <= _LITTLE
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Instances and GPUs (None where those of one are unknown); `utilisation` is the peak as a share of what they could sustain."""
+
+    instances: int
+    gpus: int | None
+    utilisation: float
+
+
+def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fleet:
+    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
+
+    Args:
+        peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
+    """
+    instances = instances_for(peak_rps, point.usable_rps)
+    bought = math.ceil(_exact(instances * safety))
+    return Fleet(instances, None if point.gpus is None else bought * point.gpus, peak_rps / (bought * point.usable_rps))
+
+
+def instances_for(peak_rps: float, usable_rps: float) -> int:
+    """⌈peak ÷ usable⌉ (both requests/s)."""
+    return math.ceil(_exact(peak_rps / usable_rps))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one instance should refuse, so that what it accepts meets its SLO.
+
+    Attributes:
+        admission: requests in flight; None where `c_max` is unknown.
+        queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
+        input_tokens: longest prompt that still fits the KV cache beside all others that are admitted; of slots, that fits one. None
+            where it is not known, or where the others fill the cache.
+        kv_free_tokens: that headroom of 10 to 15 % (tokens); None for slots, where free tokens make no room for a longer request.
+    """
+
+    admission: int | None
+    queue: int | None
+    shed_from: int | None
+    shed_at: int | None
+    input_tokens: int | None
+    kv_free_tokens: tuple[int, int] | None
+
+
+def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | None = None) -> Limits:
+    """Limits of one instance.
+
+    The longest queue is SLO × arrival rate (Little's law: a request that finds more before it waits longer than the SLO).
+
+    Args:
+        slo_s: the TTFT that is promised (s); without it, there is no queue. arrival_rps: requests/s that reach the instance; without
+            it, what it sustains.
+    """
+    free = longest = None
+    if point.slots:
+        if point.max_model_len is not None and point.output_tokens is not None:
+            longest = math.floor(point.max_model_len - point.output_tokens)
+    elif point.kv_tokens is not None:
+        free = (round(KV_HEADROOM[0] * point.kv_tokens), round(KV_HEADROOM[1] * point.kv_tokens))
+        if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
+            # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
+            others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)
+            room = point.kv_tokens / point.engines - others
+            longest = math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens)
+    admission = point.c_max if point.admit is None else point.admit
+    queue = None if slo_s is None else slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
+    return Limits(
+        admission=None if admission is None else max(1, math.floor(admission)),
+        queue=None if queue is None else math.floor(_exact(queue)),
+        shed_from=None if queue is None else math.floor(_exact(_SHED[0] * queue)),
+        shed_at=None if queue is None else math.floor(_exact(_SHED[1] * queue)),
+        input_tokens=longest if longest and longest > 0 else None,
+        kv_free_tokens=free,
+    )
+
+
+def is_machine(run: Mapping[str, Any]) -> bool:
+    """Whether an instance is a machine with an engine on its CPU."""
+    return bool(run["gpus"] == 0)
+
+
+def with_devices(runs: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `devices`, GPUs or workers of a CPU engine: tensor × pipeline × data parallelism; null without the first."""
+    further = [pl.col(kind).fill_null(1) for kind in ("pipeline_parallel", "data_parallel")]
+    return runs.with_columns(devices=math.prod(further, start=pl.col("tensor_parallel")))
+
+
+def gpus_of(run: Mapping[str, Any]) -> int | None:
+    """GPUs that are paid for with an instance; 1, the machine, where the engine runs on a CPU. None where they are unknown."""
+    return None if run["gpus"] is None else max(1, run["gpus"])
+
+
+def sized(
+    point: OperatingPoint,
+    peak_rps: float,
+    *,
+    safety: float = 1.3,
+    slos: Sequence[Slo] = (),
+    gpu_hour: float | None = None,
+    token_price: float | None = None,
+) -> dict[str, Any]:
+    """Everything about a fleet as plain data: `bench fleet` prints it, the report shows it.
+
+    Args:
+        slos: the least TTFT of all bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
+
+    Returns:
+        `instances` (between `instances_least` and `instances_most` at 95 % confidence, null where that end is not established), `gpus`
+        (null where those of an instance are unknown; `gpus_least`, `gpus_most`), `utilisation_at_peak` (0–1), what was asked, the
+        operating point (its GPUs as `gpus_per_instance`), `little`, `consistent`, `limits` (of a queue: null without a TTFT), `cost`
+        (null without a price or GPUs): USD an `hour`, a `month` (`month_least`, `month_most`), `million_output_tokens_at_peak`,
+        `break_even_million_tokens_a_month`, `worth_of_tokens_an_hour_at_peak` (what the peak's output tokens sell for, or cost there).
+    """
+    found = fleet(point, peak_rps, safety=safety)
+    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft" and slo.request_class is None), default=None)
+    ends = {
+        end: None if rate is None or rate <= 0 else fleet(replace(point, usable_rps=rate), peak_rps, safety=safety)
+        for end, rate in (("least", point.usable_high), ("most", point.usable_low))
+    }
+    cost: dict[str, float | None] | None = None
+    if gpu_hour is not None and found.gpus is not None:
+        month = cost_per_month(gpu_hour, found.gpus)
+        cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * found.gpus, "month": month}
+        for end, other in ends.items():
+            cost[f"month_{end}"] = None if other is None or other.gpus is None else cost_per_month(gpu_hour, other.gpus)
+        if point.output_tokens:
+            tokens = peak_rps * point.output_tokens
+            cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, found.gpus, tokens)
+        if token_price is not None:
+            cost["break_even_million_tokens_a_month"] = break_even(month, token_price)
+            if point.output_tokens:
+                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * HOUR_S / 1e6 * token_price
+    return {
+        "instances": found.instances,
+        "gpus": found.gpus,
+        **{f"instances_{end}": None if other is None else other.instances for end, other in ends.items()},
+        **{f"gpus_{end}": None if other is None else other.gpus for end, other in ends.items()},
+        "utilisation_at_peak": found.utilisation,
+        "peak_rps": peak_rps,
+        "safety": safety,
+        **{"gpus_per_instance" if key == "gpus" else key: value for key, value in asdict(point).items()},
+        "little": point.little,
+        "consistent": point.consistent,
+        "limits": asdict(limits(point, ttft)),
+        "cost": cost,
+    }
+
+
+def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: float, utilisation: float = 1.0) -> float:
+    """USD for 10⁶ tokens: price × GPUs ÷ (tokens an hour × utilisation).
+
+    Args:
+        price_per_hour: of one GPU (USD). tokens_per_s: what those GPUs give together. utilisation: share of it that is used.
+    """
+    return price_per_hour * gpus / (tokens_per_s * HOUR_S * utilisation) * 1e6
+
+
+def cost_per_month(price_per_hour: float, gpus: float, *, other: float = 0.0) -> float:
+    """USD a month of 30 days: GPUs around the clock, and what else there is to pay."""
+    return price_per_hour * gpus * _HOURS_A_MONTH + other
+
+
+def break_even(monthly_cost: float, api_price: float) -> float:
+    """Units (requests, or 10⁶ tokens) a month from which an API that takes `api_price` for one costs more than `monthly_cost`."""
+    return monthly_cost / api_price
+
+
+def _exact(value: float) -> float:
+    """Without the last digits, in which 10 × 4 × 1.3 would be 52.00000000000001."""
+    return round(value, 9)
+
+
+Sized = Mapping[str, Any]  # of `sized`
+_NAMED = 5  # most curves that a title names
+_TAKES = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}, {gpus} with the safety factor {safety:g}."
+_TAKES_UNKNOWN = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}; how many GPUs is not known."
+_COSTS = {
+    "hour": "USD an hour",
+    "month": "USD a month",
+    "worth_of_tokens_an_hour_at_peak": "USD an hour that the API would take at the peak",
+    "million_output_tokens_at_peak": "USD a million output tokens, at the peak all day",
+    "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
+}
+UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
+
+
+def takes(fleet: Sized | None, gpu: str) -> str:
+    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called."""
+    if fleet is None:
+        return ""
+    gpus = None if fleet["gpus"] is None else count_text(fleet["gpus"], gpu)
+    instances = count_text(fleet["instances"], "instance")
+    return filled(
+        _TAKES if gpus else _TAKES_UNKNOWN, {**fleet, "gpus": gpus, "instances": instances, "interval": interval(fleet)}
+    )
+
+
+def interval(fleet: Sized | None) -> str:
+    """The 95 % interval of a fleet's instances in brackets, such as ` (12 to 17 at 95 % confidence)`; empty without a fleet."""
+    return f" ({interval_text(fleet['instances_least'], fleet['instances_most'], '{:,}')})" if fleet else ""
+
+
+def title(fleets: Sequence[tuple[str, Sized | None]], gpu: str) -> str | None:
+    """What a peak takes of each curve; None where that is not known of all, or of too many. Args: fleets: with the curves' names."""
+    known = [(name, fleet) for name, fleet in fleets if fleet]
+    if not known or len(known) < len(fleets) or len(known) > _NAMED:
+        return None
+    (name, first), *others = known
+    if not others:
+        return takes(first, gpu).removesuffix(".")
+    counts = [f"{count_text(first['instances'], 'instance')} of {name}"]
+    counts += [f"{fleet['instances']:,} of {name}" for name, fleet in others]
+    return f"A peak of {first['peak_rps']:,g} requests/s takes {', '.join(counts[:-1])} or {counts[-1]}"
+
+
+def ends(least: int | None, most: int | None) -> str:
+    """An interval for a cell of a table, such as `12 to not established`."""
+    return " to ".join("not established" if end is None else f"{end:,}" for end in (least, most))
+
+
+def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[str]]:
+    """Names and values of a fleet.
+
+    Args:
+        point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
+    """
+    limit, gpus = fleet["limits"], fleet["gpus"]
+    rows = [
+        ["instances", f"{fleet['instances']:,}"],
+        [f"{unit}, with the safety factor {fleet['safety']:g}", "unknown" if gpus is None else f"{gpus:,}"],
+        ["usable requests/s of an instance", f"{fleet['usable_rps']:.3g}"],
+    ]
+    if point and point["goodput_rps"] is not None:
+        rows.append(["goodput of an instance there, requests/s", f"{point['goodput_rps']:.3g}"])
+    if point:
+        rows.append(["instances at 95 % confidence", ends(fleet["instances_least"], fleet["instances_most"])])
+    rows.append(["load of the fleet at the peak (60–80 % is wanted)", shown_share(fleet["utilisation_at_peak"])])
+    found = {
+        "longest queue of an instance": (limit["queue"],),
+        "shed load from, and all at": (limit["shed_from"], limit["shed_at"]),
+        "requests in flight to admit": (limit["admission"],),
+        "longest prompt to admit (tokens)": (limit["input_tokens"],),
+        "10 to 15 % of the KV tokens": limit["kv_free_tokens"] or (None,),
+    }
+    rows += [[name, ", ".join(f"{each:,}" for each in values)] for name, values in found.items() if None not in values]
+    return rows + [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
+
+
+def meets(point: Mapping[str, Any]) -> str:
+    """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
+    more = (
+        f"; at {load_text(point['missed_at'], point['unit'])} it {it_misses(point)}" if point["missed_at"] is not None else ""
+    )
+    axis = point["axis"].replace("_", " ")
+    return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
+
+
+def no_point(point: Mapping[str, Any]) -> str:
+    """Why a curve has no operating point that a fleet could be sized by. Args: point: its row of `operating_points`."""
+    at = None if point["missed_at"] is None else load_text(point["missed_at"], point["unit"])
+    match point["kind"]:
+        case "below":
+            which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
+            meets = "is shown to meet" if shown_to_be(point) else "meets"
+            return f"no {which} {meets} the SLOs: at {at} it {it_misses(point)}"
+        case "unsettled":
+            if point["unsettled"] == "absent":
+                return f"at {at} {missed_text(point)}"
+            return f"no steady state: at {at} {missed_text(point)}"
+    return c_max(point)
+
+
+def next_step(point: Mapping[str, Any]) -> str:
+    """What would give it an operating point; empty where `no_point` says so. Args: point: its row of `operating_points`."""
+    return {
+        "unknown": f"`{BENCH} runs` says why. {AGAIN}",
+        "below": "Measure lower loads, or allow more with --slo.",
+        "unjudged": "Name another latency with --slo: every answer has an E2E.",
+    }.get(point["kind"], "")
+
+
+def little(ratio: float) -> str:
+    """That Little's law contradicts the numbers. Args: ratio: of the requests/s that it gives, to those that were measured."""
+    return (
+        f"Little's law gives {ratio:.2g} times the requests/s: load, latency and rate do not belong together. Were they measured under "
+        "one load?"
+    )
+
+
+_MACHINES = "GPUs, or machines with a CPU engine"
+_STEPS = 100  # of a line up to the planned peak; a finer one cannot be seen
+
+
+def _operating(results: Tables) -> list[tuple[str, str, OperatingPoint | None]]:
+    """The curves of loads that go on, with what an instance sustains where that is known."""
+    runs = {(row["deployment"], row["workload"]): row for row in results.runs.to_dicts()}
+    rows = in_order(results, results.points).to_dicts()
+    curves = [(row["deployment"], row["workload"], row) for row in rows]
+    return [(name, load, OperatingPoint.of(row, runs[name, load])) for name, load, row in curves if row["basis"] != "burst"]
+
+
+def _finding(results: Tables) -> str | None:
+    """What the planned peak takes, where every curve of a load that goes on knows it."""
+    decision = results.decision
+    if (peak := decision.peak_rps) is None or not decision.slo:
+        return None
+    fleets = [
+        (
+            f"{name} · {load}" if results.several_workloads else name,
+            sized(point, peak, safety=decision.safety, slos=decision.slos) if point else None,
+        )
+        for name, load, point in _operating(results)
+    ]
+    machine = any(map(is_machine, results.runs.iter_rows(named=True)))
+    return title(fleets, "machine" if machine else "GPU")
+
+
+@figure(
+    "fleet",
+    title="How many GPUs a peak takes",
+    question="How does the fleet grow with the peak?",
+    reading="GPUs (machines, of a CPU engine) for the SLOs: peak ÷ usable requests/s, rounded up, × safety, rounded up, × GPUs of an "
+    "instance; shaded, the 95 % range, where both of its ends are established; dashed, the planned peak. Bursts size no fleet.",
+    invalid="Left out",
+    by_axis=False,
+    finding=_finding,
+)
+def fleet_chart(results: Tables) -> alt.LayerChart:
+    """GPUs against the peak, a line a curve.
+
+    Args:
+        results: `runs` as `operating_points` takes them; `decision` with its SLOs and its peak.
+    """
+    decision = results.decision
+    planned = decision.peak_rps
+    if planned is None:
+        return nothing_to_show("the study's `decision` names no peak")
+    rows = []
+    for name, load, point in _operating(results):
+        for step in range(1, 2 * _STEPS + 1) if point else ():
+            assert point
+            peak = planned * step / _STEPS
+            ends = point.usable_high, point.usable_rps, point.usable_low
+            sizes = [
+                fleet(replace(point, usable_rps=rate), peak, safety=decision.safety).gpus if rate else None for rate in ends
+            ]
+            rows.append((name, load, peak, *(sizes if None not in ends else (None, sizes[1], None))))
+    if not rows:
+        valid = results.runs.filter(pl.col("arrival") != "burst")["valid"].any()
+        why = "no load that goes on is known to meet the SLOs" if valid else "no load that goes on has a valid run"
+        return nothing_to_show(why)
+    numbers = dict.fromkeys(("fewest", "gpus", "most"), pl.Int64)
+    schema = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, **numbers}
+    base = alt.Chart(with_curve(results, pl.DataFrame(rows, schema=schema, orient="row")).select("curve", "peak", *numbers))
+    x, colour = alt.X("peak:Q", title="peak (requests/s)"), curve_colour(results)
+    y, least = alt.Y("gpus:Q", title=_MACHINES), alt.Y("fewest:Q", title=_MACHINES)
+    step_line = base.mark_line(interpolate="step-before").encode(
+        x=x, y=y, color=colour, tooltip=["curve:N", "peak:Q", "gpus:Q", "fewest:Q", "most:Q"]
+    )
+    shade = base.transform_filter("isValid(datum.most)").mark_area(interpolate="step-before", opacity=0.15)
+    now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
+    return layered(now, shade.encode(x=x, y=least, y2=alt.Y2("most:Q"), color=colour), step_line)

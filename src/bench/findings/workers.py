@@ -1,0 +1,227 @@
+"""The workers of a fleet: their shares, the fleet's efficiency, their words and chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from bench.axes import AXES
+from bench.errors import count_text, shown_share
+from bench.findings.capacity.judging import judged_levels, limits_of, unmeasured
+from bench.findings.capacity.points import limit_ends
+from bench.findings.tables import Tables
+from bench.parse.workers import Check, WorkerVerdict
+from bench.report.altair import alt
+from bench.report.figure import figure
+from bench.report.theme import (
+    NEUTRAL,
+    curve_colour,
+    curve_column,
+    level_axis,
+    marked,
+    nothing_to_show,
+    panels_a_row,
+    points,
+    shapes,
+    with_curve,
+)
+from bench.runs.sentences import filled
+from bench.servers.settings import settings_in
+from bench.statistics.limit import Belief
+from bench.study.slo import Slo
+
+_OF_A_FLEET = {"replicas", "router", "balance"}
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """A fleet beside one of its replicas, under the same workload.
+
+    Attributes:
+        fleet, one: the deployments. replicas: of the fleet. value: C_max of the fleet ÷ (replicas × C_max of one), the middle of its
+            distribution; low, high: its 95 % interval. Each is None where it is not established.
+    """
+
+    workload: str
+    fleet: str
+    one: str
+    replicas: int
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> list[Efficiency]:
+    """Each fleet of a study beside the deployment that differs from it in `replicas`, `router` and `balance` alone: of several
+    the one with the fleet's router, or else with another one.
+
+    The highest load within all criteria has a distribution for each of both (`bench.statistics.limit`), and their draws are
+    independent: another start of another server measured them. Bursts have none, and of a load sweep that
+    does not bound a limit the end that rests on it is not established.
+
+    Args:
+        runs: as of `operating_points`, with the settings of deployments.
+    """
+    found = []
+    keys = ["model", "engine", "workload", "axis", *(name for name in settings_in(runs.columns) if name not in _OF_A_FLEET)]
+    held = runs.filter(pl.col("arrival") != "burst")
+    if not set(held.columns) >= _OF_A_FLEET:
+        return []
+    for _, group in held.group_by(keys, maintain_order=True):
+        sides = group.partition_by("deployment", maintain_order=True)
+        alone = [side for side in sides if side["replicas"][0] == 1]
+        for fleet in sides:
+            replicas = fleet["replicas"][0]
+            if alone and replicas is not None and replicas > 1:
+                one = min(alone, key=lambda side: (side["router"][0] != fleet["router"][0], side["router"][0] is None))
+                names = (str(fleet["workload"][0]), str(fleet["deployment"][0]), str(one["deployment"][0]))
+                ratio = _ratio(_limit(fleet, slos, failed_share), _limit(one, slos, failed_share), replicas)
+                found.append(Efficiency(*names, int(replicas), *ratio))
+    return found
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """The highest load within all criteria. Attributes: low, high: whether measured loads bound it from below, and from above."""
+
+    belief: Belief
+    low: bool
+    high: bool
+
+
+def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Limit | None:
+    limits, held, valid = limits_of(runs, slos), AXES[runs["axis"][0]].held, runs.filter("valid").to_dicts()
+    if not valid or (not limits and held):
+        return None
+    levels, limit = judged_levels(valid, limits, failed_share)
+    if any(unmeasured(level.rows, slo) for level in levels for slo in limits):
+        return None
+    settled = [level for level in levels if level.unsettled is None]
+    if limit is None or not settled:
+        return None
+    low, high = limit_ends(limit, settled, whole=held)
+    return _Limit(limit, low is not None, high is not None)
+
+
+def _ratio(fleet: _Limit | None, one: _Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:
+    """The middle and both ends of the distribution of fleet ÷ (replicas × one)."""
+    if fleet is None or one is None:
+        return None, None, None
+    above, below = fleet.belief.limits, np.random.default_rng(0).permutation(one.belief.limits)
+    count = min(len(above), len(below))
+    above = np.random.default_rng(1).permutation(above)[:count]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = above / (replicas * below[:count])
+    ratio = Belief(np.sort(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)))
+    low, high = ratio.interval
+    middle = ratio.middle if fleet.low and fleet.high and one.low and one.high else None
+    return middle, low if fleet.low and one.high else None, high if fleet.high and one.low else None
+
+
+COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
+# In {runs} stand how many of the runs showed it.
+_TEXTS: dict[Check, str] = {
+    "silent": "{worker} was silent in {runs}[: no scrape for up to {value:.3g} s]. What the server counted is not known there.",
+    "restarted": "{worker} was started again during {runs}. What the server counted is not known there.",
+    "version": "{worker} runs version {value}, the others {usual}.",
+}
+
+
+def efficiency(found: Efficiency) -> str:
+    """What a fleet sustains against as many times what one replica does."""
+    whole = f"{found.replicas} times what {found.one} sustains"
+    low, high = (None if end is None else shown_share(end) for end in (found.low, found.high))
+    if found.value is not None:
+        known = f"{shown_share(found.value)} ({low} to {high})"
+    elif low or high:
+        known = " and ".join([*([f"at least {low}"] if low else []), *([f"at most {high}"] if high else [])])
+    else:
+        return (
+            f"{found.fleet}, {found.workload}: its share of {whole} is not known, as the measured loads do not bound both limits. "
+            "Measure loads around both."
+        )
+    return f"{found.fleet}, {found.workload}: {found.replicas} replicas sustain {known} of {whole}."
+
+
+def sentences(found: Mapping[str, Sequence[WorkerVerdict]]) -> list[str]:
+    """What sets the workers of a deployment apart, a sentence for each worker and way; none where all are alike."""
+    groups: dict[tuple[str, Check], list[WorkerVerdict]] = {}
+    for verdicts in found.values():
+        for each in verdicts:
+            groups.setdefault((each.worker, each.check), []).append(each)
+    return [_sentence(same, len(found)) for same in groups.values()]
+
+
+def _sentence(same: Sequence[WorkerVerdict], runs: int) -> str:
+    first = same[0]
+    numbers = [each.value for each in same if isinstance(each.value, int | float)]
+    value = max(numbers) if numbers else first.value
+    words = {"worker": first.worker, "value": value, "usual": first.usual, "runs": count_text(len(same), "run", of=runs)}
+    return filled(_TEXTS[first.check], words)
+
+
+_WIDTH, _ABOVE, _BELOW = 280, 200, 90
+
+
+@figure(
+    "worker-balance",
+    title="Share of the load by worker",
+    question="Does the router load its workers evenly?",
+    reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
+    "count requests; a line a worker through the means of its levels, and dashed the even share. Where some workers only prefill, "
+    "shares are of the workers with the same role. Below: the KV cache's usage of each worker, in the mean over the load. Lines that "
+    "part show a worker that is slower, or preferred by the router.",
+    judged="counts_valid",
+)
+def worker_balance(results: Tables) -> alt.ConcatChart | alt.LayerChart:
+    """Each worker's share of the load, over its KV usage, a panel for each curve with several workers.
+
+    Args:
+        results: `runs` with `workers` (rows of `bench.runs.columns.WORKER_FIELDS`) and `counts_valid`.
+    """
+    several = results.runs.filter(pl.col("workers").list.len() > 1)
+    runs = with_curve(results, several)
+    table = runs.select("curve", "run", "level", "counts_valid", "workers").explode("workers").unnest("workers")
+    parts = [(curve, *_shares(table.filter(pl.col("curve") == curve))) for curve in curve_column(results)]
+    known = [(curve, rows, what) for curve, rows, what in parts if what]
+    if not known:
+        return nothing_to_show("no run keeps several workers that all count their requests or tokens")
+    order = table["worker"].unique(maintain_order=True).to_list()
+    shape = marked(alt.Shape, "worker:N", shapes(order), title="worker")
+    panels = [_panel(results, curve, rows, what, shape) for curve, rows, what in known]
+    return alt.concat(*panels, columns=panels_a_row(len(panels)))
+
+
+def _shares(table: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+    """Each worker's share of a run, and what it is a share of; None where some worker does not count it."""
+    for counted, what in COUNTED.items():
+        alike = ("run", "role")
+        whole = table.filter(pl.col(counted).null_count().over(alike) == 0, pl.col(counted).sum().over(alike) > 0)
+        if whole.height:
+            return whole.with_columns(
+                share=pl.col(counted) / pl.col(counted).sum().over(alike), valid=pl.col("counts_valid")
+            ), what
+    return table.clear(), None
+
+
+def _panel(results: Tables, curve: str, rows: pl.DataFrame, what: str, shape: alt.Shape) -> alt.VConcatChart:
+    x, colour = level_axis(results), curve_colour(results).legend(None)
+    even = rows.group_by("role").agg(even=1 / pl.col("worker").n_unique()).select("even").unique()
+    strips = [
+        ("share", f"share of {what}", _ABOVE, [alt.Chart(even).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y="even:Q")])
+    ]
+    if rows["kv_usage_mean"].null_count() < rows.height:
+        strips.append(("kv_usage_mean", "KV cache", _BELOW, []))
+    charts = []
+    for column, title, height, beneath in strips:
+        y = alt.Y(f"{column}:Q", title=title, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
+        shown = rows.select("curve", "worker", "run", "level", "valid", column).drop_nulls(column)
+        means = shown.filter("valid").group_by("curve", "worker", "level", maintain_order=True).agg(pl.col(column).mean())
+        tooltip = ["run:N", "worker:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".1%")]
+        lines = alt.Chart(means).mark_line().encode(x=x, y=y, color=colour, detail="worker:N")
+        marks = points(alt.Chart(shown), y, x, colour, hollow="none", shape=shape, tooltip=tooltip)
+        charts.append(alt.LayerChart(layer=[*beneath, lines, marks]).properties(width=_WIDTH, height=height))
+    return alt.vconcat(*charts).properties(title=alt.TitleParams(curve, fontSize=15, anchor="start"))

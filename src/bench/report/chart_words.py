@@ -1,0 +1,121 @@
+"""Titles that state what a chart shows, and notes on charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from bench.axes import AXES
+from bench.errors import count_text, is_are
+from bench.runs.sentences import numbers_text
+from bench.study.slo import Slo
+
+_NAMED = 5  # most loads that a title names
+NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
+WINDOWS = "Throughput and latencies are of steady windows."
+# Why a column may lack a level.
+_UNKNOWN = {
+    "waiting_standing": "runs there had too few scrapes once the load stood",
+    "throughput_tokens_per_s": "no request was answered there, or the server did not count its tokens",
+    "throughput_peak_tokens_per_s": "its answers came whole, or the server did not count their tokens",
+}
+_NO_VALUE = "no run there has a value"
+
+
+def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
+    """How many runs are invalid, and how they are drawn; empty where none is.
+
+    Args:
+        marks: such as `Crosses, kept out of the lines`. judged: the column that says which are valid, `valid` or `counts_valid`.
+    """
+    if not invalid:
+        return ""
+    part = " in the server's counts" if judged == "counts_valid" else ""
+    of = count_text(invalid, "run", of=runs)
+    return f"{marks}: {of}, which {is_are(invalid)} invalid{part}; `reasons` in summary.csv says why."
+
+
+def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:
+    """Of which levels a figure lacks a column, and why; empty where it lacks none.
+
+    Args:
+        what: the column is. levels: without it, by curve. curves: that are drawn. unit: of the load, such as `requests in flight`.
+    """
+    if not levels:
+        return ""
+    at = "; ".join(f"{curve} {numbers_text(found)}" if curves > 1 else numbers_text(found) for curve, found in levels.items())
+    return f"Not known: {what} at {at} {unit}, as {_UNKNOWN.get(column, _NO_VALUE)}."
+
+
+def outside_note(within: Sequence[bool | None]) -> str:
+    """How many levels are no candidates, and why; empty where all are. Args: within: the SLOs, of each level; None: not known."""
+    missed, unknown = within.count(False), within.count(None)
+    parts = [f"missing an SLO, {count_text(missed, 'level')}"] * bool(missed)
+    parts += [f"not known to meet the SLOs, {count_text(unknown, 'level')}"] * bool(unknown)
+    return f"Faint: {'; '.join(parts)}." if parts else ""
+
+
+def pairs_note(left_out: int) -> str:
+    """How many pairs are not compared because a run of theirs is invalid; empty where all are."""
+    return f"Pairs that are not compared for that: {left_out}." if left_out else ""
+
+
+def whole_runs_note(runs: int, *, marks: str) -> str:
+    """How whole runs on curves of steady windows are drawn; empty where there are none. Args: marks: such as `Hollow`."""
+    return f"{marks}: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
+
+
+def load_label(level: float, axis: str) -> str:
+    """A level as a label of a point: `16` requests in flight, `16/s`, `16×` as fast as recorded."""
+    return f"{level:g}{AXES[axis].beside}"
+
+
+def numbers_note(axis: str) -> str:
+    """What the numbers beside points count."""
+    return f"Numbers: {AXES[axis].unit}."
+
+
+def sustained_title(points: pl.DataFrame) -> str | None:
+    """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
+
+    Bursts, which show nothing that lasts, are left out where another load is there.
+
+    Args:
+        points: rows of `bench.findings.capacity.points.operating_points`.
+    """
+    lasting = points.filter(pl.col("usable_rps").is_not_null())
+    known = lasting.drop_nulls("tokens_per_s").sort("tokens_per_s", descending=True)
+    if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
+        return None
+    first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
+    return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
+
+
+def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
+    """Which SLO ends the load; None where a curve's end is not known, or curves differ, or several are missed at once.
+
+    Args:
+        points: rows of `bench.findings.capacity.points.operating_points`.
+    """
+    ends = [
+        [miss["by"] for miss in row["missed"] if not miss["close"]] if row["kind"] in ("found", "below") else None
+        for row in points.to_dicts()
+    ]
+    first = ends[0] if ends else None
+    slo = next((slo for slo in slos if first == [slo.column]), None)
+    if slo is None or any(end != first for end in ends):
+        return None
+    return f"{slo} ends the load" + (f" of all {len(ends)} curves" if len(ends) > 1 else "")
+
+
+def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
+    """At which loads throughput saturates; None where it is not known of every curve, or of too many.
+
+    Args:
+        saturation: rows of `bench.findings.saturation`. unit: of the load, such as `requests in flight`.
+    """
+    levels = saturation["saturation_at"].to_list()
+    if not levels or None in levels or len(levels) > _NAMED:
+        return None
+    return f"Throughput stops growing at {numbers_text(levels)} {unit}"

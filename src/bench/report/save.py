@@ -1,0 +1,87 @@
+"""Draw a figure and save it as SVG, PNG and Vega-Lite JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from bench.axes import AXES
+from bench.report.altair import alt
+from bench.report.chart_words import invalid_note, missing_note
+from bench.report.figure import KINDS, Figure
+from bench.report.theme import NothingToShow, curve_column, finish, lacking, nothing_to_show
+
+_PIXELS_A_UNIT = 2.0
+
+
+def _none(_: Any) -> dict[str, str]:
+    return {}
+
+
+def save_figure(
+    drawn: Figure, parts: Sequence[Any], stem: Path, *, leave_out: Callable[[str], None] | None = None
+) -> list[Path]:
+    """Draw a figure of each part and save it as `stem` with .svg, .png and .json; the paths written.
+
+    Inside the figure stand its title, its question and a note. How to read it would fill the picture, so that stands beside it: the
+    JSON has all four under `usermeta`, where the report and the manifest find them.
+
+    Args:
+        parts: results of a study (`Curves`), each with loads of one kind.
+        leave_out: a figure that shows nothing is not saved; this is told why.
+    """
+    charts = [drawn.draw(part) for part in parts] or [nothing_to_show("no run was measured")]
+    if leave_out and all(isinstance(chart, NothingToShow) for chart in charts):
+        leave_out("; ".join(dict.fromkeys(chart.why for chart in charts if isinstance(chart, NothingToShow))))
+        return []
+    charts = [
+        chart for chart in charts if not isinstance(chart, NothingToShow)
+    ] or charts  # a kind of load with nothing leaves no gap
+    # Loads of different kinds stand below one another.
+    apart = alt.Resolve(
+        scale=alt.ScaleResolveMap(color="independent", shape="independent")
+    )  # given at once: a step more would copy every chart, deeply
+    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, resolve=apart)  # type: ignore[arg-type]
+    texts = _texts(drawn, parts)
+    # Whether Vega-Lite takes it is a test's question: to ask would take as long as to draw.
+    whole: dict[str, Any] = finish(chart, texts["title"], [texts["question"], texts["note"]]).to_dict(validate=False)
+    whole["usermeta"] = texts
+    return save_chart(whole, stem)
+
+
+def save_chart(whole: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Save a Vega-Lite chart as `stem` with .svg, .png and .json; the paths written."""
+    svg = vl_convert.vegalite_to_svg(dict(whole))
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
+    paths[0].write_text(svg, encoding="utf-8")
+    # Out of the SVG it has the same pixels, and the figure is laid out once.
+    paths[1].write_bytes(vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT))
+    paths[2].write_text(json.dumps(dict(whole), separators=(",", ":")))
+    return paths
+
+
+def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
+    """The figure's `title`, `question` and `reading`, and a `note` on what is invalid or left out."""
+    found = drawn.finding(parts[0]) if drawn.finding and len(parts) == 1 else None
+    shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
+    invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
+    notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown), drawn.judged)]
+    if drawn.note:
+        notes += map(drawn.note, parts)
+    for part in parts:
+        curves, unit = len(curve_column(part)), AXES[part.axis].unit
+        notes += [
+            missing_note(column, what, lacking(part, column), curves=curves, unit=unit)
+            for column, what in (drawn.columns or _none)(part).items()
+        ]
+    return {
+        "title": found or drawn.title,
+        "question": drawn.question,
+        "reading": drawn.reading,
+        "note": " ".join(dict.fromkeys(filter(None, notes))),
+    }

@@ -1,0 +1,181 @@
+"""A study's tuning on real servers: visits that are kept, the race over them, and the record of what it found."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.axes import AXES
+from bench.measure.own_gpus import own_gpus
+from bench.measure.session import measure
+from bench.runs.files import write_record
+from bench.runs.paths import Paths
+from bench.runs.run import RECORD
+from bench.runs.store import Store
+from bench.runs.tuning import Contribution, Predicted, TuningRecord, Visit, Visits, read_visits
+from bench.search.laddered import LadderSearches, Terms
+from bench.search.predicted import predicted
+from bench.search.race import Ask, Outcome, race
+from bench.search.standing import Space
+from bench.search.visits import placing_of, visit_of
+from bench.servers.server import ServerDied
+from bench.servers.settings import varying_settings
+from bench.statistics.textbook import Z
+from bench.study.config import Config
+from bench.study.plan import Plan
+from bench.study.searches import found_runs
+from bench.study.tuning import candidates, competing
+
+
+@dataclass
+class _Servers:
+    """Makes visits to the candidates, and keeps them in a file.
+
+    Attributes:
+        kept: those that were made, of earlier calls too. predicted: what a model expects of the candidates, once it was asked.
+    """
+
+    config: Config
+    digest: str
+    kept: list[Visit]
+    predicted: Predicted | None
+    say: Callable[[str], None]
+
+    def visit(self, ask: Ask) -> Visit:
+        """What the visit showed when it was made, or a new one."""
+        asked = (ask.candidate, ask.phase, ask.round)
+        before = next((each for each in self.kept if (each.deployment, each.phase, each.round) == asked), None)
+        if before is not None:
+            return before
+        self.say(f"{ask.candidate}: {ask.phase}" + (f", round {ask.round}" if ask.phase != "first look" else ""))
+        self.kept.append(self._visited(ask))
+        self._keep()
+        return self.kept[-1]
+
+    def predict(self) -> Predicted:
+        """What a model of the default's first start expects, as it was when it was first asked."""
+        if self.predicted is None:
+            names, middle = candidates(self.config), self.kept[0].middle
+            assert middle is not None
+            self.predicted = predicted(Plan.of(competing(self.config, names)), names, math.exp(middle), self.say)
+            self._keep()
+        return self.predicted
+
+    def _keep(self) -> None:
+        file = Path(Paths.VISITS)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_record(Visits(digest=self.digest, visits=tuple(self.kept), predicted=self.predicted), file)
+
+    def _visited(self, ask: Ask) -> Visit:
+        name, began, since = ask.candidate, time.time(), time.monotonic()
+        plan = Plan.of(competing(self.config, [name]))
+        spec, store = plan.deployments[name], Store(owner=name)
+        (asked,) = plan.searches
+        before = found_runs([asked], store.root.glob(f"{name}/*/{RECORD}"))
+        terms = Terms(frozenset(run.digest for run in before), ask.start, placing_of(ask))
+        searches = LadderSearches(plan, spec, store, self.say, terms)
+        try:
+            with own_gpus(spec, os.environ, self.say):
+                launch = Path(Paths.LAUNCH.format(deployment=name))
+                measure(plan, name, (), launch=launch, facts=Paths.facts(name), store=store, say=self.say, search=searches)
+        except ServerDied as error:
+            if not self.kept:  # the default's: nothing could be held against it
+                raise
+            self.say(f"{name}: {error}")
+            return Visit(deployment=name, phase=ask.phase, round=ask.round, middle=None, error=None, low=0.0, high=None,
+                         why="died", runs=0, load_s=0.0, began=began, seconds=time.monotonic() - since,
+                         said=str(error))  # fmt: skip
+        found = searches.found(asked)
+        assert found is not None
+        return visit_of(ask, found, began, time.monotonic() - since)
+
+
+def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
+    """Find the best candidate of a study's `tune`.
+
+    Visits of an earlier call with other minutes count. What is found is written by the caller.
+
+    Raises:
+        BenchError: the default's server cannot be measured.
+    """
+    asked = config.tune
+    assert asked is not None
+    names = candidates(config)
+    plan = Plan.of(competing(config, names))
+    settings = _settings(plan, names)
+    units = {name: float(plan.deployments[name].gpus or 1) if asked.objective == "cost" else 1.0 for name in names}
+    of = Plan.of(config).tuning_digest
+    before = read_visits(Path(Paths.VISITS), of)
+    load = config.workloads[asked.workload]
+    servers = _Servers(config, of, list(before.visits), before.predicted, say)
+    space = Space([settings[name] for name in names])
+    found = race(names, space, units, 60 * asked.minutes, servers.visit, servers.predict)
+    winner = _winner(found, names[0])
+    return TuningRecord(
+        digest=of,
+        objective=asked.objective,
+        workload=asked.workload,
+        slos=tuple(str(slo) for slo in plan.searches[0].slos),
+        default=names[0],
+        candidates=tuple(names),
+        settings=settings,
+        units=units,
+        visits=tuple(found.visits),
+        dropped=found.dropped,
+        untried=tuple(found.untried),
+        unpromising=tuple(found.unpromising),
+        settled=found.settled,
+        leader=found.leader,
+        confirmed=found.confirmed,
+        winner=winner,
+        contributions=tuple(_contributions(found, space, names, winner)) if winner else (),
+        minutes=asked.minutes,
+        seconds=round(found.seconds, 1),
+        predicted=found.predicted,
+        lacking_s=round(found.lacking_s, 1),
+        unit=AXES[load.axis].counted(conversations=bool(load.turns)),
+    )
+
+
+def _winner(found: Outcome, default: str) -> str | None:
+    """The server to use: the leader where it is shown to be better, else the default, where that meets the SLOs at some rate."""
+    confirmed = found.confirmed
+    if confirmed and (confirmed.low is None or confirmed.low > 1):
+        return found.leader
+    return default if found.visits[0].middle is not None else None
+
+
+def _settings(plan: Plan, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What differs between the candidates, by candidate and column; of settings that always change together the first."""
+    rows = [
+        {
+            "model": plan.deployments[name].model_name,
+            "engine": plan.deployments[name].deployment.engine,
+            **plan.deployments[name].settings,
+        }
+        for name in names
+    ]
+    columns = varying_settings(rows, before=("model", "engine"))
+    return {name: {column: row.get(column) for column in columns} for name, row in zip(names, rows, strict=True)}
+
+
+def _contributions(found: Outcome, space: Space, names: Sequence[str], winner: str) -> list[Contribution]:
+    standing, place = found.standing, names.index(winner)
+    assert standing is not None
+    default, chosen = space.settings[0], space.settings[place]
+    result = []
+    for column in space.columns:
+        if default[column] == chosen[column]:
+            continue
+        known = standing.contribution(column, place, 0) if found.visits[0].middle is not None else None
+        ends: Mapping[str, float | None] = {"gain": None, "low": None, "high": None}
+        if known is not None:
+            mean, error = known
+            ends = {"gain": math.exp(mean), "low": math.exp(mean - Z * error), "high": math.exp(mean + Z * error)}
+        result.append(Contribution(setting=column, default=default[column], winner=chosen[column], **ends))
+    return result

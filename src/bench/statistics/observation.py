@@ -1,0 +1,94 @@
+"""What a run shows of a limit: by how much it lies above or below each criterion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+FAILED, GROWTH = "failed", "growth"
+NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
+# relative speeds of a machine at which the odds of a miss are evaluated; tuned: benchmarks.search
+SLOWER = (-0.06, -0.03, 0.03, 0.06)
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How far a run lies from one criterion.
+
+    Attributes:
+        value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
+            run's own requests. alike: how many requests in a row show as much as a single independent one.
+        odds, odds_error: logarithm of the odds of a miss ÷ those that are allowed, and its standard error; None where `value` is that.
+        odds_at: what they would be on machines slower by `SLOWER` (logarithms), by which `value` rises as well.
+    """
+
+    value: float
+    error: float
+    alike: float = 1.0
+    odds: float | None = None
+    odds_error: float = 0.0
+    odds_at: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run.
+
+    Attributes:
+        load: its level. excesses: by criterion, an SLO's column, `failed` or, of an open loop, `growth`. requests: that were judged;
+        failed: of them. grows: whether requests surely piled up. asked: the level as it was sent; None: the same as `load`, which
+        is what it comes to on a machine that is as fast as usual. held: whether a closed loop holds it.
+        growth, growth_error: of an open loop, the share of requests that pile up, and its standard error; None where not known.
+    """
+
+    load: float
+    excesses: Mapping[str, Excess]
+    requests: int
+    failed: int = 0
+    grows: bool = False
+    asked: float | None = None
+    held: bool = True
+    round: int | None = None
+    growth: float | None = None
+    growth_error: float = 0.0
+
+    @property
+    def level(self) -> float:
+        """The load as it was sent."""
+        return self.load if self.asked is None else self.asked
+
+    @property
+    def alike(self) -> float:
+        """How many requests in a row show as much as a single independent one."""
+        return max(each.alike for each in self.excesses.values())
+
+    @property
+    def error(self) -> float:
+        """The largest standard error of the SLOs, and of failures if there are any."""
+        return max(each.error for key, each in self.excesses.items() if key != GROWTH and (key != FAILED or self.failed))
+
+    @property
+    def slow(self) -> bool:
+        """Whether an SLO is missed, by the estimate alone."""
+        return any(each.value > 0 for key, each in self.excesses.items() if key not in (FAILED, GROWTH))
+
+    @property
+    def carried(self) -> bool:
+        """Whether every criterion is met, by the estimates alone."""
+        failing = self.failed > 0 and self.excesses[FAILED].value > 0
+        return not (self.slow or self.grows or failing)
+
+    def at_usual_speed(self, speed: float) -> Observation:
+        """What the run would have shown on a machine that is as fast as usual: a server at half the speed carries half the rate, and
+        takes twice as long.
+
+        Args:
+            speed: of the machine during the run ÷ the usual one.
+        """
+        by = math.log(speed)
+        excesses = {
+            key: each if key in (FAILED, GROWTH) else replace(each, value=each.value + by)
+            for key, each in self.excesses.items()
+        }
+        return replace(self, load=self.load if self.held else self.load / speed, excesses=excesses, asked=self.level)
