@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 
 from bench.findings.capacity.points import operating_points
-from bench.findings.levels import worker_rows
 from bench.findings.registry import load_figure
 from bench.findings.tables import Tables
-from bench.findings.workers import Efficiency, efficiencies, efficiency, sentences
+from bench.findings.workers import Efficiency, efficiencies, efficiency, sentences, worker_rows
 from bench.parse.fleet import FLEET, fleet_telemetry
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.findings.page import write_manifest, write_report
 from bench.findings.regions import region_bands
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
+from bench.findings.report import write_manifest, write_report
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator

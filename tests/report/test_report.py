@@ -13,9 +13,9 @@ import vl_convert
 
 from bench.commit import commit_of
 from bench.findings.accuracy import beside_cells
-from bench.findings.page import write_manifest, write_report
 from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, load_figure
+from bench.findings.report import write_manifest, write_report
 from bench.findings.tables import Tables
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record
@@ -246,7 +246,7 @@ def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
         made.append(1)
         return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
 
-    monkeypatch.setattr("bench.findings.page.vl_convert.javascript_bundle", bundle)
+    monkeypatch.setattr("bench.findings.report.vl_convert.javascript_bundle", bundle)
     for _ in range(2):
         write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
         assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from bench.findings.page import write_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +21,6 @@ from pydantic import TypeAdapter, ValidationError
 from bench.beside.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
-from bench.findings.page import write_report
 from bench.findings.registry import draw_figure
 from bench.measure.metrics import kv_facts
 from bench.models.config_json import config_of

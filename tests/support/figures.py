@@ -12,8 +12,8 @@ from unittest.mock import patch
 import polars as pl
 import vl_convert
 
-from bench.findings.page import write_report
 from bench.findings.registry import draw_figure, load_figure
+from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
 from bench.report import save

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from bench.findings.page import write_report
+from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.study.decision import Decision
 from tests.support.summaries import FULL, frame

@@ -1,8 +1,9 @@
 from pathlib import Path
 
-from bench.findings.page import write_manifest
+from bench.findings.report import digests_of
 from bench.findings.tables import Tables
 from bench.findings.trust import closing_lines
+from bench.report.page import write_manifest
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
@@ -13,7 +14,7 @@ with job(snakemake.log[0]) as say:
         Path(snakemake.output.manifest),
         figures=figures,
         page=Path(snakemake.input.page),
-        results=results,
+        runs=digests_of(results.runs),
         closing=closing,
     )
     for line in closing:

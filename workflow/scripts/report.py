@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bench.commit import commit_of
-from bench.findings.page import write_report
+from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.models.config_json import geometry_of_model
 from bench.runs.paths import Paths

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bench.errors import count_text, first_names, signed_percent
+from bench.findings import cells
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.statistics.shares import Share
 from bench.statistics.textbook import Z
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _RUN = ["deployment", "run", "digest"]
 _LOAD = ("workload", "axis", "level")
@@ -170,7 +175,8 @@ BESIDE = ("identical answers", "interval", "KV tokens", "C_max")  # further colu
 _NAMED = 5  # tasks that are named of those that are left out; convention
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
-    "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that holds 0 shows no difference."
+    "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that holds 0 shows no "
+    "difference."
 )
 
 
@@ -211,3 +217,37 @@ def beside_cells(same: Mapping[str, Any], kv_tokens: int | None, c_max: float | 
 def ungraded_text(why: str) -> str:
     """That nothing could be graded. Args: why: a sentence."""
     return f"Answers are not graded: {why} The study's command tries it again whenever it runs."
+
+
+def section(view: View) -> Section:
+    """What of a graded set each deployment solves at each load, beside the share of answers that are the baseline's."""
+    heads = [Column("curve", "curve"), Column("load", "load")]
+    heads += [Column(head, str(i)) for i, head in enumerate(HEADS + BESIDE)]
+    blocks: list[Block] = [Table("Tasks solved, and how fast", heads, _rows(view)), Text(_meaning(view))]
+    return Section("accuracy", "Right answers", blocks, short=blocks)
+
+
+def _rows(view: View) -> list[dict[str, Any]]:
+    results = view.results
+    if results.grades is None:
+        return []
+    same = {(name, *(row[key] for key in _LOAD)): row for name, each in results.comparisons.items() for row in each.answers}
+    kv_tokens = dict(results.runs.select("deployment", "kv_tokens").iter_rows())
+    points = {(row["deployment"], row["workload"]): row for row in results.points.iter_rows(named=True)}
+    found = []
+    for each in graded(results.runs, results.grades):
+        alike = same.get((each.deployment, each.workload, each.axis, each.level), {})
+        c_max = points.get((each.deployment, each.workload), {}).get("c_max")
+        texts = [*accuracy_cells(each), *beside_cells(alike, kv_tokens.get(each.deployment), c_max)]
+        found.append({**vars(each), "load": cells.load(vars(each)), **{str(i): Cell(*it) for i, it in enumerate(texts)}})
+    return view.of_curves(found)
+
+
+def _meaning(view: View) -> str:
+    """What the numbers mean, and which tasks are left out; or why nothing is graded."""
+    results = view.results
+    if results.ungraded:
+        return ungraded_text(results.ungraded)
+    if results.grades is None or results.grades.is_empty():
+        return ""
+    return f"{MEANING} {left_out_text(left_out(results.grades), results.grades['task'].n_unique())}".rstrip()

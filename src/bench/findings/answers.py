@@ -6,6 +6,7 @@ Which question the runs ask is decided by the conditions by which they get figur
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -24,6 +25,7 @@ from bench.findings.lengths import streamed_both_ways
 from bench.findings.levels import level_rows, shown_latencies
 from bench.findings.tables import Tables
 from bench.report.answer import Answer, remedy_once
+from bench.report.blocks import Article, Section
 from bench.search import answer as searches
 from bench.search import tuning_words as tuning
 from bench.study.questions import (
@@ -34,6 +36,9 @@ from bench.study.questions import (
     swept_length,
     with_and_without_streaming,
 )
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 
 def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
@@ -97,3 +102,11 @@ def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searche
     named = {"deployment": pl.String(), "workload": pl.String()}
     told = pl.DataFrame(list(known), schema=named, orient="row")
     return left.filter(pl.col("recovered").is_null()).join(told, on=list(named), how="anti", maintain_order="left")
+
+
+def section(view: View) -> Section:
+    blocks = [
+        Article(each.question, each.lines, [("Evidence", each.sure), ("What to do", each.do)], each.name)
+        for each in view.answers
+    ]
+    return Section("answers", "In short", blocks, short=blocks, heading=False)

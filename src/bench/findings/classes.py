@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from bench.findings import cells
 from bench.parse.level_values import level_values
+from bench.report.blocks import Column, Section, Table, Text
 from bench.runs.classes import class_column, class_names
 from bench.runs.latencies import LATENCIES
 from bench.study.slo import Slo
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _USUAL = "p95"  # percentile of a latency that nothing limits
 
@@ -68,3 +73,38 @@ def _cell(value: float | None, slo: Slo) -> tuple[str, float | None, bool | None
 def _mean(runs: pl.DataFrame, column: str) -> float | None:
     mean = runs[column].mean() if column in runs.columns else None
     return mean if isinstance(mean, float) else None
+
+
+def section(view: View) -> Section:
+    rows = [
+        {
+            **row,
+            "load": cells.load(row),
+            **{
+                name: cells.latency(value, met, name=f"{percentile} ", marked=True)
+                for name, (percentile, value, met) in zip(("ttft", "tpot", "e2e"), row["latencies"], strict=True)
+            },
+        }
+        for row in view.of_curves(class_rows(view.results.runs, view.results.decision.slos))
+    ]
+    columns = [
+        Column("curve", "curve"),
+        Column("load", "load"),
+        Column("class", "name"),
+        Column("requests", "requests", "%d"),
+        Column("failed", "failed", "%d"),
+        Column("prompt tokens", "prompt_tokens", "%.0f"),
+        Column("output tokens", "output_tokens", "%.0f"),
+        Column("TTFT", "ttft"),
+        Column("TPOT", "tpot"),
+        Column("E2E", "e2e"),
+        Column("requests/s", "requests_per_s", "%.3g"),
+        Column("tokens/s", "tokens_per_s", "%.0f"),
+    ]
+    meaning = (
+        "Each percentile is that of all judged requests of the class in the level's valid runs; bold where it is within the "
+        "class's limit, ✕ where it is beyond. The load is that of all classes together."
+    )
+    return Section(
+        "classes", "Classes of requests", [Table("Every class at every level", columns, rows), Text(meaning)] if rows else []
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,9 +11,13 @@ from bench.findings.sizing import HOUR_S, gpus_of
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.report.altair import alt
+from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, with_curve
 from bench.study.decision import Decision
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _KWH = 3.6e6  # joules of a kilowatt-hour; derived
 
@@ -177,4 +182,42 @@ def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated
     ]
     return alt.LayerChart(
         layer=layers, width=280, height=240, title=alt.TitleParams(part["curve"][0], fontSize=15, anchor="start")
+    )
+
+
+def section(view: View) -> Section:
+    results, counted = view.results, view.results.counted
+    prices = Prices.of(results.decision, results.device)
+    within = {(curve.deployment, curve.workload): curve.found.there["profit_per_h"] for curve in view.curves}
+    rows = view.of_curves(
+        {**row, "within": within[row["deployment"], row["workload"]]} for row in results.analysis.findings.economics
+    )
+    if not rows:
+        return Section("economics", "Economics", [])
+    columns = [
+        Column("curve", "curve"),
+        Column("earns its cost from", "break_even_at", "%g"),
+        Column("earns the most at", "best_at", "%g"),
+        Column("fixed cost", "fixed_per_h", "%.2g"),
+        Column("variable cost", "variable_per_h", "%.2g"),
+        Column("revenue", "revenue_per_h", "%.2g"),
+        Column("profit", "profit_per_h", "%.2g"),
+        Column("tokens/s there", "priced_tokens_per_s", "%.0f"),
+        Column(f"USD a million {counted} there", "cost_per_million_tokens", "%.3g"),
+        Column("break-even (tokens/s)", "break_even_tokens_per_s", "%.0f"),
+        *([Column("profit within the SLOs", "within", "%.2g")] if results.decision.slos else []),
+    ]
+    variable = f" energy at {prices.kwh:g} USD a kWh" if prices.kwh else ""
+    variable += f" {prices.million_requests:g} USD a million requests" if prices.million_requests else ""
+    meaning = (
+        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: {prices.gpu_hour:g} USD an hour of a GPU (of "
+        f"the machine, where the engine runs on a CPU). Variable:{variable or ' none'}. These prices are the study's "
+        f"assumptions, not "
+        "offers. The best load is the best of all that were measured, whether they meet the SLOs or not; the last column is "
+        "at the operating point, within them."
+    )
+    return Section(
+        "economics",
+        "Economics",
+        [Table("The load that earns the most on one instance (USD an hour)", columns, rows), Text(meaning)],
     )

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bench.axes import AXES
 from bench.errors import count_text
+from bench.findings import cells
+from bench.findings.capacity.curves import limits_text
 from bench.parse.level_values import level_values
 from bench.report.answer import AGAIN, Answer, shortened
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text
+from bench.runs.classes import class_names
 from bench.runs.sentences import latency_text, load_text, time_text
-from bench.study.slo import Slo
+from bench.study.slo import Slo, applying
 from bench.work import unit_of
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("e2e", "p50"))
 
@@ -69,36 +76,6 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     return found
 
 
-_WORKER = ("deployment", "workload", "family", "axis", "turns", "level")
-_MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
-
-
-def worker_rows(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """Each worker of a fleet at each level; none where there is a single one, which had all of the load.
-
-    The shares of requests and of output tokens (0–1) that it had of its level's runs, the highest KV usage, and the means over runs of
-    the other columns; null where no run has a value. Args: runs: rows of the summary with `workers`.
-    """
-    table = runs.select(*_WORKER, pl.col("workers")).explode("workers").unnest("workers")
-    if table["worker"].n_unique() < 2:
-        return []
-    alike, counted = (*_WORKER, "role"), ("requests", "generation_tokens")
-    each = table.group_by(*alike, "worker", maintain_order=True).agg(
-        pl.col(counted).sum(),
-        *(pl.col(name).null_count().alias(f"{name}_lacking") for name in counted),
-        pl.col("kv_usage_peak").max(),
-        pl.col(_MEANS).mean(),
-        pl.col("version").first(),
-    )
-    shares = [
-        pl.when(pl.col(f"{name}_lacking").sum().over(alike) == 0, pl.col(name).sum().over(alike) > 0)
-        .then(pl.col(name) / pl.col(name).sum().over(alike))
-        .alias(f"{name}_share")
-        for name in counted
-    ]
-    return each.with_columns(shares).sort("workload", "axis", "level", maintain_order=True).to_dicts()
-
-
 Row = Mapping[str, Any]
 
 
@@ -135,3 +112,44 @@ def _line(level: Row, shown: Sequence[Slo]) -> str:
 
 def _beside_limit(slo: Slo, *, within: bool) -> str:
     return "" if math.isinf(slo.limit_s) else f" ({'within' if within else 'misses'} its limit, {time_text(slo.limit_s)})"
+
+
+def section(view: View) -> Section:
+    results = view.results
+    # Of a class that no load has, the table would have dashes alone.
+    kinds = results.runs["classes"].unique(maintain_order=True)
+    judged = [list(applying(results.decision.slos, class_names(classes))) for classes in kinds]
+    shown = shown_latencies([slo for slo in results.decision.slos if any(slo in each for each in judged)])
+    rows = [
+        {
+            **row,
+            "load": cells.load(row),
+            "invalid": not row["valid"],
+            "valid": Cell(f"{row['valid']} of {row['runs']}", row["valid"]),
+            **{
+                slo.name: cells.latency(value, met and math.isfinite(slo.limit_s))
+                for slo, (value, met) in zip(shown, row["latencies"], strict=True)
+            },
+        }
+        for row in view.of_curves(level_rows(results.runs, shown))
+    ]
+    columns = [
+        Column("curve", "curve"),
+        Column("load", "load"),
+        *(Column(slo.name, slo.name) for slo in shown),
+        Column("requests/s", "requests_per_s", "%.3g"),
+        Column("tokens/s", "tokens_per_s", "%.0f"),
+        Column("best second (tokens/s)", "best_second", "%.0f"),
+        Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
+        Column("valid runs", "valid"),
+    ]
+    within = limits_text(judged)
+    meaning = (
+        "Each percentile is that of all judged requests of the level's valid runs together, without those that did not become "
+        "steady "
+        f"beside others that did{f'; bold where it is within its limit ({within})' if within else ''}. Rates are means of all "
+        f"valid "
+        "runs; the best second is the most output tokens in any second of a run."
+    )
+    blocks: list[Block] = [Table("Every level", columns, rows), Text(meaning)] if rows else []
+    return Section("levels", "Levels", blocks, short=blocks)

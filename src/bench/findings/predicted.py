@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
+from bench.axes import AXES
 from bench.errors import count_text, shown_share, three_digits
 from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
 from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.report.altair import alt
+from bench.report.blocks import Block, Column, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
-from bench.runs.sentences import filled
+from bench.runs.sentences import filled, load_text
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 #: Of `bench.predict.calibrate.parameters`.
 PARAMETER_TITLES = {
@@ -228,8 +233,8 @@ def _unpredicted(results: Tables) -> str:
     title="Predicted beside measured",
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, each whole, from its first request to its last answer (other figures show the steady windows of loads "
-    "that go on). Lines, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these runs. "
-    "How far it is off for runs that it has not seen: “A model of each server”, below.",
+    "that go on). Lines, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these "
+    "runs. How far it is off for runs that it has not seen: “A model of each server”, below.",
     invalid="Not shown",
     finding=_title,
     note=_unpredicted,
@@ -323,3 +328,89 @@ def _shown(results: Tables, rows: pl.DataFrame) -> pl.DataFrame:
     return with_curve(results, kept.join(results.runs, on=["deployment", "workload"], how="semi")).filter(
         pl.col("curve").is_in(curve_column(results))
     )
+
+
+_FITTED = (
+    Column("deployment", "deployment"),
+    Column("a step, whatever is in it", "step_s"),
+    Column("a request more in it", "request_s"),
+    Column("1,000 prompt tokens", "prompt_s"),
+    Column("arithmetic of prompts", "reached"),
+    Column("1,000 tokens of context", "context_s"),
+    Column("way to an idle engine", "idle_s"),
+    Column("to a busy one", "path_s"),
+    Column("steps stray from the fit by", "residual"),
+    Column("noise between runs", "noise"),
+)
+_JUDGED = ("predicted from", "output tokens/s", "TTFT P50", "TTFT P99", "TPOT P50", "ITL P99", "90 % intervals hold", "runs")
+_MODELS = (
+    "A model is fitted to the times between tokens that clients saw, and replays the engine's scheduler. `bench fleet` asks "
+    "it for other loads, lengths and limits. –: the runs do not show that cost; costs that always come together cannot be "
+    "told apart. Errors are mean absolute relative errors of runs at levels, or of workloads, that were left out; the others "
+    "of them cannot be predicted from the rest, such as the highest level. No prediction can be better than two measurements "
+    "agree. Predicted numbers are never among measured ones."
+)
+
+
+def section(view: View) -> Section:
+    """The model of each server: what its steps cost, and how far its predictions are off."""
+    models = view.results.calibration.models if view.results.calibration else ()
+    known = [model for model in models if not no_model(model)]
+    rows = []
+    blocks: list[Block] = []
+    for model in known:
+        texts = {name: parameter_text(interval) for name, interval in model.parameters.items()}
+        of = {"deployment": model.deployment, "residual": shown_share(model.residual), "noise": shown_share(model.run_noise)}
+        rows.append({**of, **texts, "reached": prompt_flops_text(model, view.geometries.get(model.deployment))})
+        if texts.get("pass_s"):
+            blocks.append(
+                Text(
+                    f"{model.deployment} divides its steps: a pass through the layers beyond a step's first takes "
+                    f"{texts['pass_s']}, and a token takes {texts['in_flight_s']} longer for each 100 requests in flight."
+                )
+            )
+    judged = [
+        {"deployment": model.deployment, **{str(i): cell for i, cell in enumerate(cells)}}
+        for model in known
+        for cells in judgement_lines(model.judged)
+    ]
+    of_judged = [Column("deployment", "deployment"), *(Column(head, str(i)) for i, head in enumerate(_JUDGED))]
+    tables: list[Block] = [
+        Table("What a step of the engine costs, with the central 90 % of a bootstrap over the runs", _FITTED, rows),
+        Table(
+            "How far predictions of runs are off that the model had not seen; in brackets, how far two measurements of one "
+            "load differ",
+            of_judged,
+            judged,
+        ),
+    ]
+    without = [Text(f"No model of {model.deployment}: {why}.") for model in models if (why := no_model(model))]
+    return Section("models", "A model of each server", [*tables, *blocks, *without, Text(_MODELS)] if models else [])
+
+
+def time_spent(view: View) -> dict[tuple[str, str], str]:
+    """Of each curve that has a model, by deployment and workload, where a request's time goes about its limit."""
+    rows = view.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
+    units = {name: AXES[axis].counted(conversations=turns) for name, axis, turns in rows}
+    return {
+        (model.deployment, each.workload): shares_text(load_text(each.level, units[each.workload]), each.shares)
+        for model in (view.results.calibration.models if view.results.calibration else ())
+        for each in _explained(view.results, model)
+    }
+
+
+def _explained(results: Tables, model: ModelRecord) -> list[PredictedLoad]:
+    """Of each curve the predicted load that is nearest to C_max, or else to the load that misses, or to the highest measured one."""
+    known = {
+        row["workload"]: row["c_max"] or row["missed_at"]
+        for row in results.points.filter(deployment=model.deployment).to_dicts()
+    }
+    highest = dict(results.runs.filter(deployment=model.deployment).group_by("workload").agg(pl.col("level").max()).iter_rows())
+    found = []
+    for workload in dict.fromkeys(each.workload for each in model.predicted):
+        top = highest.get(workload, 0.0)
+        curve = [each for each in model.predicted if each.workload == workload and not each.doubts and each.level <= top]
+        if curve:
+            at = known.get(workload) or top
+            found.append(min(curve, key=lambda each: abs(each.level - at)))
+    return found

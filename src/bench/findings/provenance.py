@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from bench import __version__
+from bench.commit import labelled
 from bench.parse.validity import retries
+from bench.report.blocks import Block, Code, Column, Fold, Items, Section, Table, Text
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import redacted_command, shown_settings
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 # Of a workload: what its runs share, or the range that they span.
 _SENT = ("arrival", "endpoint", "stream", "cache", "prompts", "answers", "body", "classes", "turns", "seed")
@@ -157,3 +163,73 @@ def _range(values: Sequence[float]) -> str:
         return "–"
     low, high = (f"{value:,.0f}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
+
+
+_DEPLOYMENTS = (
+    Column("deployment", "deployment"),
+    Column("model", "model"),
+    Column("engine", "served"),
+    Column("dtype", "dtype"),
+    Column("KV dtype", "kv_dtype"),
+    Column("GPUs", "gpus", "%d"),
+    Column("tensor × pipeline × data", "parallel"),
+    Column("KV tokens", "cache"),
+    Column("longest request", "max_model_len"),
+    Column("prefix cache", "prefixes"),
+)
+_WORKLOADS = (
+    Column("workload", "family"),
+    Column("arrival", "arrival"),
+    Column("endpoint", "endpoint"),
+    Column("streaming", "stream"),
+    Column("cache", "cache"),
+    Column("turns", "turns"),
+    Column("prompts", "prompts"),
+    Column("prompt tokens", "prompt"),
+    Column("answers", "answers"),
+    Column("output tokens", "output"),
+    Column("seed", "seed"),
+)
+_TOKENS = (
+    "Tokens of prompt and output: the mean of a run's requests, from the least to the most of any run. Exact answers end at "
+    "the length that was asked for, not at a stop token; natural ones end by themselves, and prompts of a file have their own "
+    "lengths: there the tokens are the server's counts."
+)
+
+
+def section(view: View, commit: str | None) -> Section:
+    """Args: commit: of the sources that draw the page."""
+    drawn = f" from `{labelled(commit)}`" if commit else ""
+    by = overview(view.runs, view.facts)["commits"]
+    measured = (
+        "The runs were measured by `" + "`, `".join(map(labelled, by)) + "`."
+        if by
+        else "Which commit measured the runs is not recorded."
+    )
+    facts, sent = deployments(view.facts, view.runs), workloads(view.runs)
+    blocks: list[Block] = [
+        Text(f"This page was drawn by Saturate {__version__}{drawn}. {measured}"),
+        Table("Deployments", _DEPLOYMENTS, facts, sorts=False),
+    ]
+    for fact in facts:
+        if not fact["scraped"]:
+            unread = "its metrics were not read, so its queue, its KV cache and the causes of its limits are not known."
+            blocks.append(Text(f"{fact['deployment']}: {unread}"))
+    blocks += [_started(fact) for fact in facts]
+    blocks += [Table("Workloads", _WORKLOADS, sent, sorts=False), *(Items(each["notes"]) for each in sent), Text(_TOKENS)]
+    return Section("provenance", "Where it ran, and with what settings", blocks)
+
+
+def _started(fact: dict[str, Any]) -> Fold:
+    """How a deployment was started, and on what."""
+    exported = f"Exported where the workflow ran, and inherited by the server: {fact['exported']}." if fact["exported"] else ""
+    how = (
+        [Code(fact["shell"]), Text(exported)]
+        if fact["shell"]
+        else [Text("It ran already, so how it was started is not known.")]
+    )
+    return Fold(
+        f"{fact['deployment']}: machine, environment and command line",
+        [Text(fact["machine"]), *how],
+        deployment=fact["deployment"],
+    )

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bench.axes import AXES, CONCURRENCY
 from bench.errors import listed
 from bench.findings.capacity.words import UNFILLED
-from bench.findings.regions import regions, turning_point
+from bench.findings.predicted import ceiling_text
+from bench.findings.regions import POINTS, regions, turning_point
 from bench.findings.tables import Tables
 from bench.parse.level_values import level_value
 from bench.report.altair import alt
 from bench.report.answer import Answer, by_advice, shortened
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import curve_colour, curves, in_order, layered, level_axis, nothing_to_show, predicted_rules, with_curve
 from bench.runs.columns import schema_of
 from bench.runs.sentences import filled
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _CURVE = ["deployment", "workload"]
 
@@ -231,3 +236,56 @@ def kv_saturation(results: Tables) -> alt.LayerChart:
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
     rules = predicted_rules(runs, level_axis(results), curve_colour(results))
     return layered(rules, *curves(results, runs, "kv_usage_peak", y, format=".1%", hollow="room"))
+
+
+_TABLE = (
+    Column("deployment", "curve"),
+    Column("parameters (M)", "parameters", "%.1f", 1e-6),
+    Column("KV bytes a token", "kv_bytes_per_token", "%d"),
+    Column("predicted", "predicted", "%.1f"),
+    Column("KV cache full", "full"),
+    Column("standing queue", "queue"),
+    Column("knee", "knee"),
+    Column("equilibrium A|B", "equilibrium"),
+    Column("saturation B|C", "saturation"),
+)
+_MEANING = (
+    "Concurrency in requests, rates in requests/s. Predicted: KV tokens ÷ tokens a request, both in whole blocks. KV cache "
+    "full: the lowest level from which on every valid run filled it. Standing queue: the lowest level from which on requests "
+    "still wait when the first answer of a burst ends, or for half of the time under a continuous load. Knee: from here on "
+    "TTFT's P99 is three times its P50 or more while throughput flattens; a burst, whose TTFT rises in a line, has none until "
+    "requests wait for memory. A|B: the load up to which a request keeps 80 % of the throughput that it has at the lowest "
+    "level; B|C: that of the highest throughput; with the levels between which each lies at 95 % confidence, or why there is "
+    "none."
+)
+
+
+def section(view: View) -> Section:
+    """Where each curve saturates, without workloads of swept lengths at a single load: they saturate nowhere."""
+    results = view.results
+    swept = results.runs.filter(
+        (pl.col("workload") != pl.col("family")) & (pl.col("level").n_unique().over("deployment", "workload") == 1)
+    )
+    known = results.saturation.join(swept, on=["deployment", "workload"], how="anti", maintain_order="left")
+    knees = {(each.deployment, each.workload): each.knee for each in results.analysis.findings.curves}
+    rows = [
+        {
+            **row,
+            "full": _first(row["measured"], row["below"], known=row["cache_known"]),
+            "knee": _first(knees.get((row["deployment"], row["workload"])), None),
+            "queue": _first(row["queue"], row["queue_below"]),
+            **{str(name): turning_point(row, name) for name in POINTS},
+        }
+        for row in view.of_curves(known.iter_rows(named=True))
+    ]
+    device = results.device.title if results.device else ""
+    ceilings = [Text(ceiling_text(found, device)) for found in results.analysis.findings.ceilings]
+    blocks: list[Block] = [Table("Predicted and measured saturation", _TABLE, rows), Text(_MEANING), *ceilings] if rows else []
+    return Section("saturation", "Where each deployment saturates", blocks)
+
+
+def _first(at: float | None, below: float | None, *, known: bool = True) -> Cell:
+    """The lowest load at which something shows, and the highest at which it does not."""
+    if at is None:
+        return Cell("not seen" if known else "not known")
+    return Cell(f"{at:g}" if below is None else f"{at:g} (not yet at {below:g})", at)

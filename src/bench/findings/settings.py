@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from bench.axes import AXES, HELD
 from bench.errors import count_text, listed, shown_share
+from bench.findings import cells
 from bench.findings.capacity.words import UNFILLED
 from bench.findings.comparison.compare import Differs, compare
 from bench.findings.comparison.effects import Ratio
@@ -20,11 +21,15 @@ from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.answer import AGAIN, Answer, shortened
+from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
 from bench.runs.sentences import between_text, load_text
 from bench.servers.settings import setting_name, settings_in, value_text, varying_settings
 from bench.statistics.textbook import FEWEST_POINTS
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _THROUGHPUT, _LATENCY = "throughput_tokens_per_s", "e2e_p50_s"
@@ -366,7 +371,8 @@ def _best_text(load: Load) -> str:
     title="What a setting changes",
     question="What does another value of a setting bring in throughput, and does the gain hold as load rises?",
     reading="A panel a setting: output tokens/s over those with the first value at the same load, by pairs of valid runs, with 95 % "
-    "intervals. Of n times as many devices the efficiency, the ratio over n: at 100 % (dashed) another device would buy all of itself.",
+    "intervals. Of n times as many devices the efficiency, the ratio over n: at 100 % (dashed) another device would buy all "
+    "of itself.",
     invalid="Left out, with their counterparts",
 )
 def settings(results: Tables) -> alt.TopLevelMixin:
@@ -419,3 +425,21 @@ def _panel(results: Tables, title: str, gains: list[SettingGain]) -> alt.LayerCh
 
 def _highest(rows: pl.DataFrame) -> float:
     return 1.05 * float(max(1.0, *rows["ratio"], *rows["high"].drop_nulls()))
+
+
+def section(view: View) -> Section:
+    found = [{**row, "load": cells.load(row)} for row in rows(view.results.analysis.findings.settings)]
+    columns = [
+        Column("compared", "name"),
+        Column("load", "load"),
+        Column("ratio (95 %)", "ratio"),
+        Column("verdict", "verdict"),
+        Column("best number of devices", "best"),
+        Column("nearest power", "form"),
+    ]
+    meaning = (
+        "Best: the numbers of devices that no other one significantly beats. Nearest power: of a number with three values or "
+        "more, throughput is most nearly proportional to it; no test says that it fits."
+    )
+    table = Table("Throughput with another value of a setting, against the first one", columns, found)
+    return Section("settings", "What each setting changes", [table, Text(meaning)] if found else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -14,11 +14,16 @@ from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.answer import AGAIN
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, curve_colour, in_order, layered, nothing_to_show, with_curve
 from bench.runs.sentences import filled, interval_text, load_text
 from bench.shipped import BENCH
+from bench.statistics.percentiles import tail_text
 from bench.study.slo import Slo
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
@@ -391,7 +396,8 @@ def next_step(point: Mapping[str, Any]) -> str:
 def little(ratio: float) -> str:
     """That Little's law contradicts the numbers. Args: ratio: of the requests/s that it gives, to those that were measured."""
     return (
-        f"Little's law gives {ratio:.2g} times the requests/s: load, latency and rate do not belong together. Were they measured under "
+        f"Little's law gives {ratio:.2g} times the requests/s: load, latency and rate do not belong together. Were they "
+        f"measured under "
         "one load?"
     )
 
@@ -469,3 +475,99 @@ def fleet_chart(results: Tables) -> alt.LayerChart:
     shade = base.transform_filter("isValid(datum.most)").mark_area(interpolate="step-before", opacity=0.15)
     now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
     return layered(now, shade.encode(x=x, y=least, y2=alt.Y2("most:Q"), color=colour), step_line)
+
+
+def section(view: View) -> Section:
+    """What one instance sustains within the SLOs, what a peak takes of each curve, and what an instance should admit."""
+    if not view.within:
+        return Section("operating", "Operating points", [])
+    columns = [
+        Column("curve", "curve"),
+        Column("C_max", "c_max"),
+        Column("operated at", "operate_at", "%g"),
+        Column("usable requests/s (at 95 % confidence)", "usable"),
+        Column("tokens/s", "tokens_per_s", "%.0f"),
+        Column("goodput (requests/s)", "goodput_rps", "%.3g"),
+        Column("TTFT P50, P99 (s)", "ttft"),
+    ]
+    meaning = (
+        "All numbers are of the steady part of a level's valid runs. A P99 with ~ is an estimate of too few requests to carry "
+        "a bound. Operated at: the lowest level up to C_max that sustains 97 % of the highest rate. A burst has no usable "
+        "requests/s. Goodput: requests/s that met every limit by themselves."
+    )
+    table = Table(f"What one instance sustains within {view.within}", columns, _operating_rows(view))
+    return Section("operating", "Operating points", [table, Text(meaning), *_sized_blocks(view)])
+
+
+def _operating_rows(view: View) -> list[dict[str, Any]]:
+    return view.of_curves(
+        {
+            **vars(curve.found),
+            **curve.found.there,
+            **curve.point,
+            "curve": curve.name,
+            "c_max": Cell(f"{curve.c_max} {curve.point['unit']}", curve.point["c_max"])
+            if curve.point["c_max"] is not None
+            else curve.c_max,
+            "usable": _usable(curve.point),
+            "ttft": _ttft(curve.found.there),
+        }
+        for curve in view.curves
+        if curve.slos and curve.point
+    )
+
+
+def _sized_blocks(view: View) -> list[Block]:
+    rows = view.of_curves(
+        {
+            **vars(curve.found),
+            **curve.fleet,
+            **(curve.fleet["cost"] or {}),
+            **(curve.fleet["limits"] or {}),
+            "curve": curve.name,
+            "instances": Cell(f"{curve.fleet['instances']}{curve.at_most}", curve.fleet["instances"]),
+            "gpus": Cell("unknown" if (gpus := curve.fleet["gpus"]) is None else count_text(gpus, curve.gpu), gpus),
+        }
+        for curve in view.curves
+        if curve.fleet
+    )
+    if not rows:
+        return []
+    decision = view.results.decision
+    worth = [Column("tokens are worth (USD an hour)", "worth_of_tokens_an_hour_at_peak", "%.2f")]
+    columns = [
+        Column("curve", "curve"),
+        Column("instances", "instances"),
+        Column("GPUs (or machines) with spare", "gpus"),
+        Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
+        Column("USD an hour", "hour", "%.2f"),
+        Column("USD a month", "month", "%.0f"),
+        Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
+        *(worth if decision.price_per_million_tokens else []),
+        Column("admit at most", "admission", "%d"),
+        Column("longest queue", "queue", "%d"),
+        Column("longest prompt (tokens)", "input_tokens", "%d"),
+    ]
+    meaning = (
+        "Instances: peak ÷ usable requests/s, rounded up. In brackets: their 95 % interval, from that of the usable "
+        "requests/s; safety "
+        f"is on top of it. GPUs: instances × safety ({decision.safety:g}), rounded up, × GPUs of one (tensor × pipeline × data "
+        "parallelism); where the engine runs on a CPU, machines. Load at the peak: 60 to 80 % is wanted. Months have 30 days; "
+        "the price of a token is that of a fleet at its peak all day. Admit: requests in flight of one instance. Longest "
+        "queue of an instance: TTFT limit × usable requests/s; its last request waits for the whole limit, so shed from 80 % "
+        "of it. Longest prompt: what fits the KV cache beside all others that are admitted, and the server takes at all. Keep "
+        "10 to 15 % of the KV cache free for longer requests."
+    )
+    return [Table(f"A fleet for {decision.peak_rps:g} requests/s", columns, rows), Text(meaning)]
+
+
+def _usable(point: Mapping[str, Any]) -> Cell:
+    if point["usable_rps"] is None:
+        return Cell("–")
+    low, high = ("not established" if end is None else f"{end:.3g}" for end in (point["usable_low"], point["usable_high"]))
+    return Cell(f"{point['usable_rps']:.3g} ({low} to {high})", point["usable_rps"], "text")
+
+
+def _ttft(there: Mapping[str, Any]) -> Cell:
+    median = "" if there["ttft_p50_s"] is None else f"{there['ttft_p50_s']:.3f}, "
+    return Cell(median + tail_text(there["ttft_p99_s"], there["ttft_p99_bound_s"]), there["ttft_p50_s"])

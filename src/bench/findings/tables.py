@@ -118,6 +118,11 @@ class Tables:
         """What the throughput of these runs counts, as an axis has it."""
         return f"{unit_of(self.runs['work'] if 'work' in self.runs.columns else [None])}/s"
 
+    @property
+    def counted(self) -> str:
+        """What the throughput of these runs counts, such as `tokens`."""
+        return self.tokens_per_s.removesuffix("/s")
+
     def by_axis(self) -> list[Tables]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 

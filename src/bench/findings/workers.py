@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
+from bench.findings import cells
 from bench.findings.capacity.judging import judged_levels, limits_of, unmeasured
 from bench.findings.capacity.points import limit_ends
 from bench.findings.tables import Tables
-from bench.parse.workers import Check, WorkerVerdict
+from bench.parse.workers import Check, WorkerVerdict, workers_of_runs
 from bench.report.altair import alt
+from bench.report.blocks import Block, Column, Items, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import (
     NEUTRAL,
@@ -32,6 +35,9 @@ from bench.runs.sentences import filled
 from bench.servers.settings import settings_in
 from bench.statistics.limit import Belief
 from bench.study.slo import Slo
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
 
 _OF_A_FLEET = {"replicas", "router", "balance"}
 
@@ -140,7 +146,8 @@ def efficiency(found: Efficiency) -> str:
         known = " and ".join([*([f"at least {low}"] if low else []), *([f"at most {high}"] if high else [])])
     else:
         return (
-            f"{found.fleet}, {found.workload}: its share of {whole} is not known, as the measured loads do not bound both limits. "
+            f"{found.fleet}, {found.workload}: its share of {whole} is not known, as the measured loads do not bound both "
+            f"limits. "
             "Measure loads around both."
         )
     return f"{found.fleet}, {found.workload}: {found.replicas} replicas sustain {known} of {whole}."
@@ -171,9 +178,9 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     title="Share of the load by worker",
     question="Does the router load its workers evenly?",
     reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
-    "count requests; a line a worker through the means of its levels, and dashed the even share. Where some workers only prefill, "
-    "shares are of the workers with the same role. Below: the KV cache's usage of each worker, in the mean over the load. Lines that "
-    "part show a worker that is slower, or preferred by the router.",
+    "count requests; a line a worker through the means of its levels, and dashed the even share. Where some workers only "
+    "prefill, shares are of the workers with the same role. Below: the KV cache's usage of each worker, in the mean over the "
+    "load. Lines that part show a worker that is slower, or preferred by the router.",
     judged="counts_valid",
 )
 def worker_balance(results: Tables) -> alt.ConcatChart | alt.LayerChart:
@@ -225,3 +232,69 @@ def _panel(results: Tables, curve: str, rows: pl.DataFrame, what: str, shape: al
         marks = points(alt.Chart(shown), y, x, colour, hollow="none", shape=shape, tooltip=tooltip)
         charts.append(alt.LayerChart(layer=[*beneath, lines, marks]).properties(width=_WIDTH, height=height))
     return alt.vconcat(*charts).properties(title=alt.TitleParams(curve, fontSize=15, anchor="start"))
+
+
+_WORKER = ("deployment", "workload", "family", "axis", "turns", "level")
+_MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
+
+
+def worker_rows(runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """Each worker of a fleet at each level; none where there is a single one, which had all of the load.
+
+    The shares of requests and of output tokens (0–1) that it had of its level's runs, the highest KV usage, and the means over runs of
+    the other columns; null where no run has a value. Args: runs: rows of the summary with `workers`.
+    """
+    table = runs.select(*_WORKER, pl.col("workers")).explode("workers").unnest("workers")
+    if table["worker"].n_unique() < 2:
+        return []
+    alike, counted = (*_WORKER, "role"), ("requests", "generation_tokens")
+    each = table.group_by(*alike, "worker", maintain_order=True).agg(
+        pl.col(counted).sum(),
+        *(pl.col(name).null_count().alias(f"{name}_lacking") for name in counted),
+        pl.col("kv_usage_peak").max(),
+        pl.col(_MEANS).mean(),
+        pl.col("version").first(),
+    )
+    shares = [
+        pl.when(pl.col(f"{name}_lacking").sum().over(alike) == 0, pl.col(name).sum().over(alike) > 0)
+        .then(pl.col(name) / pl.col(name).sum().over(alike))
+        .alias(f"{name}_share")
+        for name in counted
+    ]
+    return each.with_columns(shares).sort("workload", "axis", "level", maintain_order=True).to_dicts()
+
+
+_COLUMNS = (
+    Column("workload", "workload"),
+    Column("load", "load"),
+    Column("worker", "worker"),
+    Column("requests", "requests_share", "%.0f %%", 100),
+    Column("output tokens", "generation_tokens_share", "%.0f %%", 100),
+    Column("running", "running_mean", "%.3g"),
+    Column("waiting", "waiting_mean", "%.3g"),
+    Column("KV usage, mean", "kv_usage_mean", "%.0f %%", 100),
+    Column("KV usage, peak", "kv_usage_peak", "%.0f %%", 100),
+    Column("prefix-cache hit rate", "prefix_hit_rate", "%.0f %%", 100),
+    Column("version", "version"),
+)
+_MEANING = (
+    "Requests and output tokens: the worker's share of all that the fleet counted at this load, or that the workers of its "
+    "role (prefill, decode) did. Running and waiting: requests, in the mean over the load. A dash: the worker does not report "
+    "it."
+)
+
+
+def section(view: View) -> Section:
+    """Of each deployment with several workers what sets them apart, and what each had of the load."""
+    known = view.results.runs.filter(pl.col("workers").is_not_null())
+    said: list[Block] = []
+    tables: list[Block] = []
+    rows: list[dict[str, object]] = []
+    for name, apart in workers_of_runs(known, view.thresholds.scrape_gap_s).items():
+        measured = [each for each in view.results.analysis.findings.efficiencies if each.fleet == name]
+        said.append(Items([*map(efficiency, measured), *sentences(apart)]))
+        rows = [{**row, "load": cells.load(row)} for row in worker_rows(known.filter(deployment=name))]
+        tables += [said[-1], Table(f"What each worker of {name} had of the load", _COLUMNS, rows)]
+    if rows:
+        tables.append(Text(_MEANING))
+    return Section("workers", "Workers of a fleet", tables, short=said)

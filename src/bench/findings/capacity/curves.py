@@ -11,6 +11,7 @@ from bench.findings import causes, sizing
 from bench.findings.capacity import words as capacity
 from bench.findings.evidence import Bottleneck
 from bench.findings.found import CurveFindings
+from bench.findings.tables import Tables
 from bench.runs.searches import SearchRecord
 from bench.runs.sentences import load_text
 from bench.search import answer as searches
@@ -134,3 +135,20 @@ def limits_text(judged: Sequence[Sequence[object]]) -> str:
     common = [str(slo) for slo in found if all(slo in each for each in judged)]
     of_classes = [str(slo) for slo in found if str(slo) not in common]
     return listed([*common, *([f"the limits of its own classes ({', '.join(of_classes)})"] if of_classes else [])])
+
+
+def curves_of(results: Tables) -> list[Curve]:
+    """The curves of a study, bursts last: what a decision can rest on comes first."""
+    key = ("deployment", "workload")
+    points, saturates = (
+        {tuple(row[k] for k in key): row for row in table.iter_rows(named=True)}
+        for table in (results.capacity, results.saturation)
+    )
+    found = []
+    for each in results.analysis.findings.curves:
+        at = (each.deployment, each.workload)
+        name = " · ".join(at) if results.several_workloads else each.deployment
+        found.append(
+            Curve(name, each, points.get(at), saturates.get(at), results.analysis.causes.get(at), results.limits.get(at))
+        )
+    return sorted(found, key=lambda curve: curve.burst)

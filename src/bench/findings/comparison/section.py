@@ -1,0 +1,83 @@
+"""The comparison with the study's baseline, as a section of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bench.findings.comparison import words
+from bench.findings.comparison.compare import Comparison
+from bench.findings.identical import same_answers
+from bench.report.blocks import Cell, Column, Items, Section, Table, Text
+from bench.runs.columns import METRICS
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
+
+_MARKS = {"better": "▲ ", "better at some loads": "▲ ", "worse": "▼ ", "worse at some loads": "▼ "}
+_COLUMNS = (
+    Column("deployment", "deployment"),
+    Column("metric", "metric"),
+    Column("over all loads", "difference"),
+    Column("interval", "interval"),
+    Column("verdict", "verdict"),
+    Column("smallest visible difference", "could_see"),
+    Column("levels", "levels", "%d"),
+    Column("sessions", "sessions", "%d"),
+)
+_MEANING = (
+    "Runs of the same workload, load, session and repeat, in pairs; invalid ones are left out. “Better” and “worse” are "
+    "verdicts at 95 % confidence: of 100 comparisons in which nothing differs, 95 show neither. “At some loads”: at a level, "
+    "but not over all loads together. Smallest visible difference: over all loads, one of that size is found in 8 of 10 "
+    "cases; a smaller one may exist."
+)
+
+
+def section(view: View) -> Section:
+    found = view.results.comparisons
+    baseline = next(iter(view.runs.filter("baseline")["deployment"]), None)
+    rows = [
+        {"deployment": name, **cells}
+        for name, each in found.items()
+        for cells in [_effect(each, row) for row in each.overall.to_dicts()]
+        or [{"metric": "no pair of runs whose latencies compare"}]
+    ]
+    if not rows:
+        return Section("comparison", f"Against {baseline}", [])
+    again = [name for name, each in found.items() if each.replica]
+    notes = [_MEANING]
+    notes += [f"{baseline} was measured again as {', '.join(again)}, where any difference is chance."] if again else []
+    notes += [words.ESTIMATED] if any(each.estimates for each in found.values()) else []
+    beside = [Items(told, name) for name, each in found.items() if (told := _beside(name, each, baseline))]
+    return Section(
+        "comparison",
+        f"Against {baseline}",
+        [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(" ".join(notes)), *beside],
+    )
+
+
+def _beside(name: str, found: Comparison, baseline: str | None) -> list[str]:
+    """What failed, which answers are the same, and what else differs or could not be compared."""
+    differs = "; ".join(map(words.difference_text, found.differences))
+    lost = ", ".join(f"{level['workload']} at {level['level']:g}" for level in found.uncompared)
+    absent = ", ".join(str(METRICS[metric].title) for metric in found.absent) if found.matched else ""
+    texts = [f"{name}: {words.failed_requests(found, row)}." for row in found.failures]
+    texts += [f"{name}: {same_answers(found, row)}." for row in found.answers]
+    texts += [f"{name} differs from {baseline} in {differs}."] if differs else []
+    texts += [f"{name}: both sides measured {lost}, but no pair of their runs is valid and compares."] if lost else []
+    texts += [f"{name}: no pair has {absent} on both sides."] if absent else []
+    return texts
+
+
+def _effect(found: Comparison, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The cells of a metric over all loads."""
+    seen = "–" if row["could_see"] is None else words.size_text(row["could_see"])
+    return {
+        "metric": METRICS[row["metric"]].title,
+        "difference": Cell(words.estimated_percent(found, row), row["ratio"]),
+        "interval": Cell(words.interval_text(row["low"], row["high"]), row["low"]),
+        "verdict": f"{_MARKS.get(row['verdict'], '')}{row['verdict']}",
+        "could_see": Cell(seen, row["could_see"]),
+        "levels": row["levels"],
+        "sessions": row["sessions"],
+    }

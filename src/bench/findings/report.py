@@ -1,0 +1,146 @@
+"""The report of a study: which findings it has, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench import __version__
+from bench.commit import labelled
+from bench.errors import count_text
+from bench.findings import (
+    accuracy,
+    answers,
+    classes,
+    economics,
+    headline,
+    levels,
+    methods,
+    predicted,
+    provenance,
+    runs,
+    saturation,
+    settings,
+    sizing,
+    trust,
+    workers,
+)
+from bench.findings.capacity import section as limits
+from bench.findings.comparison import section as comparison
+from bench.findings.tables import Tables
+from bench.findings.view import View
+from bench.models.geometry import Geometry
+from bench.report.answer import AGAIN
+from bench.report.blocks import Charts, Section
+from bench.report.page import read_figure, write_markdown, write_page
+from bench.report.theme import with_curve
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.files import read
+from bench.study.config import Thresholds
+
+_FIRST = ("headline", "answers")  # above the overview
+_SHORT = ("headline", "answers", "verdicts", "workers", "levels", "accuracy", "runs", "invalid")  # in Markdown
+
+
+def sections_of(view: View, commit: str | None = None) -> list[Section]:
+    """The sections of a report, in the page's order; those that do not apply are empty. Args: commit: as of `write_report`."""
+    return [
+        headline.section(view),
+        answers.section(view),
+        levels.section(view),
+        classes.section(view),
+        accuracy.section(view),
+        limits.section(view),
+        settings.section(view),
+        workers.section(view),
+        sizing.section(view),
+        Section("figures", "Figures", [Charts(view.figures[1:], listed=True)]),
+        saturation.section(view),
+        comparison.section(view),
+        predicted.section(view),
+        economics.section(view),
+        runs.section(view),
+        runs.invalid(view),
+        provenance.section(view, commit),
+        methods.section(),
+    ]
+
+
+def write_report(
+    page: Path,
+    *,
+    title: str,
+    results: Tables,
+    specs: Sequence[Path],
+    facts: Sequence[Path],
+    commit: str | None = None,
+    summary: Path | None = None,
+    of_study: int | None = None,
+    geometries: Mapping[str, Geometry] | None = None,
+    thresholds: Thresholds | None = None,
+) -> None:
+    """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
+
+    Args:
+        summary: where its findings go in short, as Markdown for a pull request. geometries: of each deployment, for the speeds of its
+            calibrated model.
+        specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
+        commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
+        thresholds: by which validity was judged; None for the defaults.
+    """
+    known, figures = [read(DeploymentFacts, path) for path in facts], [read_figure(spec) for spec in specs]
+    view = View(results, known, thresholds or Thresholds(), geometries or {}, figures)
+    sections = sections_of(view, commit)
+    answered = any(AGAIN in answer.do for answer in view.answers)
+    notes = [
+        "" if answered else trust.remedy(view.runs),
+        f"The whole study has {count_text(of_study, 'run')}." if of_study and of_study > view.runs.height else "",
+        f"**{changed}**" if (changed := trust.changed_thresholds(view.thresholds)) else "",
+    ]
+    overview, trusted = provenance.overview(view.runs, view.facts), trust.first_line(view.runs)
+    write_page(
+        page,
+        sections,
+        title=title,
+        first=_FIRST,
+        top={
+            "trust": trusted,
+            "notes": notes,
+            "invalid": view.invalid.height,
+            "alarm": not view.runs["valid"].any(),
+            "overview": overview,
+            "commit": commit,
+        },
+        filtered=_filtered(results),
+    )
+    if summary is not None:
+        where = [", ".join(overview["engines"]), "; ".join(overview["hardware"])]
+        where += [f"measured {overview['started']} UTC" if overview["started"] else ""]
+        drawn = f"Saturate {__version__}{f', {labelled(commit)}' if commit else ''}."
+        write_markdown(
+            summary,
+            [each for name in _SHORT for each in sections if each.name == name],
+            title=title,
+            said=" ".join(filter(None, [f"**{trusted}**", *notes])),
+            where=f"{'; '.join(filter(None, where))}. {drawn}",
+        )
+
+
+def _filtered(results: Tables) -> dict[str, Any]:
+    """What the page's filter knows: the families of workloads, and of each curve in charts its deployment, its model and its family."""
+    keys = ("deployment", "workload", "family", "model")
+    rows = with_curve(results, results.runs.select(keys).unique(maintain_order=True)).to_dicts()
+    return {
+        "deployments": {row["deployment"]: row["model"] for row in rows},
+        "families": list(dict.fromkeys(row["family"] for row in rows)),
+        "workloads": {row["workload"]: row["family"] for row in rows},
+        "curves": {row["curve"]: [row["deployment"], row["family"]] for row in rows},
+    }
+
+
+def digests_of(runs: pl.DataFrame) -> dict[str, str]:
+    """`DEPLOYMENT/RUN` of each run, and its digest."""
+    return dict(runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows())

@@ -1,0 +1,115 @@
+"""Every run in one line, what failed in them, and why some are invalid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import count_text
+from bench.findings import cells, trust
+from bench.findings.streams import stream_notes
+from bench.parse.validity import PARTS, failures, reason_texts, stopped
+from bench.report.blocks import Block, Cell, Column, Fold, Items, Section, Table, Text
+from bench.statistics.percentiles import tail_text
+
+if TYPE_CHECKING:
+    from bench.findings.view import View
+
+Row = Mapping[str, Any]
+# What cannot be trusted in a word, as a colour alone would not do.
+_INVALID = {(False, False): "✕ invalid: ", (False, True): "✕ invalid latencies: ", (True, False): "✕ invalid counts: "}
+_OPENED = 100  # most runs of a table that is open; convention
+_RUNS = (
+    Column("run", "name"),
+    Column("load", "load"),
+    Column("requests", "sent"),
+    Column("failed", "failed"),
+    Column("tokens/s", "throughput_tokens_per_s", "%.0f"),
+    Column("TTFT P50 (s)", "ttft_p50_s", "%.3f"),
+    Column("TTFT P99 (s)", "tail"),
+    Column("TPOT P50 (s)", "tpot_p50_s", "%.3f"),
+    Column("E2E P50 (s)", "e2e_p50_s", "%.3f"),
+    Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
+    Column("most waiting", "waiting_peak", "%.0f"),
+    Column("preemptions", "preemptions", "%.0f"),
+)
+_MEANING = (
+    "P99: ~ is an estimate of too few requests (fewer than 662) to carry a bound; of fewer than 100 it is the slowest of "
+    "them. (≤ …) is the value that the true P99 does not exceed, at 99 % confidence. Operators aim for a peak KV usage of 75 "
+    "to 90 %, fewer than 5 % of requests preempted, and no standing queue; most runs of a ladder lie outside on purpose."
+)
+
+
+def section(view: View) -> Section:
+    rows = [_row(run) for run in view.runs.to_dicts()]
+    failing = [row for row in rows if row["failures"]]
+    found: list[Block] = []
+    if failing:
+        found += [
+            Text(
+                f"Requests failed in {count_text(len(failing), 'run', of=len(rows))}. That is the server's answer to the load "
+                f"and makes no "
+                "run invalid; latencies are those of the requests that succeeded."
+            ),
+            Items(_often([row["failures"] for row in rows])),
+        ]
+    if notes := _often([list(stream_notes(row)) for row in rows]):
+        found += [
+            Text("What to know of these runs' latencies and lengths: a chunk of a stream is not always a token."),
+            Items(notes),
+        ]
+    table = Fold(f"All {len(rows)} runs", [Table("Every run", _RUNS, rows)], opened=len(rows) <= _OPENED)
+    return Section("runs", "Runs", [table, Text(_MEANING), *found], short=found)
+
+
+def invalid(view: View) -> Section:
+    title, of = "Invalid runs", view.runs.height
+    if view.invalid.is_empty():
+        return Section("invalid", title, [Text(f"None: {count_text(of, 'run')} passed every check.")])
+    rows = [_row(run) for run in view.invalid.to_dicts()]
+    columns = [Column("run", "name"), Column("at fault", "fault"), Column("cannot be trusted", "lost"), Column("why", "why")]
+    blocks: list[Block] = [
+        Text(
+            f"Some part of {count_text(len(rows), 'run', of=of)} cannot be trusted. Where that part counts, they are drawn as "
+            f"crosses and "
+            "kept out of lines and conclusions."
+        ),
+        Text(trust.accept_others(view.runs.filter(~view.runs["valid"])["reasons"])),
+        Items(_often([reason_texts(run["reasons"]) for run in view.runs.to_dicts()])),
+        Table("Why runs are invalid", columns, rows),
+    ]
+    parts = "; ".join(f"**{part}**, {meaning}" for part, meaning in PARTS.items())
+    fault = f"At fault: {parts}. Failed requests make no run invalid: they are the server's answer to its load."
+    return Section("invalid", title, [*blocks, Text(fault)], short=blocks)
+
+
+def _often(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Each text that runs have, with in how many of them it occurs."""
+    return [
+        f"{text} ({count_text(count, 'run', of=len(texts))})"
+        for text, count in trust.alike(one for each in texts for one in each)
+    ]
+
+
+def _row(run: Row) -> dict[str, Any]:
+    """A run's row, with what it says beside its numbers."""
+    mark = _INVALID.get((run["valid"], run["counts_valid"]), "")
+    sent, p99, bound = f"{run['requests']}", run["ttft_p99_s"], run["ttft_p99_bound_s"]
+    estimate = f"an estimate: n = {run['ttft_n']} carries no 99 % bound" if p99 is not None and bound is None else None
+    failed = failures(run)
+    lost = ("latency and throughput", run["valid"]), ("the server's counts", run["counts_valid"])
+    return {
+        **run,
+        "name": f"{mark}{run['deployment']}/{run['run']}",
+        "invalid": bool(mark),
+        "load": cells.load(run),
+        "why": Cell("; ".join(reason_texts(run["reasons"])), kind="text wide"),
+        "fault": ", ".join(run["faults"]),
+        "lost": ", ".join(what for what, trusted in lost if not trusted),
+        "failures": [failed] if failed else [],
+        "failed": Cell(f"{100 * run['failed_share']:.1f} %" if failed else "–", run["failed_share"] or 0, title=failed),
+        "sent": Cell(
+            sent if run["stopped_at_s"] is None else f"{sent} of {run['num_requests']}", run["requests"], title=stopped(run)
+        ),
+        "tail": Cell(tail_text(p99, bound), p99, title=estimate),
+    }

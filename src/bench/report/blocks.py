@@ -1,0 +1,146 @@
+"""What a report is made of: sections of texts, lists, tables, articles and figures. `page` writes them as HTML and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table. Attributes: value: what it sorts by. title: shown beside it. met: whether it is within its limit."""
+
+    text: str
+    value: float | None = None
+    kind: str = "number"
+    title: str | None = None
+    met: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        key: of its value in the rows: a `Cell`, a text, or a number. form: of a number, as `%` takes it, after `factor`.
+    """
+
+    head: str
+    key: str
+    form: str = ""
+    factor: float = 1.0
+
+    def cell(self, row: Row) -> Cell:
+        """The cell of a row; a dash where its value is not known."""
+        value = row.get(self.key)
+        if self.form:
+            if value is None:
+                return Cell("–")
+            return Cell((self.form % (value * self.factor)).replace("-", "−"), value)
+        return value if isinstance(value, Cell) else Cell("–" if value is None else str(value), kind="text")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; nothing where it is empty."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list. Attributes: deployment: the only one that it is about, by which the page's filter hides it."""
+
+    lines: Sequence[str]
+    deployment: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; nothing where it has no rows.
+
+    The page's filter hides rows by their `deployment`, and by their `family` of workloads where they are about one alone; rows that
+    are `invalid` are marked.
+
+    Attributes:
+        sorts: whether a click on a head sorts it.
+    """
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    sorts: bool = True
+
+
+@dataclass(frozen=True)
+class Article:
+    """A heading with lines under it, and further ones each under a term; what is empty is left out.
+
+    Attributes:
+        name: of its anchor. deployment, family: by which the page's filter hides it.
+    """
+
+    title: str
+    lines: Sequence[str]
+    terms: Sequence[tuple[str, Sequence[str]]] = ()
+    name: str | None = None
+    deployment: str | None = None
+    family: str | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms with what each means."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A command line, as a shell takes it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that a click shows; in Markdown they stand there. Attributes: deployment: as of `Items`."""
+
+    title: str
+    blocks: Sequence[Block]
+    opened: bool = False
+    deployment: str | None = None
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Figures that the page draws.
+
+    Attributes:
+        figures: as `read_figure` gives them. listed: whether their titles come first, as links.
+    """
+
+    figures: Sequence[Mapping[str, Any]]
+    listed: bool = False
+
+
+Block = Text | Items | Table | Article | Terms | Code | Fold | Charts
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        name: of its anchor. blocks: without any, the page does not have it. short: what of it the Markdown has; None: all.
+            heading: whether the Markdown has its title.
+    """
+
+    name: str
+    title: str
+    blocks: Sequence[Block]
+    short: Sequence[Block] | None = field(default=None)
+    heading: bool = True
