@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 
 from bench.findings.answers import answers
+from bench.findings.capacity.curves import curves_of
+from bench.findings.headline import headline
 from bench.findings.lengths import streaming_gains
 from bench.findings.tables import Tables
 from bench.findings.trust import alike, changed_thresholds, closing_lines, first_line, remedy
-from bench.findings.view import curves, headline
 from bench.report.answer import AGAIN, by_advice
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
@@ -229,7 +230,7 @@ def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, 
     for row in mix:
         row |= {"classes": classes, "judged": [{**each, "request_class": "chat"} for each in row["judged"]]}
     found = study([*plain, *mix], decision=Decision(slo=["chat.ttft_p99=1s"], peak_rps=100))
-    rows = {row["workload"]: ("no SLO" in row["sustains"], bool(row["fleet"])) for row in headline(curves(found))}
+    rows = {row["workload"]: ("no SLO" in row["sustains"], bool(row["fleet"])) for row in headline(curves_of(found))}
     assert rows == {"mix": (False, True), "plain": (True, False)}
     said = answered(found)["capacity"]
     assert "within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and" in said.question
@@ -298,7 +299,7 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     base = {**summary, "deployment": "a", "workload": "w", "family": "w"}
     told = {"requests": 64, "goodput_requests_per_s": 1.51}
     rows = [{**steady_row(base, level, requests=54, rps=1.5), **told} for level in (1, 2)]
-    curve = curves(study(rows, decision=decision))[0]
+    curve = curves_of(study(rows, decision=decision))[0]
     assert curve.sure.startswith("54 requests in 1 run were judged there.")
     assert curve.point["goodput_rps"] == curve.point["usable_rps"] == 1.5
 
@@ -320,7 +321,7 @@ def test_which_advice_on_invalid_runs_is_given(summary):
         found = study(rows)
         said = remedy(found.runs)
         assert said.startswith(begins) and also in said, (spoilt, lasting)
-        told = [line for answer in answers(found, curves(found)) for line in answer.do]
+        told = [line for answer in answers(found, curves_of(found)) for line in answer.do]
         assert (AGAIN in told) <= said.startswith(AGAIN), (spoilt, lasting)
     # What to do about invalid runs depends on why they are.
     rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]

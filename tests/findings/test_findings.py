@@ -8,9 +8,10 @@ from dataclasses import replace
 import polars as pl
 
 from bench.findings.answers import answers
+from bench.findings.capacity.curves import curves_of
+from bench.findings.headline import headline
 from bench.findings.registry import load_figure
 from bench.findings.tables import Tables
-from bench.findings.view import curves, headline
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.table import aggregate
 from bench.predict.calibration import Calibration
@@ -39,12 +40,12 @@ def test_a_curve_in_a_sentence(summary):
         ({}, Decision(), "The KV cache is full from 4 in flight on; throughput is highest at 1 in flight."),
         (WRONG, Decision(), "No run has server counts that can be trusted."),
     ):  # fmt: skip
-        assert words in curves(study(summary, decision, a={**CURVE, **told}))[0].sustains, (told, decision)
+        assert words in curves_of(study(summary, decision, a={**CURVE, **told}))[0].sustains, (told, decision)
     # None misses at 2 and all do at 16: the limit lies between levels, at the same place wherever it is shown.
     results = study(summary, a={**CURVE, "levels": (1, 2, 16), "ttft_p99_s": [0.1, 0.2, 30.0], "duration_s": [1.0] * 3})
     point = results.points.row(0, named=True)
     assert 2 <= point["low"] < point["high"] <= 16
-    (curve,) = curves(results)
+    (curve,) = curves_of(results)
     assert f"C_max is 2 (at least {point['low']:g}, below {point['high']:g})" in curve.sustains
     spec = load_figure("slo-margin").draw(results).to_dict()
     drawn = {(row["low"], row["high"]) for rows in spec["datasets"].values() for row in rows if "reached" in row}
@@ -54,31 +55,33 @@ def test_a_curve_in_a_sentence(summary):
     failing = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
     for share, c_max in ((0.01, 1), (0.05, 4)):
         decision = Decision(slo=["ttft_p90=1s"], failed_share=share)
-        assert curves(study(summary, decision, a=failing))[0].point["c_max"] == c_max, share
+        assert curves_of(study(summary, decision, a=failing))[0].point["c_max"] == c_max, share
 
 
 def test_the_fleet_and_the_cause_in_a_sentence(summary):
     results = study(summary)
-    told = curves(results)[0]
+    told = curves_of(results)[0]
     assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
     assert told.at_most == " (16 to 28 at 95 % confidence)"
     assert told.takes.startswith("A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs")
     assert (told.fleet["cost"]["hour"], told.sure) == (66, "400 requests in 1 run were judged there.")
-    assert curves(study(summary, Decision(slo=["ttft_p99=1s"])))[0].takes == ""
+    assert curves_of(study(summary, Decision(slo=["ttft_p99=1s"])))[0].takes == ""
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
-    assert curves(study(summary, a=above))[0].sure.endswith("Levels above 2 requests in flight would establish the upper end.")
+    assert curves_of(study(summary, a=above))[0].sure.endswith(
+        "Levels above 2 requests in flight would establish the upper end."
+    )
     # A burst has no fleet and says why.
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
-    found = curves(burst)[0]
+    found = curves_of(burst)[0]
     assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
     # Nothing is claimed of a server that tells nothing.
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
-    (curve,) = curves(results)
+    (curve,) = curves_of(results)
     assert curve.limit.cause == "unknown" and "the cause is not known" in curve.why.lower()
     assert "cache has room" not in curve.why and "cache is full" not in curve.why
     # What a higher load shows is not said to miss what the first one misses.
-    (curve,) = curves(study(summary))
+    (curve,) = curves_of(study(summary))
     assert curve.limit and "At 4 requests in flight, " in curve.why and " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why
     other = replace(curve, limit=replace(curve.limit, level=5.0))
     assert other.why.endswith(" At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s).")
@@ -90,7 +93,7 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
 
     def with_search(**record):
         known = replace(results, searches=(("a", searched(workload=workload, **record)),))
-        told = curves(known)
+        told = curves_of(known)
         return told[0], answers(known, told)
 
     curve, (capacity, *others) = with_search()
@@ -134,15 +137,15 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
         assert replace(results, searches=(("a", record),)).answered == (("a", record),), (told, of_record)
     # A record has 0 where no load is known to be within.
     for low, high, between in ((2, 4, "2 to 4"), (0, 4, "at most 4"), (2, None, "2 or more"), (0, None, "")):
-        curve = curves(study(summary))[0]
+        curve = curves_of(study(summary))[0]
         (row,) = headline([replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))])
         assert row["sustains"] == "**3** in flight" + (f" ({between})" if between else ""), (low, high)
     # A search of a single load asks for no second one by hand.
     results = study(summary, a={"levels": (1,), "ttft_p99_s": [0.1]})
     record = searched(workload=results.runs["workload"][0], why="runs", limit=1, low=1, high=None)
     known = replace(results, searches=(("a", record),))
-    assert [answer.name for answer in answers(known, curves(known))] == ["searches"]
-    assert [answer.name for answer in answers(results, curves(results))] == ["alone"]
+    assert [answer.name for answer in answers(known, curves_of(known))] == ["searches"]
+    assert [answer.name for answer in answers(results, curves_of(results))] == ["alone"]
 
 
 def test_the_page_says_it_all(tmp_path, summary):

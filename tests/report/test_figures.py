@@ -13,11 +13,12 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.regions import region_bands
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
-from bench.findings.report import write_manifest, write_report
+from bench.findings.report import write_report
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.report import save
+from bench.report.page import write_manifest
 from bench.report.theme import curve_colour
 from bench.study.decision import Decision
 from tests.support.figures import (
@@ -254,7 +255,7 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(files, specs, tmp_p
     study, page = results_of("as it should be"), tmp_path / "report.html"
     without_libraries(tmp_path)
     write_report(page, title="t", results=study, specs=[*files.values()], facts=[])
-    write_manifest(tmp_path / "all", figures=[*files.values()], page=page, results=study, closing=[])
+    write_manifest(tmp_path / "all", figures=[*files.values()], page=page, runs=study.runs, closing=[])
     text, manifest = page.read_text().replace("&#39;", "&#x27;"), json.loads((tmp_path / "all").read_text())
     for name, content in specs.items():
         reading = load_figure(name).reading

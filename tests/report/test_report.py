@@ -15,8 +15,9 @@ from bench.commit import commit_of
 from bench.findings.accuracy import beside_cells
 from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, load_figure
-from bench.findings.report import write_manifest, write_report
+from bench.findings.report import write_report
 from bench.findings.tables import Tables
+from bench.report.page import write_manifest
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
@@ -38,7 +39,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     assert "HF_HUB_OFFLINE=1 NOTE=&#39;&lt;secret&gt;&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
     assert not re.findall(r'(?:src|href)="https?:', page.text)
     paths = [tmp_path / f"kv-saturation.{kind}" for kind in ("svg", "png", "json")]
-    write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study, closing=[])
+    write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", runs=study.runs, closing=[])
     manifest = json.loads((tmp_path / "all").read_text())
     assert set(manifest["figures"]) == {path.name for path in paths} and len(manifest["runs"]) == 6
     assert "Client on c, 2 cores, 1.0 GiB; Linux." in page.text
@@ -246,7 +247,7 @@ def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
         made.append(1)
         return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
 
-    monkeypatch.setattr("bench.findings.report.vl_convert.javascript_bundle", bundle)
+    monkeypatch.setattr("bench.report.page.vl_convert.javascript_bundle", bundle)
     for _ in range(2):
         write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
         assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -256,7 +257,7 @@ def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
 
 def test_what_writes_the_report_imports_nothing_that_draws():
     """The report and the list of figures are jobs of their own, which would pay 0.4 s each for altair."""
-    asked = "import sys; import bench.report; print(*sorted({'altair', 'requests', 'scipy'} & sys.modules.keys()))"
+    asked = "import sys; import bench.findings.report; print(*sorted({'altair', 'requests', 'scipy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"
 
 

@@ -19,8 +19,8 @@ from bench.beside.archive.pack import pack
 from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
 from bench.findings.answers import answers
+from bench.findings.capacity.curves import curves_of
 from bench.findings.tables import Tables
-from bench.findings.view import curves
 from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
@@ -306,7 +306,7 @@ def test_the_report_answers_it_first(summary):
     runs = summary_frame(rows, launches, facts, Thresholds(), None)
     empty = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
     results = Tables(runs, empty, tuning=record())
-    first, *_ = answers(results, curves(results))
+    first, *_ = answers(results, curves_of(results))
     assert (first.name, first.lines[0]) == ("tuning", tuning_lines(record())[0])
 
 

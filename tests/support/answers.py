@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from bench.findings.answers import answers
+from bench.findings.capacity.curves import curves_of
 from bench.findings.tables import Tables
-from bench.findings.view import curves
 from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
@@ -31,7 +31,7 @@ def study(rows, *, decision=None, baseline=None, launches=None):
 
 def answered(results):
     """The answers by the names of their questions, and all of their text."""
-    found = answers(results, curves(results))
+    found = answers(results, curves_of(results))
     return {each.name: each for each in found}
 
 

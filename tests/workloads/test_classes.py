@@ -13,14 +13,13 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.analysis import TABLES, Analysis, write_analysis
 from bench.findings.answers import answers
-from bench.findings.capacity.curves import limits
+from bench.findings.capacity.curves import curves_of, limits
 from bench.findings.capacity.points import operating_points
 from bench.findings.capacity.words import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.findings.causes import bottleneck, why
 from bench.findings.classes import class_rows
 from bench.findings.sizing import no_point
 from bench.findings.tables import Tables
-from bench.findings.view import curves
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
@@ -251,8 +250,8 @@ def test_headings_say_which_limits_are_of_classes(summary):
     both, one = study(*plain, *with_class), study(*with_class)
     differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
     alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
-    assert [limits(curves(each)) for each in (both, one)] == [differ, alike]
-    question = next(each.question for each in answers(both, curves(both)) if each.name == "capacity")
+    assert [limits(curves_of(each)) for each in (both, one)] == [differ, alike]
+    question = next(each.question for each in answers(both, curves_of(both)) if each.name == "capacity")
     assert question == f"What load does one instance sustain within {differ}?"
 
 

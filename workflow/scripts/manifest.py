@@ -1,6 +1,5 @@
 from pathlib import Path
 
-from bench.findings.report import digests_of
 from bench.findings.tables import Tables
 from bench.findings.trust import closing_lines
 from bench.report.page import write_manifest
@@ -14,7 +13,7 @@ with job(snakemake.log[0]) as say:
         Path(snakemake.output.manifest),
         figures=figures,
         page=Path(snakemake.input.page),
-        runs=digests_of(results.runs),
+        runs=results.runs,
         closing=closing,
     )
     for line in closing:

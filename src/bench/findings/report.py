@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from bench import __version__
 from bench.commit import labelled
 from bench.errors import count_text
@@ -139,8 +137,3 @@ def _filtered(results: Tables) -> dict[str, Any]:
         "workloads": {row["workload"]: row["family"] for row in rows},
         "curves": {row["curve"]: [row["deployment"], row["family"]] for row in rows},
     }
-
-
-def digests_of(runs: pl.DataFrame) -> dict[str, str]:
-    """`DEPLOYMENT/RUN` of each run, and its digest."""
-    return dict(runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows())

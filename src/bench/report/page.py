@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import polars as pl
 import vl_convert
 from markupsafe import Markup, escape
 
@@ -128,16 +129,14 @@ def _json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def write_manifest(
-    manifest: Path, *, figures: Sequence[Path], page: Path, runs: Mapping[str, str], closing: Sequence[str]
-) -> None:
+def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, runs: pl.DataFrame, closing: Sequence[str]) -> None:
     """Write the list of all figures: each file with its checksum, each figure's texts, and the runs that they were drawn from.
 
     With it stand the `closing` lines of the workflow, for one that finds nothing to do. Figures beside them that the list does not have
     are another study's, and go.
 
     Args:
-        runs: `DEPLOYMENT/RUN`, and the digest of each.
+        runs: rows of the summary.
     """
     content: dict[str, Any] = {
         "figures": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in figures},
@@ -145,7 +144,7 @@ def write_manifest(
             path.stem: json.loads(path.read_text(encoding="utf-8"))["usermeta"] for path in figures if path.suffix == ".json"
         },
         "page": {page.name: hashlib.sha256(page.read_bytes()).hexdigest()},
-        "runs": dict(runs),
+        "runs": dict(runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
         "closing": list(closing),
     }
     manifest.parent.mkdir(parents=True, exist_ok=True)
