@@ -23,36 +23,37 @@ from benchmarks.client.peers import environment
 COSMIC_RAY = "cosmic-ray==8.7.0"
 # s that a mutant's tests may take, and how many times what they take without a mutant if that is more; convention
 _TIMEOUT_S, _TIMES = 120, 5
-_ANALYSIS, _MODELS, _PARSE = "src/bench/analysis", "src/bench/models", "src/bench/parse"
+_FINDINGS, _MODELS, _PARSE, _STATISTICS = (f"src/bench/{room}" for room in ("findings", "models", "parse", "statistics"))
 # Module by module, the quickest tests first: the first that fails ends a mutant.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("belief", "capacity", "judging", "observation", "proportions", "slo", "speed",
-                                              "windows")],
+        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "shares", "speed")]
+        + [f"{_PARSE}/{name}.py" for name in ("observation", "slo", "windows")]
+        + [f"{_FINDINGS}/capacity/{name}.py" for name in ("points", "judging")],
         ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
          "findings/test_sizing", "findings/test_decisions"],
     ),
     "sizing": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("sizing", "economics", "bottleneck", "saturation", "advice")],
+        [f"{_FINDINGS}/{name}.py" for name in ("sizing", "economics", "causes", "saturation", "advice")],
         ["findings/test_causes", "findings/test_analysis", "findings/test_sizing", "findings/test_decisions",
          "servers/test_parallel", "findings/test_regions"],
     ),
     "compare": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("compare", "effects", "failures", "gate", "power", "repeats", "levels")],
+        [f"{_FINDINGS}/comparison/{name}.py" for name in ("compare", "effects", "failures", "gate", "power")]
+        + [f"{_STATISTICS}/levels.py"],
         ["statistics/test_noise", "findings/test_effects", "findings/test_regions",
          "findings/test_compare_command", "findings/test_compare"],
     ),
     "verdicts": (
-        [f"{_ANALYSIS}/validity.py", "src/bench/parse/table.py", "src/bench/parse/drift.py", "src/bench/study/precision.py"],
+        [*(f"{_PARSE}/{name}.py" for name in ("validity", "table", "drift")), "src/bench/study/precision.py"],
         ["findings/test_analysis", "study/test_precision", "parse/test_aggregate", "parse/test_drift"],
     ),
     "curves": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "factors", "lengths")],
+        [f"{_FINDINGS}/{name}.py" for name in ("regions", "factors/decided", "lengths")],
         ["findings/test_slo", "findings/test_decisions", "findings/test_regions", "findings/test_lengths", "findings/test_factors"],
     ),
     "words": (
-        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "loads", "regions", "sizing",
-                                                   "verdicts")],
+        [f"{_FINDINGS}/{name}.py" for name in ("capacity/words", "comparison/words")] + ["src/bench/runs/sentences.py"],
         ["report/test_words", "findings/test_findings", "findings/test_decisions", "findings/test_regions",
          "findings/test_causes", "findings/test_capacity_rules", "findings/test_compare"],
     ),
@@ -63,8 +64,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_parallel"],
     ),
     "parse": (
-        [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "percentiles", "latency",
-                                            "server", "run", "scrapes", "exposition", "devices")],
+        [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "latency", "server", "run",
+                                            "scrapes", "exposition", "devices")] + [f"{_STATISTICS}/percentiles.py"],
         ["parse/test_steady", "parse/test_load_figures", "parse/test_in_flight",
          "statistics/test_percentiles", "parse/test_parse",
          "parse/test_devices", "servers/test_engine_metrics", "parse/test_exposition"],

@@ -60,7 +60,7 @@ def evaluated(folders: Sequence[Path], source: Path, jobs: int) -> dict[int, dic
     results: dict[int, dict[str, Any]] = {}
 
     def run(share: Sequence[Path]) -> None:
-        command = [sys.executable, "-P", str(HERE / "evaluate.py"), *map(str, share)]
+        command = [sys.executable, "-P", str(source.resolve() / "benchmarks/capacity/evaluate.py"), *map(str, share)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=source) as process:
             assert process.stdout  # noqa: S101 - it is a pipe
             for line in process.stdout:

@@ -16,25 +16,13 @@ from typing import Any
 import polars as pl
 
 from bench.findings.capacity.points import operating_points
-from bench.findings.causes import bottleneck
+from bench.findings.causes import bottleneck, why
 from bench.findings.sizing import OperatingPoint, sized
 from bench.parse.run import parse_run
+from bench.parse.table import aggregate
+from bench.predict.reliefs import find_reliefs
 from bench.study.config import Thresholds
 from bench.study.slo import parse_slo
-
-try:
-    from bench.predict.reliefs import find_reliefs
-except ImportError:  # an older checkout
-    find_reliefs = None  # type: ignore[assignment]
-try:
-    from bench.findings.causes import why
-    from bench.parse.table import aggregate
-except ImportError:  # an older checkout
-    from bench.analysis import aggregate
-
-    def why(limit: Any) -> str | None:
-        return getattr(limit, "why", None)
-
 
 PEAK_RPS = 100.0
 
@@ -73,9 +61,9 @@ def evaluate(folder: Path) -> dict[str, Any]:
         runs = pl.read_parquet(table)
         points = operating_points(runs, slos)
         point = points.row(0, named=True)
-        reliefs = find_reliefs(runs, results, points, slos, code="") if find_reliefs else None
-    relief = reliefs.curves[0] if reliefs and reliefs.curves else None
-    found = bottleneck(runs, point, slos, relief) if relief else bottleneck(runs, point, slos)
+        reliefs = find_reliefs(runs, results, points, slos, code="")
+    relief = reliefs.curves[0] if reliefs.curves else None
+    found = bottleneck(runs, point, slos, relief)
     carried = OperatingPoint.of(point, runs.row(0, named=True))
     fleet = sized(carried, PEAK_RPS, slos=slos) if carried else {}
     return {
@@ -83,8 +71,8 @@ def evaluate(folder: Path) -> dict[str, Any]:
         "point": point,
         "cause": found.cause,
         "why": why(found),
-        "gains": {each.resource: (each.low, each.gain, each.high) for each in getattr(found, "gains", ())},
-        "tied": getattr(found, "tied", 0),
+        "gains": {each.resource: (each.low, each.gain, each.high) for each in found.gains},
+        "tied": found.tied,
         "no_model": relief.why_not if relief else None,
         "instances": fleet.get("instances"),
         "runs": len(runs),

@@ -16,12 +16,12 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import vl_convert
-from bench.findings.page import write_report
 
 from bench.cli import main
 from bench.findings import page
 from bench.findings.analysis import Analysis, write_analysis
 from bench.findings.registry import draw_figure, figures_of
+from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.findings.trust import closing_lines
 from bench.parse.run import parse_run

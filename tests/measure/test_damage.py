@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bench.findings.page import write_report
 
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
+from bench.findings.report import write_report
 from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
 from bench.models.model import Architecture

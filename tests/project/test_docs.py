@@ -20,7 +20,7 @@ from bench import api
 from bench.cli import main
 from bench.cli.entry import loaded
 from bench.cli.run import app
-from bench.findings import registry
+from bench.report import figure as drawn
 from bench.study.read import load_config, load_workload
 from bench.workloads.endpoints import ENDPOINTS
 from tests.support.cost import PARTS
@@ -210,7 +210,7 @@ def test_python_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     for place, _, _, text in blocks("python"):
         with monkeypatch.context() as patch:
-            patch.setattr(registry, "_DRAWN", dict(registry._DRAWN))
+            patch.setattr(drawn, "DRAWN", dict(drawn.DRAWN))
             exec(text, {"__name__": "example"})  # noqa: S102 - our own
         assert "print(" not in text or capsys.readouterr().out, place
 
@@ -294,10 +294,10 @@ def test_the_map_has_every_room_in_the_contract_s_order():
 
 
 def test_the_example_of_a_figure_draws(monkeypatch, summary):
-    monkeypatch.setattr(registry, "_DRAWN", {})
+    monkeypatch.setattr(drawn, "DRAWN", {})
     (example,) = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
     exec(example, {"__name__": "queue"})  # noqa: S102 - our own
-    spec = registry._DRAWN["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
+    spec = drawn.DRAWN["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
     assert len(spec["layer"]) > 1
     assert any(row.get("waiting_peak") == 9 for rows in spec["datasets"].values() for row in rows)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from bench.findings.page import write_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +21,7 @@ from bench.beside.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
+from bench.findings.report import write_report
 from bench.measure.metrics import kv_facts
 from bench.models.config_json import config_of
 from bench.models.hub import FILES

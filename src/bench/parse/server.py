@@ -169,6 +169,7 @@ def _rises(counters: pl.DataFrame, scrapes: pl.Series) -> tuple[dict[str, float]
 
 
 SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
+_PINNED = 0.02  # relative range of running requests below which an unknown limit holds them; tuned: benchmarks.capacity, seed 5
 
 
 def saturated() -> pl.Expr:
@@ -197,3 +198,8 @@ def saturated() -> pl.Expr:
         .then(True)
         .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
     )
+
+
+def pinned(running: float, high: float) -> bool:
+    """Whether an unknown bound holds the requests that run while others wait. Args: running, high: their mean, and the most."""
+    return high <= (1 + _PINNED) * running + 0.5

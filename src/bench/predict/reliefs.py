@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
+from bench.parse.server import pinned
 from bench.predict.calibrate import Calibrated, Given, MeasuredRun, as_shown, calibrate
 from bench.predict.predict import misfits
 from bench.predict.relief import MEMBERS, agreed, relief_of
@@ -19,14 +20,6 @@ from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
 from bench.runs.files import digest
 from bench.study.slo import Slo
-
-_PINNED = 0.02  # relative range of running requests below which an unknown limit holds them; tuned: benchmarks.capacity, seed 5
-
-
-def pinned(running: float, high: float) -> bool:
-    """Whether an unknown bound holds the requests that run while others wait. Args: running, high: their mean, and the most."""
-    return high <= (1 + _PINNED) * running + 0.5
-
 
 Row = Mapping[str, Any]
 _MISFIT = "steps stray too far from the calibrated model"

@@ -252,7 +252,7 @@ def curves(
     y: alt.Y,
     *,
     format: str,
-    title: Any = alt.Undefined,
+    title: str | None = None,
     hollow: str = "whole",
 ) -> tuple[alt.Chart, alt.LayerChart]:
     """What most figures of load have: `level_lines`, and `points` in the colours, shapes and sizes of their curves.
@@ -264,7 +264,7 @@ def curves(
     x, colour = level_axis(results), curve_colour(results)
     wanted = ("curve", "curve_size", "level", column, "valid", hollow, "run")
     base = alt.Chart(runs.select(name for name in wanted if name in runs.columns))
-    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]
+    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title or alt.Undefined, format=format)]
     marks = {"shape": curve_shape(results), "size": curve_size(), "tooltip": tooltip}
     return level_lines(runs, column, x, y, colour, curve_dash(results)), points(base, y, x, colour, hollow=hollow, **marks)
 
