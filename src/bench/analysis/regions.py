@@ -19,7 +19,7 @@ from bench.axes import AXES
 from bench.statistics import isotonic
 
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
-# share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/decisions.md:
+# share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/regions.md:
 # with 5 % noise, 90 % is inside the error of one comparison
 PROPORTIONAL = 0.8
 FLAT = 0.9  # share of any higher level's throughput from which a curve is flat; convention
