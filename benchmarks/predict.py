@@ -1,4 +1,4 @@
-"""How far `bench predict` is off, and how often its intervals hold, on engines whose truth is planted.
+"""How far `bench fleet` is off, and how often its intervals hold, on engines whose truth is planted.
 
     python -m benchmarks.predict                 # 40 engines; two to three minutes on two cores
     python -m benchmarks.predict --engines 8 --seed 2

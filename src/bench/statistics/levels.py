@@ -14,7 +14,7 @@ from bench.statistics.textbook import CONFIDENCE, MEDIAN_DEVIATION, TAIL, f_belo
 
 Floats = npt.NDArray[np.float64]
 LEAST_NOISE = 0.005  # lowest relative noise of a run: none repeats itself better, whatever a few of them say; convention
-# share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/decisions.md:
+# share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/regions.md:
 # with 5 % noise, 90 % is inside the error of one comparison
 PROPORTIONAL = 0.8
 FLAT = 0.9  # share of any higher level's throughput from which a curve is flat; convention
