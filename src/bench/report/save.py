@@ -13,7 +13,7 @@ from bench.axes import AXES
 from bench.report.altair import alt
 from bench.report.chart_words import invalid_note, missing_note
 from bench.report.figure import KINDS, Figure
-from bench.report.theme import NothingToShow, curve_column, finish, lacking, nothing_to_show
+from bench.report.theme import curve_column, finish, lacking, nothing_to_show, why_empty
 
 _PIXELS_A_UNIT = 2.0
 
@@ -35,12 +35,11 @@ def save_figure(
         leave_out: a figure that shows nothing is not saved; this is told why.
     """
     charts = [drawn.draw(part) for part in parts] or [nothing_to_show("no run was measured")]
-    if leave_out and all(isinstance(chart, NothingToShow) for chart in charts):
-        leave_out("; ".join(dict.fromkeys(chart.why for chart in charts if isinstance(chart, NothingToShow))))
+    empty = [why for chart in charts if (why := why_empty(chart))]
+    if leave_out and len(empty) == len(charts):
+        leave_out("; ".join(dict.fromkeys(empty)))
         return []
-    charts = [
-        chart for chart in charts if not isinstance(chart, NothingToShow)
-    ] or charts  # a kind of load with nothing leaves no gap
+    charts = [chart for chart in charts if not why_empty(chart)] or charts  # a kind of load with nothing leaves no gap
     # Loads of different kinds stand below one another.
     apart = alt.Resolve(
         scale=alt.ScaleResolveMap(color="independent", shape="independent")

@@ -19,7 +19,6 @@ __all__ = [
     "NEUTRAL",
     "PALETTE",
     "WIDTH",
-    "NothingToShow",
     "curve_colour",
     "curve_column",
     "curve_dash",
@@ -45,6 +44,7 @@ __all__ = [
     "series_shape",
     "shapes",
     "whole_note",
+    "why_empty",
     "with_curve",
     "with_labels",
     "with_whole",
@@ -67,6 +67,7 @@ _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right",
 NEUTRAL = "#777777"
 _Channel = TypeVar("_Channel", "alt.Color", "alt.Shape", "alt.StrokeDash")
 _FONT = "Helvetica, Arial, sans-serif"
+_EMPTY = "_why_empty"
 _APART = 8  # fewest pixels between two labels of an axis: others run into each other
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 
@@ -303,17 +304,18 @@ def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
     return math.ceil(panels / math.ceil(panels / most)) if panels else 1
 
 
-class NothingToShow(alt.LayerChart):
+def nothing_to_show(why: str) -> alt.LayerChart:
     """A panel that says why it is empty."""
-
-    why: str
-
-
-def nothing_to_show(why: str) -> NothingToShow:
     text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=14, color="#555555")
-    panel = NothingToShow(layer=[text.encode(text=alt.Text("said:N"))], width=WIDTH, height=60)
-    object.__setattr__(panel, "why", why)  # what is set otherwise is part of the chart
+    panel = alt.LayerChart(layer=[text.encode(text=alt.Text("said:N"))], width=WIDTH, height=60)
+    object.__setattr__(panel, _EMPTY, why)  # what is set otherwise is part of the chart
     return panel
+
+
+def why_empty(chart: Any) -> str | None:
+    """Why a chart of `nothing_to_show` shows nothing; None of others."""
+    why: str | None = vars(chart).get(_EMPTY)
+    return why
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
