@@ -12,10 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 DONE = b"[DONE]"
 BARE = b"{"
 FIELD = re.compile(rb"(?:data|event|id|retry|error)?:")  # how a line of an event stream begins, a comment's too
 _BOM = b"\xef\xbb\xbf"
+
+_quickly = msgspec.json.Decoder().decode  # a fifth of the time of json.loads: each chunk of a stream is read
 
 _Stamped = tuple[float, bytes]
 
@@ -116,7 +120,11 @@ def _lines(pieces: Iterable[_Stamped]) -> Iterator[tuple[float, bytes | Event]]:
 def json_object(text: bytes) -> dict[str, Any] | None:
     """A JSON object; None where the text is not one."""
     try:
-        content = json.loads(text.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
+        content = _quickly(text)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        # What others take for JSON as well: NaN, a lone surrogate, bytes that are no UTF-8.
+        try:
+            content = json.loads(text.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
     return content if isinstance(content, dict) else None

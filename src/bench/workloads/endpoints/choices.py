@@ -120,10 +120,11 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
 
 def _counted(choice: Mapping[str, Any]) -> int | None:
     """How many tokens a choice lists: vLLM's `token_ids`, or log probabilities."""
-    logprobs = choice.get("logprobs") or {}
-    if not logprobs and "token_ids" not in choice:
+    logprobs, ids = choice.get("logprobs"), choice.get("token_ids")
+    if not logprobs and not ids:
         return None
-    for listed in (choice.get("token_ids"), logprobs.get("content"), logprobs.get("tokens")):
+    logprobs = logprobs or {}
+    for listed in (ids, logprobs.get("content"), logprobs.get("tokens")):
         if isinstance(listed, list) and listed:
             return len(listed)
     return None
