@@ -74,17 +74,18 @@ def test_a_missing_lock_is_named(content):
 
 
 def test_the_default_study_is_what_it_promises():
-    """Models alike in everything but their KV heads, the same KV memory, bursts on both sides of saturation, and one load that goes on."""
+    """More parameters with fewer KV heads, the same KV memory, bursts on both sides of saturation, and one load that goes on."""
     config = load_file(ROOT / "config/config.yaml")
-    mha, mqa = (config.models[name].architecture.model_dump() for name in ("tiny-mha", "tiny-mqa"))
-    assert {k for k in mha if mha[k] != mqa[k]} == {"kv_heads"}
+    mha, mqa = (config.models[name].architecture.model_dump() for name in ("tiny-mha", "wide-mqa"))
+    assert {k for k in mha if mha[k] != mqa[k]} == {"kv_heads", "intermediate_size"}
+    assert mha["intermediate_size"] < mqa["intermediate_size"]
     assert (mha["kv_heads"], mqa["kv_heads"]) == (mha["heads"], 1)
     assert len({d.kv_cache_memory for d in config.deployments.values()}) == 1
     arrivals = {name: workload.arrival for name, workload in config.workloads.items()}
     bursts = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "burst"}
     carried = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "closed"}
     assert set(bursts) == set(config.deployments) and set(carried) == {"tiny-mha"}
-    for deployment, requests in {"tiny-mha": 16, "tiny-mqa": 64, "wide-mqa": 64}.items():  # that the KV cache holds
+    for deployment, requests in {"tiny-mha": 16, "wide-mqa": 64}.items():  # that the KV cache holds
         levels = bursts[deployment].concurrency
         assert min(levels) < 0.8 * requests < 1.2 * requests < max(levels)
     assert all(ladder.concurrency == "auto" and ladder.search.precision <= 0.25 for ladder in carried.values())
