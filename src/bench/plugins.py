@@ -1,4 +1,4 @@
-"""What stands in the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines and commands.
+"""What stands in the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines, forms of traces, commands.
 
 [project.entry-points."saturate.plugins"]
 "endpoint.speech" = "my_package:Speech"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bench.beside.traffic.history import messages_of
 from bench.beside.traffic.log import read_log
 from bench.errors import BenchError
 from bench.study.plan import Plan
@@ -11,7 +12,6 @@ from bench.study.precision import prompt_lines
 from bench.study.read import load_config
 from bench.workloads.schedule import schedule
 from bench.workloads.trace import calls_left_out, read_trace
-from bench.workloads.trace_history import messages_of
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.study import CONTENT, ROOT

@@ -7,15 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bench.errors import BenchError, shown
+from bench.plugins import plugged
 from bench.table_file import Row, read_rows
 from bench.workloads.trace_blocks import Chains, hash_ids
-from bench.workloads.trace_otel import are_logs, calls_of, is_otel, left_out, otel_rows
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 from bench.workloads.trace_tree import Trees, in_trees
-from bench.workloads.trace_weka import is_weka, weka_rows
 
 # Columns that count the requests of a row, written without capitals and marks.
 _COUNTS = {
@@ -152,9 +151,10 @@ def different_tokens(requests: Iterable[TraceRequest]) -> int:
 
 
 def calls_left_out(path: str) -> str | None:
-    """Which calls of a file of spans are no requests, as a sentence; None where all are, and of other traces."""
+    """Which calls of a trace of others are no requests, as a sentence; None where all are."""
     rows = read_rows(path, what="trace")
-    return left_out(calls_of(path, rows), rows) if is_otel(rows) else None
+    converter = _converter(rows)
+    return converter.left_out(path, rows) if converter else None
 
 
 @cache
@@ -164,16 +164,42 @@ def shared_block(path: str) -> int | None:
     return form.block if any(row.values.get("hash_ids") for row in rows) else None
 
 
+class Converter(Protocol):
+    """What makes rows of our own format of a trace in another form: an entry point `trace.NAME` in `saturate.plugins`.
+
+    Attributes:
+        what: it reads, for messages.
+    """
+
+    what: str
+
+    def reads(self, lines: Sequence[Row]) -> bool: ...
+
+    def rows(self, path: str, lines: Sequence[Row]) -> list[Row]: ...
+
+    def left_out(self, path: str, lines: Sequence[Row]) -> str | None: ...
+
+
+@cache
+def _others() -> tuple[Converter, ...]:
+    return tuple(plugged("trace", ()).values())
+
+
+def _converter(rows: Sequence[Row]) -> Converter | None:
+    """What reads a trace that is in no format of columns; None where none does."""
+    if not rows or format_of(rows[0].values.keys()):
+        return None
+    return next((each for each in _others() if each.reads(rows)), None)
+
+
 def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Format]:
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    if are_logs(rows):
-        raise BenchError(f"{path}: its lines are log records of OpenTelemetry, and a trace is made of spans. Export the spans.")
-    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows) else None
-    if convert and unit:
-        raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
-    rows = convert(path, rows) if convert else rows
+    if converter := _converter(rows):
+        rows = converter.rows(path, rows)
+        if unit:
+            raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
     refuse_sums(path, rows)
@@ -181,7 +207,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     form = format_of(columns)
     if form is None:
         raise BenchError(
-            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or Weka's sessions, or OpenTelemetry's spans. "
+            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or {', or '.join(each.what for each in _others())}. "
             f"Found: {', '.join(map(str, columns))}."
         )
     return rows, form

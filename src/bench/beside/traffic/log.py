@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from bench.beside.traffic.otel import calls_of, is_otel
 from bench.errors import BenchError, count_text, is_are, shown
 from bench.table_file import Row, read_rows
 from bench.workloads.trace import format_of, refuse_sums, unit_not_known
-from bench.workloads.trace_otel import calls_of, is_otel
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, number_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from bench.beside.traffic.history import BLOCK, Histories, list_of, messages_of
 from bench.errors import BenchError, count_text, is_are, shown
 from bench.table_file import Row
-from bench.workloads.trace_history import BLOCK, Histories, list_of, messages_of
 from bench.workloads.trace_times import SECONDS, date_s, number_of, since_1970
 
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
@@ -87,6 +87,30 @@ def is_otel(lines: Iterable[Row]) -> bool:
     return any(_has_spans(line.values) for line in lines)
 
 
+class Spans:
+    """Files of spans, as `bench.workloads.trace` reads traces of others."""
+
+    what = "OpenTelemetry's spans"
+
+    @staticmethod
+    def reads(lines: Sequence[Row]) -> bool:
+        """Whether a file is one; of log records alone, too, to say that it is none."""
+        return is_otel(lines) or all(_is_log(line.values) for line in lines)
+
+    @staticmethod
+    def rows(path: str, lines: Sequence[Row]) -> list[Row]:
+        if not is_otel(lines):
+            raise BenchError(
+                f"{path}: its lines are log records of OpenTelemetry, and a trace is made of spans. Export the spans."
+            )
+        return otel_rows(path, lines)
+
+    @staticmethod
+    def left_out(path: str, lines: Sequence[Row]) -> str | None:
+        """Which calls are no requests, as a sentence; None where all are."""
+        return left_out(calls_of(path, lines), lines)
+
+
 def _has_spans(values: Mapping[str, Any]) -> bool:
     if isinstance(values.get("resourceSpans"), list) or isinstance(values.get("spans"), list):
         return True
@@ -95,11 +119,6 @@ def _has_spans(values: Mapping[str, Any]) -> bool:
 
 def _is_log(values: Mapping[str, Any]) -> bool:
     return isinstance(values.get("resourceLogs"), list) or bool("attributes" in values and values.keys() & _OF_LOGS)
-
-
-def are_logs(lines: Iterable[Row]) -> bool:
-    """Whether a file has log records alone."""
-    return all(_is_log(line.values) for line in lines)
 
 
 def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:

@@ -25,21 +25,33 @@ class _Call(NamedTuple):
     values: Mapping[str, Any]
 
 
-def is_weka(columns: Sequence[str]) -> bool:
-    """Whether the lines of a file with these keys are sessions."""
-    return {"block_size", "requests"} <= {*columns}
+class Sessions:
+    """Files of sessions, as `bench.workloads.trace` reads traces of others."""
 
+    what = "Weka's sessions"
 
-def weka_rows(path: str, lines: Sequence[Row]) -> list[Row]:
-    """The requests of all sessions, as rows with the columns of our own format.
+    @staticmethod
+    def reads(lines: Sequence[Row]) -> bool:
+        """Whether the lines of a file are sessions."""
+        return {"block_size", "requests"} <= {*lines[0].values}
 
-    Sessions have no moments among each other: all begin at once, as so many agents side by side. A request follows the session's
-    request before it and the subagents that ended between them; a subagent's first one follows the session's request that began last.
+    @staticmethod
+    def rows(path: str, lines: Sequence[Row]) -> list[Row]:
+        """The requests of all sessions, as rows with the columns of our own format.
 
-    Raises:
-        BenchError: a line is no session.
-    """
-    return [row for line in lines for row in _rows_of(path, line)]
+        Sessions have no moments among each other: all begin at once, as so many agents side by side. A request follows the session's
+        request before it and the subagents that ended between them; a subagent's first one follows the session's request that began
+        last.
+
+        Raises:
+            BenchError: a line is no session.
+        """
+        return [row for line in lines for row in _rows_of(path, line)]
+
+    @staticmethod
+    def left_out(path: str, lines: Sequence[Row]) -> str | None:  # noqa: ARG004
+        """Nothing: every request of a session is one."""
+        return None
 
 
 def _rows_of(path: str, line: Row) -> Iterator[Row]:
