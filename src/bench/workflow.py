@@ -33,6 +33,7 @@ _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(
     rf"^\s*(?:from ({_PACKAGE.name}[\w.]*) import (\([^)]*\)|.*)|import ({_PACKAGE.name}[\w.]*))", re.MULTILINE
 )
+_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:    .*)?\n)+", re.MULTILINE)  # what is imported there, runs nowhere
 
 
 @cache
@@ -62,6 +63,7 @@ def code_of(script: str, *modules: str) -> str:
 def _modules(text: str) -> list[Path]:
     names = []
     for package, imported, module in _IMPORT.findall(text):
+        imported = re.sub(r" as \w+", "", imported)
         names += [module] if module else [f"{package}.{name}" for name in re.findall(r"\w+", imported)] or [package]
     return [file for name in dict.fromkeys(names) for file in _files(name)]
 
@@ -74,7 +76,7 @@ def _files(name: str) -> list[Path]:
 
 @cache
 def _imports(file: Path) -> list[Path]:
-    return _modules(file.read_text(encoding="utf-8"))
+    return _modules(_FOR_TYPES.sub("", file.read_text(encoding="utf-8")))
 
 
 @cache

@@ -105,21 +105,21 @@ AGAIN = {"aggregate", "analyse", "figure"}
 @pytest.mark.parametrize(
     ("file", "jobs"),
     [
-        ("figures/charts/latencies.py", {"figure"}),
-        ("analyse/findings.py", {"analyse", "figure"}),
+        ("findings/latencies.py", {"figure"}),
+        ("findings/found.py", {"analyse", "figure"}),
         ("parse/latency.py", {"parse", *AGAIN}),
         # Its flags, and its names of metrics. A dry run cannot know what is parsed after a session.
         ("servers/vllm.py", {"deploy", "measure", *AGAIN}),
         # A figure that this study does not have, code that measures, and sentences and a replay that this figure does not use.
-        ("figures/charts/worker_balance.py measure/session.py load/loop.py words/verdicts.py predict/replay.py", set()),
+        ("findings/speculation.py measure/session.py load/loop.py search/words.py predict/replay.py", set()),
         *(
             pytest.param(file, jobs, marks=pytest.mark.long(part="workflows"))
             for file, jobs in {
-                "figures/theme.py": {"figure"},
-                "analysis/validity.py": AGAIN,
-                "aggregate/deployed.py": AGAIN,
-                "analysis/regions.py": AGAIN,
-                "words/charts.py": {"figure"},
+                "report/theme.py": {"figure"},
+                "parse/validity.py": AGAIN,
+                "parse/deployed.py": AGAIN,
+                "findings/regions.py": AGAIN,
+                "report/chart_words.py": {"figure"},
                 "runs/columns.toml": {"deploy", "measure", *AGAIN},
             }.items()
         ),
@@ -163,7 +163,7 @@ def test_another_limit_or_peak_draws_what_depends_on_it(project):
 def test_what_is_drawn_again_is_drawn_and_then_there_is_nothing_to_do(tmp_path, drawn_study):
     """Snakemake runs what follows a job, whether its files came out the same or not; and its own report has each figure by its name."""
     project = copy_of(drawn_study, tmp_path.resolve() / "copy")
-    for file in ("figures/charts/latencies.py", "servers/vllm.py"):
+    for file in ("findings/latencies.py", "servers/vllm.py"):
         project.edit(file)
         project.jobs()
         assert project.drawn == {"latencies"}
