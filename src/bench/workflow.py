@@ -63,8 +63,8 @@ def code_of(script: str, *modules: str) -> str:
 def _modules(text: str) -> list[Path]:
     names = []
     for package, imported, module in _IMPORT.findall(text):
-        imported = re.sub(r" as \w+", "", imported)
-        names += [module] if module else [f"{package}.{name}" for name in re.findall(r"\w+", imported)] or [package]
+        parts = re.findall(r"\w+", re.sub(r" as \w+", "", imported))
+        names += [module] if module else [f"{package}.{name}" for name in parts] or [package]
     return [file for name in dict.fromkeys(names) for file in _files(name)]
 
 
