@@ -165,56 +165,47 @@ def parquet(**columns):
     return stream.getvalue()
 
 
+def two(first, second, head=HEAD):
+    """A log of two requests, of 10 and 3 tokens and of 20 and 4."""
+    return f"{head}{first},10,3\n{second},20,4\n"
+
+
+DATED = two("2026-11-02T12:00:00Z", "2026-11-02T12:00:01.5Z")
+ROWS = [
+    {"ts": 1760000000, "input_tokens": 10, "output_tokens": 3},
+    {"ts": 1760000001.5, "input_tokens": 20, "output_tokens": 4},
+]
+NUMBERS = [{"prompt_tokens": 10, "completion_tokens": 3}, {"prompt_tokens": 20, "completion_tokens": 4}]
 LOGS = {
-    "seconds": "arrival_s,prompt_tokens,output_tokens\n5,10,3\n6.5,20,4\n",
-    "epoch, s": "created,prompt_tokens,completion_tokens\n1760000000,10,3\n1760000001.5,20,4\n",
-    "epoch, ms": HEAD + "1760000000000,10,3\n1760000001500,20,4\n",
-    "epoch, us": HEAD + "1760000000000000,10,3\n1760000001500000,20,4\n",
-    "epoch, ns": HEAD + "1760000000000000000,10,3\n1760000001500000000,20,4\n",
-    "a unit in the name": "start_ms,n_prompt,n_output\n0,10,3\n1500,20,4\n",
-    "in camels": "startTimeMs,promptTokens,completionTokens\n0,10,3\n1500,20,4\n",
-    "ISO": HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n",
-    "ISO, UTC spelt out": HEAD + "2026-11-02 12:00:00 UTC,10,3\n2026-11-02 12:00:01.5 UTC,20,4\n",
-    "nginx": HEAD + "[28/Nov/2026:16:45:00 +0000],10,3\n28/Nov/2026:17:45:01.5 +0100,20,4\n",
-    "RFC 2822": HEAD + '"Sat, 28 Nov 2026 16:45:00 GMT",10,3\n"28 Nov 2026 08:45:01.5 -0800",20,4\n',
-    "Go": HEAD + "2026-11-28 16:45:00 +0000 UTC,10,3\n2026-11-28 17:45:01.500000001 +0100 CET m=+0.5,20,4\n",
-    "Excel's separator": "sep=;\n" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", ";"),
-    "a bar, as it says": "\ufeffSEP=|\r\n" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", "|"),
-    "around the rows": json.dumps(
-        {
-            "data": [{"ts": 1760000000, "input_tokens": 10, "output_tokens": 3}, {"ts": 1760000001.5, "input_tokens": 20, "output_tokens": 4}],
-            "meta": {"page": 1},
-        },
-        indent=1,
-    ),
-    "around them twice": jsonl(
-        {
-            "took": 3,
-            "hits": {"hits": [{"_source": {"ts": at, "input_tokens": n, "output_tokens": m}} for at, n, m in ((1760000000, 10, 3), (1760000001.5, 20, 4))]},
-        }
-    ),
-    "mixed zones": HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T13:00:01.5+01:00,20,4\n",
-    "BOM and semicolons": "\ufeff" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", ";"),
-    "not in order": HEAD + "2026-11-02T12:00:01.5Z,20,4\n2026-11-02T12:00:00Z,10,3\n",
-    "texts with commas": "time,prompt,prompt_tokens,completion_tokens\n"
-    '2026-11-02T12:00:00Z,"a, ""b""\nc",10,3\n2026-11-02T12:00:01.5Z,d,20,4\n',
-    "counts called prompt and completion": "time,prompt,completion\n2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n",
-    "OpenAI's answers": jsonl(
-        {"created": 1760000000, "usage": {"prompt_tokens": 10, "completion_tokens": 3}},
-        {"created": 1760000001.5, "usage": {"prompt_tokens": 20, "completion_tokens": 4}},
-    ),
+    "seconds": two(5, 6.5, OWN),
+    "epoch, s": two(1760000000, 1760000001.5, "created,prompt_tokens,completion_tokens\n"),
+    **{f"epoch, 10^-{n} s": two(f"1760000000{'0' * n}", f"17600000015{'0' * (n - 1)}") for n in (3, 6, 9)},
+    "a unit in the name": two(0, 1500, "start_ms,n_prompt,n_output\n"),
+    "in camels": two(0, 1500, "startTimeMs,promptTokens,completionTokens\n"),
+    "ISO": DATED,
+    "ISO, UTC spelt out": two("2026-11-02 12:00:00 UTC", "2026-11-02 12:00:01.5 UTC"),
+    "nginx": two("[28/Nov/2026:16:45:00 +0000]", "28/Nov/2026:17:45:01.5 +0100"),
+    "RFC 2822": two('"Sat, 28 Nov 2026 16:45:00 GMT"', '"28 Nov 2026 08:45:01.5 -0800"'),
+    "Go": two("2026-11-28 16:45:00 +0000 UTC", "2026-11-28 17:45:01.500000001 +0100 CET m=+0.5"),
+    "Excel's separator": "sep=;\n" + DATED.replace(",", ";"),
+    "a bar, as it says": "\ufeffSEP=|\r\n" + DATED.replace(",", "|"),
+    "BOM and semicolons": "\ufeff" + DATED.replace(",", ";"),
+    "around the rows": json.dumps({"data": ROWS, "meta": {"page": 1}}, indent=1),
+    "around them twice": jsonl({"took": 3, "hits": {"hits": [{"_source": row} for row in ROWS]}}),
+    "mixed zones": two("2026-11-02T12:00:00Z", "2026-11-02T13:00:01.5+01:00"),
+    "not in order": HEAD + "".join(reversed(DATED.splitlines(keepends=True)[1:])),
+    "texts with commas": two('2026-11-02T12:00:00Z,"a, ""b""\nc"', "2026-11-02T12:00:01.5Z,d", "time,prompt,prompt_tokens,completion_tokens\n"),
+    "counts called prompt and completion": two("2026-11-02T12:00:00Z", "2026-11-02T12:00:01.5Z", "time,prompt,completion\n"),
+    "OpenAI's answers": jsonl({"created": 1760000000, "usage": NUMBERS[0]}, {"created": 1760000001.5, "usage": NUMBERS[1]}),
     "counts twice, alike": jsonl(
         {"@timestamp": "2026-11-02T12:00:00Z", "prompt_tokens": 10, "usage": {"prompt_tokens": 10}, "output_tokens": 3},
         {"@timestamp": "2026-11-02T12:00:01.5Z", "prompt_tokens": 20, "usage": {}, "output_tokens": 4},
     ),
-    "Parquet": parquet(
-        created_at=[NOON, NOON + timedelta(seconds=1.5)], input_tokens=[10, 20], output_tokens=[3.0, 4.0], model=["a", None]
-    ),
+    "Parquet": parquet(created_at=[NOON, NOON + timedelta(seconds=1.5)], input_tokens=[10, 20], output_tokens=[3.0, 4.0], model=["a", None]),
     # Published layouts.
-    "Azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,10,3\n2023-11-16 18:15:48.1805900,20,4\n",
+    "Azure": two("2023-11-16 18:15:46.6805900", "2023-11-16 18:15:48.1805900", AZURE),
     "Mooncake": jsonl(
-        {"timestamp": 3000, "input_length": 10, "output_length": 3, "hash_ids": [0]},
-        {"timestamp": 4500, "input_length": 20, "output_length": 4, "hash_ids": [1]},
+        *({"timestamp": at, "input_length": n, "output_length": m, "hash_ids": [0]} for at, n, m in ((3000, 10, 3), (4500, 20, 4)))
     ),
     "BurstGPT": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,10,3,13,API log\n6.5,GPT-4,20,4,24,API log\n",
 }  # fmt: skip
@@ -311,17 +302,28 @@ def test_nothing_is_left_out_silently(tmp_path):
     assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
 
 
+FAILURES = [  # column, what failed says there, and what did not
+    *(
+        ("error", *each)
+        for each in (("boom", ""), ("true", "None"), ("RateLimitError", "OK"), ("ERROR", "no error"), ("500", "200"))
+    ),
+    *(("success", *each) for each in (("false", "true"), ("0", "1"), ("No", "Yes"))),
+    *(("status", *each) for each in (("error", "success"), ("503 Service Unavailable", "200 OK"), ("false", "-"))),
+    *(("status", *each) for each in (("HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"), ("Too Many Requests", "OK"))),
+    *(("status", *each) for each in (("STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("unsuccessful", "STATUS_CODE_UNSET"))),
+    *(("status", *each) for each in (("completed with errors", "completed without errors"), ("rate_limited", "SUCCEEDED"))),
+    ("status", "Completed. Limits were exceeded", "Completed. Limits were not exceeded"),
+    *(
+        ("outcome", "timed out", "Completed"),
+        ("state", "FAILED", "FINISHED"),
+        ("cancelled", "true", "false"),
+        ("errorCode", "429", "0"),
+    ),
+]
+
+
 def test_failures_by_any_sign(tmp_path):
-    cases = [
-            ("error", "boom", ""), ("success", "false", "true"), ("status", "error", "success"), ("success", "0", "1"), ("error", "true", "None"),
-            ("error", "RateLimitError", "OK"), ("error", "ERROR", "no error"), ("error", "500", "200"), ("success", "No", "Yes"),
-            ("status", "503 Service Unavailable", "200 OK"), ("status", "HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"),
-            ("status", "STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("status", "Too Many Requests", "OK"), ("outcome", "timed out", "Completed"),
-            ("status", "Completed. Limits were exceeded", "Completed. Limits were not exceeded"),
-            ("response_status", "rate_limited", "SUCCEEDED"), ("status", "completed with errors", "completed without errors"),
-            ("status", "unsuccessful", "STATUS_CODE_UNSET"), ("state", "FAILED", "FINISHED"), ("cancelled", "true", "false"), ("errorCode", "429", "0"), ("status", "false", "-"),
-        ]  # fmt: skip
-    for column, failed, fine in cases:
+    for column, failed, fine in FAILURES:
         rows = f"1760000000,1,2,{failed}\n1760000001,1,2,{fine}\n"
         log = read_log(written(tmp_path, HEAD.replace("\n", f",{column}\n") + rows))
         assert [(each.why, each.place) for each in log.left_out] == [("a failure", "line 2")], failed
