@@ -183,24 +183,21 @@ class Rules:
             most = f"At most {seen.waiting:g} waited at once in the steady windows of {text}."
             above = self._as_measured(f"{self.whole(WAITS)}{{{job}}} > {seen.waiting:g}")
             self._alert("Queue", above, "5m", "warning", f"{self._place} requests wait, and have for 5m", most)
-        if not self._shown("KV usage", "its KV usage", _USAGE, usage) or usage is None:
-            pass
-        elif usage >= 1:
-            self.left.append("No alert on KV usage: sustained runs filled the cache.")
-        else:
+        if self._shown("KV usage", "its KV usage", _USAGE, usage) and usage is not None:
             said = f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m"
             of = " of any worker" * bool(self.measured.workers)
             most = f"At most {shown_share(usage)}{of} was in use in the steady windows of {text}."
-            self._alert("KvUsage", f"{_USAGE}{{{job}}} > {usage:g}", "5m", "warning", said, most)
-        if not self._shown("preemptions", "preemptions", _PREEMPTIONS, seen.preemptions):
-            pass
-        elif seen.preemptions:
-            self.left.append(
-                f"No alert on preemptions: sustained runs had {count_text(round(seen.preemptions), 'preemption')}."
-            )
-        else:
-            above = f"{_PREEMPTIONS}{{{job}}} > 0"
-            self._alert("Preemptions", above, "2m", "warning", f"{_HERE} preemptions/s", f"There was none in {text}.")
+            if usage < 1:
+                self._alert("KvUsage", f"{_USAGE}{{{job}}} > {usage:g}", "5m", "warning", said, most)
+            else:
+                self.left.append("No alert on KV usage: sustained runs filled the cache.")
+        if self._shown("preemptions", "preemptions", _PREEMPTIONS, seen.preemptions):
+            if seen.preemptions:
+                had = count_text(round(seen.preemptions), "preemption")
+                self.left.append(f"No alert on preemptions: sustained runs had {had}.")
+            else:
+                above = f"{_PREEMPTIONS}{{{job}}} > 0"
+                self._alert("Preemptions", above, "2m", "warning", f"{_HERE} preemptions/s", f"There was none in {text}.")
 
     def _shown(self, what: str, thing: str, series: str, value: float | None) -> bool:
         """Whether server and runs show something; else a line says that there is no alert on it."""
