@@ -144,7 +144,7 @@ def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
             BenchError, match=f"no load that is read.*{re.escape(said)}|{re.escape(said)}.*no load that is read"
         ):
             read_peers(write(fresh(tmp_path), **changes))
-    with pytest.raises(BenchError, match=r"there is no config\.yaml beside it, which says how requests arrive"):
+    with pytest.raises(BenchError, match=r"there is no config\.yaml beside it, or nothing in it: it says how requests arrive"):
         read_peers(inference_perf(fresh(tmp_path), stage=RATE, load=None))
 
 

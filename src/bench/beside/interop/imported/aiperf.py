@@ -87,13 +87,12 @@ def _start(record: Part) -> int:
 
 def _records(file: Path) -> list[Part]:
     """Those of the measured phase, in the order of sending; none where the file is missing."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    found = []
-    for i, line in enumerate(lines, 1):
-        try:
-            found.append(Part(json.loads(line), f"{file.name}:{i}"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{file.name}, line {i} is no record of a request: {error}") from None
+    found: list[Part] = []
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            found.append(Part(json.loads(line), f"{file.name}:{len(found) + 1}"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.name}, line {len(found) + 1} is no record of a request: {error}") from None
     return sorted((each for each in found if each.get("metadata.benchmark_phase", str) != "warmup"), key=_start)
 
 

@@ -85,7 +85,7 @@ def _load(settings: Part, stage: Part, count: int) -> Load:
     if concurrency and (unknown or kind == "concurrent"):
         return held(concurrency, count)
     if unknown and rate:
-        raise ValueError(f"there is no {settings.where} beside it, which says how requests arrive: copy it")
+        raise ValueError(f"there is no {settings.where} beside it, or nothing in it: it says how requests arrive. Copy it")
     if kind not in ("constant", "poisson"):
         raise no_load(f"load.type of {settings.where}", kind)
     if not rate:
