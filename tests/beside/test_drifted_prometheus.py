@@ -147,7 +147,7 @@ def test_what_the_user_can_fix_is_said(results):
     with raw_server(print) as closed:
         pass
     for options, said in (
-        (("--label", "job=a"), "connection refused, or no such host. Is it the address of a Prometheus?"),
+        (("--label", "job=a"), "connection refused, or no such host. Give the address of a Prometheus"),
         (("--label", "job"), "--label job: give NAME=VALUE"),
         (("--last", "soon"), "--last soon: give a number above 0 with s, m, h, d or w"),
         (("--to", "noon"), "--to noon: give a date"),

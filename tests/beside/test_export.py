@@ -261,7 +261,7 @@ def test_what_a_form_cannot_express_is_refused_by_name(tmp_path):
     )):  # fmt: skip
         put(tmp_path / str(number), **given)
         error = refused(tmp_path / str(number), form)
-        assert "a: " in error and said in error, said
+        assert f"--form {form}: a " in error and said in error, said
 
 
 def test_servers_of_others_and_unknown_names_are_refused(tmp_path):

@@ -25,7 +25,7 @@ BELOW = {"kind": "below", "c_max": None, "missed_at": 2.0}
 ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
 RATE = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
 SINGLE = {"LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "BurnFast", "BurnSlow"}
-OF_FLEET = SINGLE | {"WorkerSilent", "WorkerUneven", "FleetSize"}
+OF_FLEET = SINGLE | {"WorkerSilent", "FleetSize"}
 
 
 def names_of(files):
@@ -72,7 +72,6 @@ def test_rules_of_a_server_and_of_a_fleet(tmp_path, summary):
 
 
 def test_a_rate_s_limit_is_on_requests_that_come(tmp_path, summary):
-    """Of a fleet, what was measured of the balance is of requests in flight, so that alert is on these."""
     given = {"row": rate_row, "levels": (1, 2, 3, 4), "exposed": (3,)}
     study(tmp_path, summary, point=RATE, **given)
     files, _ = guarded(tmp_path)
@@ -80,8 +79,6 @@ def test_a_rate_s_limit_is_on_requests_that_come(tmp_path, summary):
     shutil.rmtree(tmp_path / "results")
     fleet(tmp_path, summary, 2, point=RATE | {"in_flight": 10.0}, **given)
     found = {name: rule["expr"] for (name, _), rule in alerts(guarded(tmp_path)[0]).items()}
-    assert found["SaturateWorkerUneven"].startswith('avg_over_time(saturate:requests_in_flight{job="a"}[15m]) > 5 and')
-    assert ":rate5m" not in found["SaturateWorkerUneven"]
     assert found["SaturateLoadAboveLimit"] == (
         'saturate:fleet_requests:rate5m{job="a"} > 3 and count by (job) (up{job="a"}) == 2'
     )
@@ -178,36 +175,23 @@ UNKNOWN = [  # what the study lacks, the alerts that are left out, and what is s
     ({"point": {"slos": ["TTFT P99 of chat ≤ 2 s"]}}, BURNS, "does not tell classes of requests apart"),
 ]
 UNKNOWN_OF_FLEET = [
-    ({"shares": [1.0, 0.0]}, {"WorkerUneven"}, "at C_max one of them had all requests"),
-    ({"point": {"low": None}}, {*LOAD, "WorkerUneven"}, "that takes a limit with a lower end"),
     ({"spelt": "ray_vllm_"}, {"WorkerSilent"}, "drops those of a worker that has nothing to do"),
     ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "does not show its KV usage"),
 ]
 
 
-@pytest.mark.parametrize("cases", [UNKNOWN[:7], UNKNOWN[7:]], ids=["of the load", "of what the server shows"])
-def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, cases):
-    for number, (change, lost, why) in enumerate(cases):
-        folder = tmp_path / str(number)
+@pytest.mark.parametrize("number", [1, 2], ids=["of a server", "of a fleet"])
+def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, number):
+    for place, (change, lost, why) in enumerate(UNKNOWN if number == 1 else UNKNOWN_OF_FLEET):
+        folder = tmp_path / str(place)
         folder.mkdir()
-        study(folder, summary, **change)
+        study(folder, summary, **change) if number == 1 else fleet(folder, summary, number, **change)
         files, printed = guarded(folder)
-        assert names_of(files) == SINGLE - lost, why
+        assert names_of(files) == (SINGLE if number == 1 else OF_FLEET) - lost, why
         assert why in printed
         limited = dict(change.get("point", ()))
         assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost), why
-        admits = limited.get("kind") != "above" and bool(limited.get("low", 1))
-        assert ("haproxy.cfg" in files) == admits, why
-
-
-def test_what_is_not_known_of_a_fleet_makes_no_rule_and_says_so(tmp_path, summary):
-    for number, (change, lost, why) in enumerate(UNKNOWN_OF_FLEET):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        fleet(folder, summary, 2, **change)
-        files, printed = guarded(folder)
-        assert names_of(files) == OF_FLEET - lost, why
-        assert why in printed
+        assert ("haproxy.cfg" in files) == (limited.get("kind") != "above" and bool(limited.get("low", 1))), why
 
 
 def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
@@ -255,13 +239,6 @@ def test_the_benchmark_sends_what_the_study_established():
 def test_an_slo_is_read_as_it_is_printed():
     for slo in (Slo("ttft", "p99", 2.0), Slo("tpot", "p90", 0.0525), Slo("e2e", "p50", 12.5)):
         assert parse_slo(str(slo)) == slo
-
-
-def test_the_balance_that_the_study_had_is_no_fault(tmp_path, summary):
-    """At C_max one worker of three had twice the mean, as its sessions had it."""
-    fleet(tmp_path, summary, 3, shares=[2 / 3, 1 / 6, 1 / 6])
-    files, _ = guarded(tmp_path)
-    assert alerts(files)["SaturateWorkerUneven", None]["expr"].endswith("> 2")
 
 
 def test_one_worker_is_a_server(tmp_path, summary):

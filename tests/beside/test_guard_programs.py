@@ -12,7 +12,7 @@ from tests.support.planted import rate_row
 
 GOOD = {"load": 12, "waits": 0, "kv": 0.35, "slow": 0.01, "preempted": 0, "hits": 500}
 ALL = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
-ALL += ("WorkerSilent", "WorkerUneven", "FleetSize")
+ALL += ("WorkerSilent", "FleetSize")
 SHARED = {"prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5, "cache": "shared"}
 LATENCIES = {"time_to_first_token": "2.5", "request_time_per_output_token": "0.05", "e2e_request_latency": "20.0"}
 prometheus = pytest.mark.long(part="prometheus")
@@ -131,7 +131,6 @@ def test_a_fleet_s_alerts_are_silent_in_an_hour_of_valid_load_and_each_fault_fir
         after(6, ("KvUsage",), kv=[0.65, *[0.1] * (number - 1)]),  # of one worker, more than any of the study had
         after(1, (), load=[None, *rest]),
         after(5, ("WorkerSilent",), load=[None, *rest], kv=[None, *[0.35] * (number - 1)]),
-        after(40, ("WorkerUneven",), load=[12, *idle]),
     ]
     # Of another number the limits are not known: a load or queue beyond them pages nobody.
     beyond = [(45, {**GOOD, "load": 24, "waits": 3})]

@@ -141,13 +141,10 @@ def course(name, phases, labels="", counter=False, instance="x"):
     return {"series": f'{name}{{job="a",instance="{instance}"{labels}}}', "values": " ".join(values)}
 
 
-def workers(number, shares=None):
-    """The column of that name at C_max. Args: shares: of what is in flight; equal ones without it."""
-    held = shares or [1 / number] * number
-    return [
-        {**dict.fromkeys(WORKER_FIELDS), "worker": f"replica {i}", "running_mean": 16 * share, "waiting_mean": 0.0, "scrape_gap_s": 1.0, "metrics_missing": []}
-        for i, share in enumerate(held, 1)
-    ]  # fmt: skip
+def workers(number):
+    """The column of that name at C_max."""
+    known = {"running_mean": 16 / number, "waiting_mean": 0.0, "scrape_gap_s": 1.0, "metrics_missing": []}
+    return [{**dict.fromkeys(WORKER_FIELDS), "worker": f"replica {i}", **known} for i in range(1, number + 1)]
 
 
 def scraped_of(number):
@@ -170,6 +167,6 @@ def scraped_of(number):
     return scraped
 
 
-def fleet(folder, summary, number, shares=None, **more):
+def fleet(folder, summary, number, **more):
     """The same study of several workers."""
-    study(folder, summary, workers=workers(number, shares), scraped=scraped_of(number), **more)
+    study(folder, summary, workers=workers(number), scraped=scraped_of(number), **more)

@@ -9,6 +9,7 @@ other expressions is wrong.
 from __future__ import annotations
 
 import ast
+import builtins
 import operator
 import re
 import warnings
@@ -16,25 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_TYPES: dict[str, type[Any]] = {
-    "string": str,
-    "integer": int,
-    "float": float,
-    "boolean": bool,
-    "array": list,
-    "tuple": list,
-    "dict": dict,
-    "any": str,
-}
+_PLAIN = {"string": str, "integer": int, "float": float, "boolean": bool, "any": str}
+_TYPES: dict[str, type[Any]] = {**_PLAIN, "array": list, "tuple": list, "dict": dict}
 _LISTS = ("array", "tuple")
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
+    **{ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow},
 }
 _LARGEST = 64  # largest exponent that is worked out; convention: 10**64 is beyond any quantity
 _IGNORED = re.compile(r"[ ,./\-_*^]")  # characters that do not count when texts are compared
@@ -123,25 +111,21 @@ def _value(node: ast.expr) -> Any:
         ValueError: it is another expression.
     """
     match node:
-        case ast.Constant():
-            return "..." if node.value is Ellipsis else node.value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-            return -number
-        case ast.BinOp():
-            return _worked_out(_value(node.left), node.op, _value(node.right))
-        case ast.List():
-            return [_value(each) for each in node.elts]
-        case ast.Tuple():
-            return tuple(_value(each) for each in node.elts)
-        case ast.Dict():
-            return {_value(key): _value(each) for key, each in zip(node.keys, node.values, strict=True) if key is not None}
-        case ast.Name():
-            return node.id
-        case ast.Call():
-            return _call(node) if node.keywords else ast.unparse(node)
-        case ast.Subscript():
+        case ast.BinOp(left, how, right):
+            return _worked_out(_value(left), how, _value(right))
+        case ast.List(elts):
+            return list(map(_value, elts))
+        case ast.Tuple(elts):
+            return tuple(map(_value, elts))
+        case ast.Dict(keys, values):
+            return {_value(key): _value(each) for key, each in zip(keys, values, strict=True) if key is not None}
+        case ast.Name(name):
+            return name
+        case ast.Call(keywords=[_, *_]):
+            return _call(node)
+        case ast.Call() | ast.Subscript() | ast.Constant(value=builtins.Ellipsis):
             return ast.unparse(node)
-    raise ValueError(f"{type(node).__name__} is not read")
+    return ast.literal_eval(node)  # of constants
 
 
 def _worked_out(left: Any, how: ast.operator, right: Any) -> Any:
@@ -182,15 +166,10 @@ def _is_right(value: Any, right: Sequence[Any], described: Mapping[str, Any]) ->
     if wanted is dict:
         return _is_right_dict(value, right)
     if wanted is list and inner is dict:
-        return any(
-            len(value) == len(each) and all(_is_right_dict(mine, [other]) for mine, other in zip(value, each, strict=True))
-            for each in right
-        )
-    if wanted is str:
-        return _alike(value) in [_alike(each) for each in right if type(each) is str]
-    if wanted is list:
-        return [_alike(each) for each in value] in [[_alike(each) for each in other] for other in right]
-    return value in right
+        pairs = [list(zip(value, each, strict=True)) for each in right if len(value) == len(each)]
+        return any(all(_is_right_dict(mine, [other]) for mine, other in each) for each in pairs)
+    # As in BFCL, an empty text, by which a parameter may be left out, is an empty list, too.
+    return _alike(value) in [_alike([*each] if wanted is list else each) for each in right]
 
 
 def _named(value: Any, right: Sequence[Any], wanted: type[Any], inner: type[Any] | None) -> bool | None:
@@ -214,5 +193,7 @@ def _is_right_dict(value: Any, right: Sequence[Any]) -> bool:
 
 
 def _alike(value: Any) -> Any:
-    """A text as it is compared: without blanks and some signs, in lower case, with one kind of quotes; anything else as it is."""
+    """A text as it is compared: without blanks and some signs, in lower case, with one kind of quotes; so are texts in a list."""
+    if isinstance(value, list):
+        return [_alike(each) if isinstance(each, str) else each for each in value]
     return _IGNORED.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

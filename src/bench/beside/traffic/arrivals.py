@@ -25,7 +25,6 @@ _SHAPES = (1e-3, 1e3)  # least and highest shape that is looked for; convention
 _EQUAL = 0.99  # of the highest shape, from which gaps are called equal; derived: the search ends within 0.1 % of it
 _STEP = 1e-3  # of a logarithm, in differences that stand for derivatives; convention
 _DAY_S = 86_400.0  # seconds of a day; derived
-_AT_ONCE_S = 90 * _DAY_S  # of a long log, to spare memory; convention
 _MINUTE_S = 60.0  # seconds of a minute; derived
 
 
@@ -78,17 +77,15 @@ def windows(log: Log) -> list[Window]:
 
 
 def _window(moments: Floats, size: float) -> Window:
-    most = int((np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))).max())
-    counts = _counts(moments, size)
-    if counts.windows < _FEWEST_WINDOWS:
-        return Window(size, most / size, None, None)
     from scipy.special import chdtr, chdtrc  # noqa: PLC0415 - half a second that other commands need not pay
 
-    dispersion, freedom = counts.dispersion, counts.windows - 1
-    if counts.mean < _LEAST_MEAN:
-        return Window(size, most / size, dispersion, None)
-    tails = chdtr(freedom, freedom * dispersion), chdtrc(freedom, freedom * dispersion)
-    return Window(size, most / size, dispersion, float(min(1.0, 2 * min(tails))))
+    peak = float((np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))).max()) / size
+    counts, freedom = _counts(moments, size), int(moments[-1] // size) - 1
+    if freedom + 1 < _FEWEST_WINDOWS:
+        return Window(size, peak, None, None)
+    sum_of_squares = freedom * counts.dispersion
+    p = min(1.0, 2 * float(min(chdtr(freedom, sum_of_squares), chdtrc(freedom, sum_of_squares))))
+    return Window(size, peak, counts.dispersion, p if counts.mean >= _LEAST_MEAN else None)
 
 
 @dataclass(frozen=True)
@@ -150,13 +147,11 @@ def _from_gaps(gaps: Floats, known: Floats, limit: float) -> Burstiness | None:
 
     start = [math.log(min(_SHAPES[1], max(_SHAPES[0], gaps.mean() ** 2 / max(gaps.var(), 1e-12)))), math.log(gaps.mean())]
     best = minimize(unlikely, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-6}).x
-    corners = {
-        (i, j): unlikely((best[0] + i * _STEP, best[1] + j * _STEP)) for i in (-1, 0, 1) for j in (-1, 0, 1)
-    }  # of the information, by differences
-    aa = (corners[1, 0] - 2 * corners[0, 0] + corners[-1, 0]) / _STEP**2
-    bb = (corners[0, 1] - 2 * corners[0, 0] + corners[0, -1]) / _STEP**2
-    ab = (corners[1, 1] - corners[1, -1] - corners[-1, 1] + corners[-1, -1]) / (4 * _STEP**2)
-    left = aa - ab**2 / bb if bb > 0 else 0.0
+    steps = (-_STEP, 0.0, _STEP)
+    near = np.array([[unlikely((best[0] + i, best[1] + j)) for j in steps] for i in steps])
+    aa, bb = (line @ (1, -2, 1) / _STEP**2 for line in (near[:, 1], near[1]))
+    ab = (near[2, 2] - near[2, 0] - near[0, 2] + near[0, 0]) / (4 * _STEP**2)
+    left = aa - ab**2 / bb if bb > 0 else 0.0  # information on the shape, whatever the mean
     shape = math.exp(min(high, max(low, best[0])))
     if best[0] >= high:
         left = len(gaps) / 2  # the information of ln shape where gaps hardly differ; beyond the end its differences are 0
@@ -199,13 +194,10 @@ def hours(log: Log) -> list[float | None] | None:
         return None
     import polars as pl  # noqa: PLC0415 - few logs are that long
 
-    def of_day(seconds: Floats) -> npt.NDArray[np.int64]:
-        assert log.began
-        moments = pl.Series(seconds * 1e6 + log.began.timestamp() * 1e6).cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
-        local = moments.dt.convert_time_zone(str(log.zone))
-        return np.bincount(local.dt.hour().to_numpy(), minlength=24)
+    def of_day(seconds: pl.Series) -> npt.NDArray[np.int64]:
+        moments = (seconds * 1e6 + began_us).cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
+        return np.bincount(moments.dt.convert_time_zone(str(log.zone)).dt.hour().to_numpy(), minlength=24)
 
-    there = np.zeros(24)
-    for begin in np.arange(0.0, log.span_s, _AT_ONCE_S):
-        there += of_day(np.arange(begin, min(log.span_s, begin + _AT_ONCE_S), _MINUTE_S)) * _MINUTE_S
-    return [float(n / s) if s else None for n, s in zip(of_day(log.arrival_s), there, strict=True)]
+    began_us = log.began.timestamp() * 1e6
+    there = of_day(_MINUTE_S * pl.int_range(math.ceil(log.span_s / _MINUTE_S), eager=True)) * _MINUTE_S
+    return [float(n / s) if s else None for n, s in zip(of_day(pl.Series(log.arrival_s)), there, strict=True)]

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.beside.traffic.arrivals import Burstiness, Window, burstiness, hours, windows
-from bench.beside.traffic.lengths import Fit, correlation, fitted, percentiles
+from bench.beside.traffic.lengths import Fit, correlation, fitted, percentiles, shared_share
 from bench.beside.traffic.log import Floats, Log
-from bench.beside.traffic.prefixes import shared_share
 
 
 @dataclass(frozen=True)

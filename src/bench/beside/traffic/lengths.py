@@ -1,9 +1,9 @@
-"""Lengths in a log: percentiles, how prompts and answers go together, and a distribution that is like them."""
+"""Lengths in a log: percentiles, and a distribution that is like them; what prompts and answers, and prompts among themselves share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,11 @@ import polars as pl
 from bench.beside.traffic.log import Floats, Whole
 
 PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
+BLOCK = 64  # characters of a block; derived: vLLM's 16 tokens, at four characters of English each
 _JUDGED = (50, 90, 99)  # percentiles by which a fit is judged; convention
 _CLOSE = 0.05  # distance at which a fit passes, whatever the number of requests; convention
-_BY_CHANCE = (
-    0.886  # distance × √requests that 5 % of true fits exceed; source: Lilliefors, 1967, for a normal with fitted mean and sd
-)
+# distance × √requests that 5 % of true fits exceed; source: Lilliefors, 1967, for a normal with fitted mean and sd
+_BY_CHANCE = 0.886
 _FEWEST = 20  # fewest lengths of a fit; convention
 _WIDEST = 10.0  # widest sigma that is looked for; convention
 _LEAST_WITHIN = 0.02  # least share of the fit between its ends; derived: a configuration refuses 0.01
@@ -44,20 +44,37 @@ class Fit:
 
 def percentiles(lengths: Whole) -> dict[str, float]:
     """Least, percentiles, highest and mean; percentiles are lengths that occur."""
-    found = np.quantile(lengths, [p / 100 for p in PERCENTILES], method="inverted_cdf")
-    return {
-        "min": float(lengths.min()),
-        **{f"p{p}": float(x) for p, x in zip(PERCENTILES, found, strict=True)},
-        "max": float(lengths.max()),
-        "mean": float(lengths.mean()),
-    }
+    found = np.quantile(lengths, [0, *(p / 100 for p in PERCENTILES), 1], method="inverted_cdf").tolist()
+    names = ["min", *(f"p{p}" for p in PERCENTILES), "max"]
+    return dict(zip(names, map(float, found), strict=True)) | {"mean": float(lengths.mean())}
 
 
 def correlation(prompt: Whole, output: Whole) -> float | None:
     """Spearman's rank correlation of prompts and answers; None where either is constant."""
-    if min(len(np.unique(lengths)) for lengths in (prompt, output)) < 2:
+    if min(np.ptp(prompt), np.ptp(output)) == 0:
         return None
     return float(pl.select(pl.corr(pl.Series(prompt), pl.Series(output), method="spearman")).item())
+
+
+def shared_share(texts: Iterable[str]) -> float | None:
+    """Share of the characters that a prefix cache without bounds would find, whole blocks from the beginning on (0–1).
+
+    Args:
+        texts: in order of arrival.
+
+    Returns:
+        None where they have no characters.
+    """
+    seen: set[int] = set()
+    found = characters = 0
+    for text in texts:
+        characters += len(text)
+        ahead = 0  # of the blocks so far, so that one is found only behind the same others
+        for at in range(0, len(text) - BLOCK + 1, BLOCK):
+            ahead = hash((ahead, text[at : at + BLOCK]))
+            found += BLOCK * (ahead in seen)
+            seen.add(ahead)
+    return found / characters if characters else None
 
 
 def fitted(lengths: Whole) -> Fit | None:
@@ -73,41 +90,34 @@ def fitted(lengths: Whole) -> Fit | None:
     if len(lengths) < _FEWEST or len(values) < 2:
         return None
     low, high = int(values[0]), int(values[-1])
-    below, above = np.log(values - 0.5), np.log(values + 0.5)
+    edges = np.log([values - 0.5, values + 0.5])
 
-    def share(at: Sequence[float], x: Floats) -> Floats:
-        found: Floats = ndtr((x - at[0]) / max(1e-6, at[1]))
-        return found
+    def shares(at: Sequence[float]) -> tuple[Floats, Floats, float, float]:
+        """Of the normal below each value's edges, and below the least value and between the ends."""
+        below, above = ndtr((edges - at[0]) / max(1e-6, at[1]))
+        return below, above, float(below[0]), float(above[-1] - below[0])
 
     def unlikely(at: Sequence[float]) -> float:
-        if not (math.log(low) <= at[0] <= math.log(high) and 1e-6 < at[1] < _WIDEST):
+        below, above, _, inside = shares(at)
+        if not (math.log(low) <= at[0] <= math.log(high) and 1e-6 < at[1] < _WIDEST and inside >= _LEAST_WITHIN):
             return math.inf  # no configuration could say it
-        inside = float(share(at, above[-1:])[0] - share(at, below[:1])[0])
-        if inside < _LEAST_WITHIN:
-            return math.inf
-        return -float(counts @ np.log(np.maximum(share(at, above) - share(at, below), 1e-300))) + len(lengths) * math.log(
-            inside
-        )
+        return -float(counts @ np.log(np.maximum(above - below, 1e-300))) + len(lengths) * math.log(inside)
 
     logs = np.log(lengths)
-    best = minimize(
-        unlikely,
-        [float(np.median(logs)), max(0.01, float(logs.std()))],
-        method="Nelder-Mead",
-        options={"xatol": 1e-4, "fatol": 1e-3},
-    ).x
-    base, inside = share(best, below[:1])[0], share(best, above[-1:])[0] - share(best, below[:1])[0]
-    difference = (share(best, above) - base) / inside - counts.cumsum() / len(lengths)
-    before = (share(best, below) - base) / inside - (counts.cumsum() - counts) / len(lengths)
-    distance = float(max(np.abs(difference).max(), np.abs(before).max()))
-    here = np.quantile(lengths, [p / 100 for p in _JUDGED], method="inverted_cdf")
-    there = np.exp(best[0] + best[1] * ndtri(base + inside * np.array([p / 100 for p in _JUDGED])))
+    start = [float(np.median(logs)), max(0.01, float(logs.std()))]
+    best = minimize(unlikely, start, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-3}).x
+    below, above, base, inside = shares(best)
+    ranks = counts.cumsum() / len(lengths)
+    off = (above - base) / inside - ranks, (below - base) / inside - (ranks - counts / len(lengths))
+    distance = float(np.abs(off).max())
+    judged = np.array(_JUDGED) / 100
+    errors = np.exp(best[0] + best[1] * ndtri(base + inside * judged)) / np.quantile(lengths, judged, method="inverted_cdf") - 1
     return Fit(
         median=float(math.exp(best[0])),
         sigma=float(best[1]),
         low=low,
         high=high,
         distance=distance,
-        errors={p: float(y / x - 1) for p, x, y in zip(_JUDGED, here, there, strict=True)},
+        errors=dict(zip(_JUDGED, errors.tolist(), strict=True)),
         close=distance <= max(_CLOSE, _BY_CHANCE / math.sqrt(len(lengths))),
     )

@@ -6,18 +6,16 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
-from http import HTTPStatus
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.beside.traffic.otel import calls_of, is_otel
-from bench.errors import BenchError, count_text, is_are, shown
+from bench.errors import BenchError, first_names, shown
 from bench.table_file import Row, read_rows
 from bench.workloads.trace import format_of, refuse_sums, unit_not_known
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, number_of, refuse_days, since_1970
@@ -39,77 +37,32 @@ NEEDED = ("arrival", "prompt", "output")
 _PART = re.compile(r"cache|reason|thought", re.IGNORECASE)  # of tokens that some providers count apart
 _NO_COUNT = re.compile(r"cost|price|rate|ratio|budget|effort|time|latency|_ms$|_s$", re.IGNORECASE)
 _UNIT = re.compile(r"_(s|ms|us|ns)$|(?<=[a-z])(Ms|Us|Ns)$")
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_SPANS = {"arrival": "start_ns:ns", "prompt": "input_tokens", "output": "output_tokens", "status": "status", "end": "end_ns:ns"}
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which columns are looked for; convention
 _YEARS = (2001, 2095)  # first and last year of a request; derived: those of numbers that are taken for seconds since 1970
-# least and longest step back of a clock when summer time ends (s): half an hour to one; convention
-_CLOCK_BACK = (1500.0, 3660.0)
 _LONGEST = 2**31  # tokens that no model's context has; convention
-# How words of a status begin that say a failure, or none.
+# How a status says a failure, or none. Of columns of errors, anything but "none" is one.
+_CODE = re.compile(r"(?:http\S*[ :])?([2-9]\d\d)(?:\.0)?\b")  # an HTTP status, alone or ahead of its words
 _FAILED = re.compile(
-    r"err|fail|fault|timed?$|timeout|cancel|abort|reject|refus|exception|denied|unavail|exceed|limited|thrott|invalid|overload|unauth|forbid|unsuccess"
-    r"|disconnect|reset|crash|drop|(false|not|bad)$"
+    r"error|\berr|fail|(?<!de)fault|time[ds]?[ _-]*out|cancel|abort|reject|refus|exception|denied|unavail|exceed|limited|too many"
+    r"|throttl|invalid|overload|unauth|forbid|unsuccess|disconnect|reset|crash|drop|(\b|_)(false|not|bad)$"
 )
-_FINE = re.compile(r"(ok|okay|success\w*|succeeded|completed?|done|finished|true|none|null|unset|stop)$")
-_NO_ERROR = {"", "-", "none", "null", "false", "0", "no", "nan"}
-_ANSWERS = {
-    "1": True,
-    "1.0": True,
-    "yes": True,
-    "y": True,
-    "t": True,
-    "0": False,
-    "0.0": False,
-    "no": False,
-    "n": False,
-    "f": False,
-}
 _WITHOUT = re.compile(r"(?<![a-z])(no|not|without|0)[ _-]*(err|fail|exceed)")
-_PHRASES = {status.phrase.lower(): status.value for status in HTTPStatus}
-_CODE = re.compile(r"(?:http\S*[ :])?(\d{3})(?:\.0)?\b")  # an HTTP status, alone or ahead of its words
-_ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
-_FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
-_NAMED = 5  # most unknown statuses that are each named; convention
+_FINE = re.compile(r"(^|[\W_])(ok|okay|success\w*|succeeded|completed?|done|finished|true|none|null|unset|stop)($|[\W_])")
+_NO, _YES = {"false", "no", "n", "f", "0", "0.0"}, {"true", "yes", "y", "t", "1", "1.0"}
+_EMPTY = {"", "-", "none", "null", "nan"}
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows that are no requests with lengths.
-
-    Attributes:
-        why: after `rows with`. moments: since the log's first request (s), NaN where not known. places, cells: of each row.
-    """
+    """Rows that are no requests with lengths. Attributes: why: after `rows with`. place, value: of the first."""
 
     why: str
-    moments: Floats
-    places: Sequence[str]
-    cells: Sequence[Any]
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return len(self.moments)
-
-    @property
-    def place(self) -> str:
-        """Place of the first row."""
-        return self.places[0]
-
-    @property
-    def value(self) -> str:
-        """Cell of the first row, as messages show it."""
-        return shown(str(self.cells[0]), 40)
-
-    def part(self, low: float, high: float, first: float) -> LeftOut | None:
-        """Those from `low` to `high` (s), with moments since `first`; None where there are none."""
-        here = np.flatnonzero((self.moments >= low) & (self.moments < high)).tolist()
-        if not here:
-            return None
-        return LeftOut(self.why, self.moments[here] - first, [self.places[i] for i in here], [self.cells[i] for i in here])
+    count: int
+    place: str
+    value: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +70,7 @@ class Log:
     """The requests of a log, in order of arrival.
 
     Attributes:
-        path: the file. rows: in it, or in the part. columns: which is what, by role.
+        path: the file. rows: in it, or in the part that is asked for. columns: which is what, by role.
         arrival_s: since the first (s). prompt_tokens, output_tokens: lengths.
         began: when the first came; None where arrivals are not dates. zone: for the hours of the day.
         duration_s: until the answer (s), NaN where not known; None without such a column.
@@ -138,7 +91,7 @@ class Log:
     texts: list[str] | None
     resolution_s: float
     left_out: Sequence[LeftOut] = ()
-    notes: Sequence[str] = field(default_factory=list)
+    notes: Sequence[str] = ()
 
     @property
     def count(self) -> int:
@@ -155,58 +108,21 @@ class Log:
         """Requests/s; None where they came in one instant."""
         return (self.count - 1) / self.span_s if self.span_s > 0 else None
 
-    def part(self, begin: str | None, end: str | None) -> Log:
-        """The requests from a moment on and before another: seconds since the first, or dates.
 
-        Raises:
-            BenchError: it is no such moment, or nothing came between them.
-        """
-        low = -math.inf if begin is None else self._moment("--from", begin)
-        high = math.inf if end is None else self._moment("--to", end)
-        kept = (self.arrival_s >= low) & (self.arrival_s < high)
-        if not kept.any():
-            raise BenchError(f"{self.path}: no request came in that part; the last came {self.span_s:g} s after the first.")
-        first = float(self.arrival_s[kept][0])
-        left_out = [each for lost in self.left_out if (each := lost.part(low, high, first))]
-        unplaced = sum(int(np.isnan(lost.moments).sum()) for lost in self.left_out)
-        notes = list(self.notes)
-        if unplaced:
-            rows = f"{count_text(unplaced, 'row')} without a moment of arrival {is_are(unplaced)}"
-            notes.append(f"{rows} left out, whether of this part or not.")
-        return replace(
-            self,
-            rows=int(kept.sum()) + sum(each.count for each in left_out),
-            left_out=left_out,
-            notes=notes,
-            arrival_s=self.arrival_s[kept] - first,
-            prompt_tokens=self.prompt_tokens[kept],
-            output_tokens=self.output_tokens[kept],
-            began=None if self.began is None else datetime.fromtimestamp(self.began.timestamp() + first, UTC),
-            duration_s=None if self.duration_s is None else self.duration_s[kept],
-            texts=None if self.texts is None else [text for text, here in zip(self.texts, kept, strict=True) if here],
-        )
-
-    def _moment(self, option: str, text: str) -> float:
-        """Seconds since the first arrival."""
-        if (seconds := number_of(text)) is not None:
-            return float(seconds)
-        moment = date_of(text)
-        if moment is None:
-            raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
-        if self.began is None:
-            raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
-        found = _since_1970(moment, self.zone)
-        if math.isnan(found):
-            raise BenchError(f"{option} {text}: before {_YEARS[0]} or after {_YEARS[1]}.")
-        return found - self.began.timestamp()
-
-
-def read_log(path: str, *, given: Mapping[str, str] | None = None, zone: tzinfo | None = None) -> Log:
+def read_log(
+    path: str,
+    *,
+    given: Mapping[str, str] | None = None,
+    zone: tzinfo | None = None,
+    begin: str | None = None,
+    end: str | None = None,
+) -> Log:
     """The requests in a CSV, JSONL or Parquet file.
 
     Args:
         given: the columns of each role: one; several with + between, of counts to add up, or of statuses; and of moments a unit behind
             a colon (`start:ms`). Not needed of published traces and of spans. zone: of dates without one.
+        begin, end: only requests from then on and before then: seconds since the log's first, or dates.
 
     Raises:
         BenchError: it cannot be read, columns or units are not known, or no row is a request with lengths. It has the line to write.
@@ -214,99 +130,158 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, zone: tzinfo 
     rows = read_rows(path, what="log")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    spans, notes = is_otel(rows), list[str]()
-    rows = _calls(path, rows) if spans else rows
+    if is_otel(rows):
+        rows, columns = _calls(path, rows)
+    else:
+        columns = _published(rows)
     refuse_sums(path, rows)
-    names = column_names(rows)
-    columns = (_SPANS if spans else _published(rows)) | dict(given or {})
-    if missing := [role for role in NEEDED if not columns.get(role)]:
-        raise _guess(path, rows, names, missing)
-    units = _split_units(columns, names)
-    parts = {role: [name] if name in names else name.split("+") for role, name in columns.items() if name}
-    for role, each in parts.items():
-        if strange := [name for name in each if name not in names]:
-            raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
-    values = {role: [list(map(cell(name), rows)) for name in each] for role, each in parts.items()}
-    moments, dated = _moments(path, rows, "arrival", columns["arrival"], values["arrival"][0], units, zone, notes)
-    prompt, output = (
-        np.sum([_numbers(cells, absent=i > 0) for i, cells in enumerate(values[role])], axis=0) for role in NEEDED[1:]
-    )
-    failed, said = np.zeros(len(rows), dtype=bool), [None] * len(rows)
-    for name, cells in zip(parts.get("status", ()), values.get("status", ()), strict=True):
-        here = _failed(cells, name, notes)
-        said = [each if now and not before else word for each, now, before, word in zip(cells, here, failed, said, strict=True)]
-        failed |= here
+    table = _Table(path, rows, {role: name for role, name in (columns | dict(given or {})).items() if name}, zone)
+    cells, notes = table.cells, table.notes
+    moments, dated = table.moments("arrival")
+    prompt, output = (table.counts(role) for role in NEEDED[1:])
+    failed, said = np.zeros(len(rows), dtype=bool), [""] * len(rows)
+    if "status" in cells:
+        failed = np.any([_failed(column, name, notes) for name, column in cells["status"].items()], axis=0)
+        said = [", ".join(map(_status, each)) for each in zip(*cells["status"].values(), strict=True)]
+    elif signs := [name for name in table.names if re.search(ROLES["status"], name, re.IGNORECASE)]:
+        notes.append(f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status=NAME.")
+    came, asked, spoken = (next(iter(cells[role].values())) for role in NEEDED)
     faults = [
         (failed, "a failure", said),
-        (np.isnan(moments), "no moment of arrival", values["arrival"][0]),
-        (_no_count(prompt), "no count of prompt tokens", values["prompt"][0]),
-        (_no_count(output), "no count of answer tokens", values["output"][0]),
-        (prompt < 1, "a prompt of 0 tokens", values["prompt"][0]),
-        (output < 1, "an answer of 0 tokens", values["output"][0]),
+        (np.isnan(moments), "no moment of arrival", came),
+        (np.isnan(prompt), "no count of prompt tokens", asked),
+        (np.isnan(output), "no count of answer tokens", spoken),
+        (prompt < 1, "a prompt of 0 tokens", asked),
+        (output < 1, "an answer of 0 tokens", spoken),
     ]
-    left_out, kept = [], ~np.any([wrong for wrong, *_ in faults], axis=0)
-    zero = float(moments[kept].min()) if kept.any() else 0.0
-    rest = np.ones(len(rows), dtype=bool)
-    for wrong, why, cells in faults:
-        if len(lost := np.flatnonzero(rest & wrong)):
-            left_out.append(LeftOut(why, moments[lost] - zero, [rows[i].place for i in lost], [cells[i] for i in lost]))
-        rest &= ~wrong
-    if not kept.any():
-        why = "; ".join(f"{each.count} have {each.why} ({each.place}: {each.value})" for each in left_out)
-        raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {why}. See --columns.")
-    came = moments[kept]
-    if (np.diff(came) < 0).any():
+    wrong = np.any([fault for fault, *_ in faults], axis=0)
+    first = float(moments[~wrong].min()) if not wrong.all() else 0.0
+    low, high = (_since(*each, first, dated, zone) for each in (("--from", begin, -math.inf), ("--to", end, math.inf)))
+    rest = inside = ~((moments - first < low) | (moments - first >= high))  # with those whose moment is not known
+    left_out = []
+    for fault, why, values in faults:
+        if len(lost := np.flatnonzero(rest & fault)):
+            left_out.append(LeftOut(why, len(lost), rows[lost[0]].place, shown(str(values[lost[0]]), 40)))
+        rest = rest & ~fault
+    if wrong.all():
+        reasons = "; ".join(f"{each.count} have {each.why} ({each.place}: {each.value})" for each in left_out)
+        raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {reasons}. See --columns.")
+    if not rest.any():
+        last = moments[~wrong].max() - first
+        raise BenchError(f"{path}: no request came in that part; the last came {last:g} s after the first.")
+    if (np.diff(moments[rest]) < 0).any():
         notes.append("Rows are not in the order of their arrivals; they were sorted.")
-    if "status" not in parts and (signs := [name for name in names if re.search(ROLES["status"], name, re.IGNORECASE)]):
-        notes.append(f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status=NAME.")
-    order = np.flatnonzero(kept)[np.argsort(came, kind="stable")]
+    order = np.flatnonzero(rest)[np.argsort(moments[rest], kind="stable")]
     arrival = moments[order] - moments[order[0]]
-    at = _Arrivals(columns["arrival"], moments, dated, zone)
+    durations = table.durations(moments, dated)
     return Log(
         path,
-        len(rows),
-        columns,
+        int(inside.sum()),
+        table.columns,
         arrival,
         prompt[order].astype(np.int64),
         output[order].astype(np.int64),
         datetime.fromtimestamp(float(moments[order[0]]), UTC) if dated else None,
         zone or UTC,
-        None if (durations := _durations(path, rows, columns, values, units, at)) is None else durations[order],
-        [_text(values["text"][0][i]) for i in order] if "text" in values else None,
-        _resolution(arrival),
+        None if durations is None else durations[order],
+        [_text(next(iter(cells["text"].values()))[i]) for i in order] if "text" in cells else None,
+        next((tick for tick in _RESOLUTIONS if (np.abs(arrival - tick * np.round(arrival / tick)) <= _SAME_S).all()), _SAME_S),
         left_out,
         notes,
     )
 
 
-class _Arrivals(NamedTuple):
-    """Arrivals as they were read: their column, moments (s), whether these count from 1970, and the zone of dates without one."""
+class _Table:
+    """A log's cells by role and column, and what its moments and counts are.
 
-    column: str
-    moments: Floats
-    dated: bool
-    zone: tzinfo | None
+    Attributes:
+        columns: by role, without units. units: of moments, by role. cells: by role and column.
+    """
+
+    def __init__(self, path: str, rows: Sequence[Row], columns: Mapping[str, str], zone: tzinfo | None) -> None:
+        flat = [dict(_flat(row.values)) for row in rows]
+        names = list(dict.fromkeys(name for values in flat[:_ROWS] for name in values))
+        if missing := [role for role in NEEDED if role not in columns]:
+            raise _guess(path, flat[:_ROWS], names, missing)
+        self.path, self.names, self.zone = path, names, zone
+        self.columns, self.units, self.notes = dict(columns), dict[str, TraceUnit](), list[str]()
+        self.cells: dict[str, dict[str, list[Any]]] = {}
+        for role, text in columns.items():
+            name, colon, unit = text.rpartition(":")
+            if role in ("arrival", "end", "duration") and colon and unit in get_args(TraceUnit) and text not in names:
+                self.columns[role], self.units[role] = name, unit  # type: ignore[assignment] # one of them
+            parts = [self.columns[role]] if self.columns[role] in names else self.columns[role].split("+")
+            if strange := [name for name in parts if name not in names]:
+                raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
+            self.cells[role] = {name: [values.get(name) for values in flat] for name in parts}
+
+    def counts(self, role: str) -> Floats:
+        """Tokens, added up over a role's columns; NaN where that is no count."""
+        first, *others = self.cells[role].values()
+        found = np.sum([_numbers(first), *(_numbers(cells, absent=0.0) for cells in others)], axis=0)
+        return np.where((found == np.round(found)) & (np.abs(found) <= _LONGEST), found, math.nan)
+
+    def moments(self, role: str) -> tuple[Floats, bool]:
+        """Seconds of each row, NaN where there is no moment; and whether they are dates, counted from 1970."""
+        path, column, unit = self.path, self.columns[role], self.units.get(role)
+        values = next(iter(self.cells[role].values()))
+        first = next((value for value in values if value not in (None, "")), None)
+        if number_of(first) is not None:
+            numbers = _numbers(values)
+            known = numbers[~np.isnan(numbers)]
+            unit = unit or next(iter(since_1970(float(known.min()))), None)
+            if unit is None:
+                words: dict[str, TraceUnit] = {f"--columns {role}={column}:{name}": name for name in ("s", "ms")}
+                reason = "its numbers do not say it"
+                raise unit_not_known(path, column, reason, "Say it", words, [Decimal(repr(float(x))) for x in known])
+            seconds = numbers * float(SECONDS[unit])
+            ends = [datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1)]
+            dates = (seconds >= ends[0]) & (seconds < ends[1])
+            dated = bool(dates.sum() * 2 > len(known))
+            return (np.where(dates, seconds, math.nan) if dated else seconds), dated
+        if unit is not None:
+            raise BenchError(f"{path}: {column} holds dates, which have no unit. Leave :{unit} out.")
+        dates_of = [date_of(value) for value in values]
+        there = [date for date in dates_of if date]
+        if not there:
+            raise BenchError(
+                f"{path}: {column}: {shown(str(first), 40)} is no date and time that is read, and no number. Write it with the year "
+                "first, which no order of day and month confuses: 2026-11-28T16:45:00Z. Or name another column: "
+                f"--columns {role}=NAME."
+            )
+        refuse_days(path, column, dates_of)
+        bare = [date for date in there if date.tzinfo is None]
+        if bare and self.zone is None:
+            if len(bare) < len(there):
+                raise BenchError(
+                    f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME."
+                )
+            self.notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
+        return np.array([math.nan if date is None else _since_1970(date, self.zone) for date in dates_of]), True
+
+    def durations(self, arrivals: Floats, dated: bool) -> Floats | None:
+        """From arrival to answer (s), NaN where not known; None where no column says it."""
+        if "duration" in self.cells:
+            name = self.columns["duration"]
+            if "duration" not in self.units:
+                raise BenchError(f"{self.path}: the unit of {name} is not known. Say it: --columns duration={name}:ms.")
+            return _numbers(next(iter(self.cells["duration"].values()))) * float(SECONDS[self.units["duration"]])
+        if "end" not in self.cells:
+            return None
+        ends, end_dated = self.moments("end")
+        if dated != end_dated:
+            both = f"{self.columns['arrival']} and {self.columns['end']}"
+            raise BenchError(f"{self.path}: one of {both} holds dates, the other none. Leave end= out.")
+        return np.where(ends >= arrivals, ends - arrivals, math.nan)
 
 
-def _durations(
-    path: str, rows: Sequence[Row], columns: Mapping[str, str], values: Mapping[str, Sequence[Sequence[Any]]],
-    units: Mapping[str, TraceUnit], at: _Arrivals,
-) -> Floats | None:  # fmt: skip
-    """From arrival to answer (s), NaN where not known; None where no column says it."""
-    if "duration" in values:
-        name = columns["duration"]
-        if "duration" not in units:
-            raise BenchError(f"{path}: the unit of {name} is not known. Say it: --columns duration={name}:ms.")
-        return _numbers(values["duration"][0]) * float(SECONDS[units["duration"]])
-    if "end" not in values:
-        return None
-    ends, dated = _moments(path, rows, "end", columns["end"], values["end"][0], units, at.zone, [])
-    if at.dated != dated:
-        raise BenchError(f"{path}: one of {at.column} and {columns['end']} holds dates, the other none. Leave end= out.")
-    return np.where(ends >= at.moments, ends - at.moments, math.nan)
-
-
-# Columns
+def _flat(values: Mapping[str, Any], ahead: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    """Cells by column, those of nested objects with a dot between: `usage.prompt_tokens`."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and depth:
+            yield from _flat(value, f"{ahead}{key}.", depth - 1)
+        else:
+            yield f"{ahead}{key}", value
 
 
 def _published(rows: Sequence[Row]) -> dict[str, str]:
@@ -314,233 +289,112 @@ def _published(rows: Sequence[Row]) -> dict[str, str]:
     form = format_of(rows[0].values.keys())
     if form is None:
         return {}
-    found = {"arrival": form.arrival, "prompt": form.prompt, "output": form.output}
-    numbers = _numbers([row.values.get(form.arrival) for row in rows])
-    if form.unit is None or np.isnan(numbers).all():
-        return found
-    first, odd = float(np.nanmin(numbers)), form.whole and (numbers != np.round(numbers)).any()
-    if odd or (first > 0 and form.unit not in (since_1970(first) or [form.unit])):
-        return found  # names of another publisher, whose unit is not this one's
-    return found | {"arrival": f"{form.arrival}:{form.unit}"}
+    unit, numbers = "", _numbers([row.values.get(form.arrival) for row in rows])
+    if form.unit and not np.isnan(numbers).all():
+        since = since_1970(float(np.nanmin(numbers)))
+        whole = not form.whole or (numbers == np.round(numbers)).all()
+        # Else they are the names of another publisher, whose unit is not this one's.
+        unit = f":{form.unit}" if whole and (not since or form.unit in since) else ""
+    return {"arrival": form.arrival + unit, "prompt": form.prompt, "output": form.output}
 
 
-def _split_units(columns: dict[str, str], names: Collection[str]) -> dict[str, TraceUnit]:
-    """Units of moments by role, which are taken off the columns."""
-    units: dict[str, TraceUnit] = {}
-    for role in ("arrival", "end", "duration"):
-        name, colon, unit = columns.get(role, "").rpartition(":")
-        if colon and unit in get_args(TraceUnit) and columns[role] not in names:
-            columns[role], units[role] = name, unit  # type: ignore[assignment] # one of them
-    return units
-
-
-def column_names(rows: Sequence[Row]) -> list[str]:
-    """The columns of a table, those of nested objects with a dot between: `usage.prompt_tokens`."""
-    return list(dict.fromkeys(name for row in rows[:_ROWS] for name in _flat(row.values)))
-
-
-def _flat(values: Mapping[str, Any], ahead: str = "", depth: int = _DEPTH) -> Iterable[str]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and depth:
-            yield from _flat(value, f"{ahead}{key}.", depth - 1)
-        else:
-            yield f"{ahead}{key}"
-
-
-def cell(name: str) -> Callable[[Row], Any]:
-    """What takes the value of a column from a row; None where it has none."""
-    path = name.split(".")
-
-    def take(row: Row) -> Any:
-        if name in row.values:
-            return row.values[name]
-        value: Any = row.values
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value
-
-    return take
-
-
-def _guess(path: str, rows: Sequence[Row], names: Sequence[str], missing: Sequence[str]) -> BenchError:
-    """The error of a log whose columns nobody named, with the line to write."""
-    first = {
-        name: next((value for row in rows[:_ROWS] if (value := cell(name)(row)) not in (None, "")), None) for name in names
+def _calls(path: str, rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
+    """The calls of models in spans of OpenTelemetry, and which column is what."""
+    found = []
+    for call in calls_of(path, rows):
+        start, end = (int(moment.scaleb(9)) for moment in (call.start_s, call.end_s))
+        counts = {"input_tokens": call.prompt_tokens, "output_tokens": call.output_tokens}
+        found.append(Row(call.place, {"start_ns": start, "end_ns": end, **counts, "status": "error" if call.failed else "ok"}))
+    names = {
+        "arrival": "start_ns:ns",
+        "prompt": "input_tokens",
+        "output": "output_tokens",
+        "status": "status",
+        "end": "end_ns:ns",
     }
+    return found, names
+
+
+def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], missing: Sequence[str]) -> BenchError:
+    """The error of a log whose columns nobody named, with the line to write."""
+    first = {name: next((value for row in rows if (value := row.get(name)) not in (None, "")), None) for name in names}
     counts = [name for name in names if number_of(first[name]) is not None and not _NO_COUNT.search(name)]
+    counts.sort(key=lambda name: "token" not in name.lower())
     found: dict[str, str] = {}
-    for role, known in ROLES.items():
-        choice = counts if role in ("prompt", "output") else [name for name in names if role != "text" or name not in counts]
-        likely = [
-            name
-            for name in choice
-            if re.search(known, name, re.IGNORECASE) and not _PART.search(name) and name not in found.values()
-        ]
-        likely.sort(key=lambda name: role in NEEDED[1:] and "token" not in name.lower())
-        if role == "prompt":
-            likely = [name for name in likely if not re.search(ROLES["output"], name, re.IGNORECASE)] or likely
-        if likely:
-            name = likely[0]
-            unit = _UNIT.search(name) if role in ("arrival", "end", "duration") else None
-            found[role] = f"{name}:{unit[0].strip('_').lower()}" if unit else name
-    if ":" not in found.get("duration", ":"):
-        del found["duration"]
-    line = ",".join(f"{role}={found.get(role, 'NAME')}" for role in (*NEEDED, *(role for role in found if role not in NEEDED)))
+    for role, pattern in ROLES.items():
+        choice = counts if role in NEEDED[1:] else [name for name in names if role != "text" or name not in counts]
+        for name in choice:
+            if re.search(pattern, name, re.IGNORECASE) and not _PART.search(name) and name not in found.values():
+                unit = _UNIT.search(name) if role in ("arrival", "end", "duration") else None
+                if role != "duration" or unit:
+                    found[role] = f"{name}:{unit[0].strip('_').lower()}" if unit else name
+                    break
+    line = ",".join(f"{role}={found.get(role, 'NAME')}" for role in dict.fromkeys((*NEEDED, *found)))
     parts = [name for name in counts if _PART.search(name)]
     apart = f" Add {', '.join(parts)} with + where it is counted apart from prompts or answers (prompt=A+B)." if parts else ""
-    wanted = " and ".join(missing)
     return BenchError(
-        f"{path}: nothing says which column is its {wanted}. It may be: --columns {shlex.quote(line)}.{apart} "
+        f"{path}: nothing says which column is its {' and '.join(missing)}. It may be: --columns {shlex.quote(line)}.{apart} "
         f"Found: {', '.join(names)}."
     )
 
 
-# Moments
-
-
-def _moments(
-    path: str, rows: Sequence[Row], role: str, column: str, values: Sequence[Any], units: Mapping[str, TraceUnit | None],
-    zone: tzinfo | None, notes: list[str],
-) -> tuple[Floats, bool]:  # fmt: skip
-    """Seconds of each row, NaN where there is no moment; and whether they are dates, counted from 1970."""
-    unit = units.get(role)
-    first = next((value for value in values if value not in (None, "")), None)
-    if first is not None and number_of(first) is not None:
-        numbers = _numbers(values)
-        known = numbers[~np.isnan(numbers)]
-        since = since_1970(float(known.min())) if known.min() > 0 else []
-        unit = unit or (since[0] if since else None)
-        if unit is None:
-            words: dict[str, TraceUnit] = {f"--columns {role}={column}:{name}": name for name in ("s", "ms")}
-            reason = "its numbers do not say it"
-            raise unit_not_known(path, column, reason, "Say it", words, [Decimal(repr(float(x))) for x in known])
-        seconds = numbers * float(SECONDS[unit])
-        ends = [datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1)]
-        dates = (seconds >= ends[0]) & (seconds < ends[1])
-        if dates.sum() * 2 <= len(known):
-            return seconds, False
-        return _placed(np.where(dates, seconds, math.nan), len(known), column, notes), True
-    if unit is not None:
-        raise BenchError(f"{path}: {column} holds dates, which have no unit. Leave :{unit} out.")
-    dates_of = [date_of(value) for value in values]
-    if not any(dates_of):
-        raise BenchError(
-            f"{path}: {column}: {shown(str(first), 40)} is no date and time that is read, and no number. Write it with the year "
-            f"first, which no order of day and month confuses: 2026-11-28T16:45:00Z. Or name another column: --columns {role}=NAME."
-        )
-    refuse_days(path, column, dates_of)
-    there = [date for date in dates_of if date]
-    bare = [date for date in there if date.tzinfo is None]
-    if bare and zone is None:
-        if len(bare) < len(there):
-            raise BenchError(f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME.")
-        notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
-    found = np.array([math.nan if date is None else _since_1970(date, zone) for date in dates_of])
-    for row, date, moment in zip(rows, dates_of, found.tolist(), strict=True):
-        if (
-            date
-            and not date.tzinfo
-            and zone
-            and moment != date.replace(tzinfo=zone, fold=1).timestamp()
-            and not math.isnan(moment)
-        ):
-            raise BenchError(
-                f"{path}: {row.place}: {column} {date} comes twice in {zone}, where summer time ends. Give dates with their offset: "
-                "2026-10-25T02:30:00+02:00."
-            )
-    if bare and zone is None:
-        _refuse_summer_time(path, rows, column, found)
-    return _placed(found, len(there), column, notes), True
-
-
 def _since_1970(date: datetime, zone: tzinfo | None) -> float:
+    """Seconds; NaN of a date that stands for none, and of one that its zone's clock shows twice, when summer time ends, or never."""
     local = date if date.tzinfo else date.replace(tzinfo=zone or UTC)
-    return local.timestamp() if _YEARS[0] <= date.year <= _YEARS[1] else math.nan
+    if not _YEARS[0] <= date.year <= _YEARS[1] or (
+        local is not date and local.utcoffset() != local.replace(fold=1).utcoffset()
+    ):
+        return math.nan
+    return local.timestamp()
 
 
-def _placed(found: Floats, known: int, column: str, notes: list[str]) -> Floats:
-    if odd := known - int((~np.isnan(found)).sum()):
-        rows, stands = ("1 row with a date", "stands") if odd == 1 else (f"{odd:,} rows with dates", "stand")
-        notes.append(f"{rows} before {_YEARS[0]} or after {_YEARS[1]} in {column}, which {stands} for none.")
-    return found
-
-
-def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats) -> None:
-    """Raises BenchError where arrivals without a zone are in order but for a step back by the hour of summer time, once a year."""
-    known = np.flatnonzero(~np.isnan(found))
-    if (np.diff(found[known]) < 0).sum() * 2 > len(known) - 1:
-        known = known[::-1]  # the latest first, as consoles list them
-    steps = np.diff(found[known])
-    back = np.flatnonzero(steps <= -_CLOCK_BACK[0])
-    if len(back) and len(back) <= 1 + np.ptp(found[known]) / (365 * 86_400) and (-steps[back] <= _CLOCK_BACK[1]).all():
+def _since(option: str, text: str | None, default: float, first: float, dated: bool, zone: tzinfo | None) -> float:
+    """Seconds since the first arrival."""
+    if text is None:
+        return default
+    if (seconds := number_of(text)) is not None:
+        return float(seconds)
+    if (moment := date_of(text)) is None:
+        raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
+    if not dated:
+        raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
+    if math.isnan(found := _since_1970(moment, zone)):
         raise BenchError(
-            f"{path}: {rows[known[back[0] + 1]].place}: {column} steps back by {-steps[back[0]] / 60:.0f} min, as clocks do when "
-            "summer time ends. Say which time it is: --time-zone Europe/Berlin, say, or --time-zone UTC to leave it so."
+            f"{option} {text}: before {_YEARS[0]}, after {_YEARS[1]}, or twice on {zone}'s clock. Give its offset."
         )
+    return found - first
 
 
-# Numbers and statuses
-
-
-def _numbers(values: Sequence[Any], *, absent: bool = False) -> Floats:
-    """Finite numbers; NaN for anything else. Args: absent: whether what is empty is 0."""
-    found = (Decimal(0) if absent and value in (None, "") else number_of(value) for value in values)
+def _numbers(values: Sequence[Any], *, absent: float = math.nan) -> Floats:
+    """Finite numbers; NaN for anything else. Args: absent: for what is empty."""
+    found = (absent if value in (None, "") else number_of(value) for value in values)
     return np.array([math.nan if each is None else float(each) for each in found])
 
 
-def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = np.isnan(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > _LONGEST)
-    return found
-
-
-def _calls(path: str, rows: Sequence[Row]) -> list[Row]:
-    return [
-        Row(
-            call.place,
-            {
-                "start_ns": int(call.start_s.scaleb(9)),
-                "end_ns": int(call.end_s.scaleb(9)),
-                "input_tokens": call.prompt_tokens,
-                "output_tokens": call.output_tokens,
-                "status": "error" if call.failed else "ok",
-            },
-        )
-        for call in calls_of(path, rows)
-    ]
-
-
 def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
-    name = column.rpartition(".")[2].lower()
-    kind = "error" if name.startswith(("err", "cancel", "failed")) else name
-    said = {text: _says_failure(text, kind) for text in dict.fromkeys(map(_status, values))}
-    unknown = [text for text, failed in said.items() if failed is None]
-    for text in unknown[:_NAMED]:
-        notes.append(f"{column} {shown(text, 40)} is not known as a failure; its requests were counted as answered.")
-    if len(unknown) > _NAMED:
-        notes.append(
-            f"Nor are {len(unknown) - _NAMED:,} other values of {column}; give the column of statuses with --columns status=NAME."
-        )
-    return np.array([bool(said[_status(value)]) for value in values])
+    texts = list(map(_status, values))
+    said = {text: _says_failure(text, column.rpartition(".")[2].lower()) for text in dict.fromkeys(texts)}
+    if unknown := [shown(text, 40) for text, failed in said.items() if failed is None]:
+        notes.append(f"{column} {first_names(unknown, 5)}: not known as a failure; such requests were counted as answered.")
+    return np.array([bool(said[text]) for text in texts])
 
 
-def _says_failure(text: str, kind: str) -> bool | None:
-    """Whether a cell says that its request failed; None where it is not known. Args: kind: the column's name, or `error`."""
-    lower = text.lower()
-    if lower in ("", "-") or (kind == "error" and lower in _NO_ERROR):
+def _says_failure(text: str, column: str) -> bool | None:
+    """Whether a cell says that its request failed; None where it is not known."""
+    lower, error = text.lower(), column.startswith(("err", "cancel", "failed"))
+    if lower in _EMPTY or (error and lower in _NO):
         return False
-    if kind == "success" and lower in _ANSWERS:
-        return not _ANSWERS[lower]
-    code = int(found[1]) if (found := _CODE.match(lower)) else _PHRASES.get(lower, 0)
-    if code >= _ANSWERED:
-        return code >= _FAILURES
+    if column == "success" and lower in _NO | _YES:
+        return lower in _NO
+    if code := _CODE.match(lower):
+        return int(code[1]) >= 400  # source: RFC 9110, 15.5
     if _WITHOUT.search(lower):
         return False
-    words = [word.lower() for word in _WORD.findall(text)]
-    if any(map(_FAILED.match, words)):
+    if _FAILED.search(lower):
         return True
-    if any(map(_FINE.match, words)) and not (kind == "error" and lower == "true"):
+    if _FINE.search(lower) and not (error and lower in _YES):
         return False
-    return True if kind == "error" else None
+    return True if error else None
 
 
 def _status(value: Any) -> str:
@@ -549,10 +403,3 @@ def _status(value: Any) -> str:
 
 def _text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _resolution(arrival_s: Floats) -> float:
-    for each in _RESOLUTIONS:
-        if (np.abs(arrival_s / each - np.round(arrival_s / each)) * each <= _SAME_S).all():
-            return each
-    return _SAME_S

@@ -25,15 +25,17 @@ _DESCRIPTION = (
 _GPU = re.compile(r"\d+ × (.+)")  # as `Hardware.in_short` has it
 # What a deployment is, for the hash of its configuration; and a load.
 _CONFIGURED = [
-    "model",
-    "engine",
-    "engine_version",
-    "hardware",
-    "dtype",
-    "kv_cache_dtype",
-    "max_model_len",
-    "max_num_seqs",
-    "environment",
+    *(
+        "model",
+        "engine",
+        "engine_version",
+        "hardware",
+        "dtype",
+        "kv_cache_dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "environment",
+    ),
 ]
 _LOAD = ["workload", "arrival", "axis", "level", "repeat", "seed", "endpoint", "stream"]
 _NEEDS = {"units": "mean", "component_label": "aggregate"}  # keys, and those without which they say nothing

@@ -1,11 +1,11 @@
-"""What of a measured deployment goes to production, and what was held fixed while it was measured."""
+"""What of a measured deployment goes to production, and what was held fixed while it was measured, as one dict of numbers and words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from bench.errors import BenchError, count_text
 from bench.findings.analysis import read_analysis
@@ -21,123 +21,96 @@ from bench.runs.summary import read_summary
 from bench.runs.tuning import TuningRecord
 from bench.search.tuning_words import found_line
 from bench.servers.engines import Managed, managed
+from bench.servers.kind import arguments
 
 # A path by itself, or a text in JSON or a list that begins like one; no address, and no id of the hub.
 _PATH = re.compile(r"""(?:^|["'\s=:,])(?:\.{0,2}/|results/)\w""")
-_CONTAINERS = ("docker", "podman")
 _ADDRESS = ("host", "port")  # flags in whose place each form puts its own
+_CACHE = "/root/.cache/huggingface"  # where the hub's library keeps models in an image that runs as root
+_GIB = 2**30  # bytes of a GiB; convention
+_PROCESSES_GIB = 8  # GiB of a GPU server's processes beside its weights; convention
+_PROCESSES = 2  # cores of a GPU server beside one for each GPU; source: vLLM, docs/configuration/optimization.md
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """A deployment as production runs it.
+def read_exported(deployment: str) -> dict[str, Any]:
+    """What the templates take of a deployment in this folder's results.
 
-    Attributes:
-        deployment: its key. kind: its engine. device: `cpu` or `cuda`. gpus: of one instance; 0 on a CPU.
-        command: what starts its server outside of an image. own_command: whether that is the user's own, which no image is known to
-            have. image: its image; None where none is known, for `no_image`. built: how the image differs from what was measured.
-        model: its id on the hub; None where it has none, and production names one. revision: its commit there.
-        flags: the server's flags by name, the commit among them, without those of its address. environment: variables of the server.
-        secrets: names of variables whose values are not known here.
-        cores: that a CPU engine computes on. pinned: whether each worker was measured on its own of them; else it had one thread, on
-            any core. memory_bytes: that a server takes of its machine, as planned; None where not known.
-        held: what was held fixed, and what was found. notes: what is left out or differs from what was measured.
-    """
-
-    deployment: str
-    kind: Managed
-    device: str
-    gpus: int
-    command: tuple[str, ...]
-    own_command: bool = False
-    image: str | None = None
-    no_image: str = ""
-    built: str = ""
-    model: str | None = None
-    revision: str | None = None
-    flags: Mapping[str, str | bool]
-    environment: Mapping[str, str]
-    secrets: tuple[str, ...] = ()
-    cores: int
-    pinned: bool
-    memory_bytes: int | None = None
-    held: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def wanted(self) -> str:
-        """What production names where the model has no id."""
-        return "GGUF file" if self.kind.gguf else "folder of the model"
-
-    def needs_image(self, form: str) -> str:
-        """Its image, with its tag.
-
-        Raises:
-            BenchError: none is known, or its command is one that no image is known to have.
-        """
-        if self.own_command:
-            own, known = " ".join(self.command), ", ".join(self.kind.production.command)
-            raise BenchError(
-                f"{self.deployment}: it was started by a command of its own, `{own}`, which an image need not have. Use --form "
-                f"command; or measure it with `command: [{known}]`, and what it adds under `flags`."
-            )
-        if self.image is None:
-            raise BenchError(f"{self.deployment}: --form {form} needs an image, and {self.no_image}. Use --form command.")
-        return self.image
-
-
-def read_exported(deployment: str) -> Exported:
-    """What the results of this folder hold of a deployment.
+    Returns:
+        `wanted`, what production names where the `model` has no id; `command`, what starts the server outside of an `image`, and
+        `no_image`, the refusal where none is known; `flags`, without those of the address; `environment`, and `secrets`, names of
+        variables whose values are not known here; `held`, what was held fixed and found; `notes`, what is left out or differs.
 
     Raises:
         BenchError: there is no such deployment, it was not started here, or no single command line starts it.
     """
     launch = _launch(deployment)
-    kind, argv = managed(launch.kind), redacted_command(launch.argv or ())
-    wrapped, image, argv = _uncontained(argv)
+    kind, gpus = managed(launch.kind), launch.gpus or 0
+    production, inside = kind.production, "/model.gguf" if kind.gguf else "/model"
+    image, argv = _uncontained(redacted_command(launch.argv or ()))
     head, words = _parts(deployment, argv)
     facts, stale = _facts(launch)
     version = (facts.engine_version if facts else None) or launch.engine_version
     model, revision, source, note = _model(launch)
     flags, left = _flags(kind, launch, flags_of(words))
-    if revision and kind.production.revision:
-        flags = {kind.production.revision: revision, **flags}
+    if revision and production.revision:
+        flags = {production.revision: revision, **flags}
     environment = redacted(launch.environment)
     left += [
-        f"{name}={environment[name]}: {reason}." for name, reason in kind.production.variables.items() if name in environment
+        f"{name}={environment.pop(name)}: {reason}." for name, reason in production.variables.items() if name in environment
     ]
-    kept = {name: value for name, value in environment.items() if name not in kind.production.variables}
-    plain = _is_plain(kind, head)
-    published, no_image, built = _image(kind, launch, version, image, wrapped=wrapped)
-    tokens = ("HF_TOKEN",) if model else ()
-    plan, gpus = launch.plan, launch.gpus or 0
-    memory = None if plan is None else plan.needed_bytes if launch.device == "cpu" else (plan.weight_bytes or 0) * gpus or None
-    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
-    return Exported(
-        deployment=deployment,
-        kind=kind,
-        device=launch.device,
-        gpus=gpus,
-        command=tuple(kind.production.command if plain else head),
-        own_command=not plain,
-        image=published,
-        no_image=no_image,
-        built=built,
-        model=model,
-        revision=revision,
-        flags=flags,
-        environment={name: value for name, value in kept.items() if value != REDACTED},
-        secrets=tuple(dict.fromkeys([*(name for name, value in kept.items() if value == REDACTED), *tokens])),
-        cores=workers * int(launch.configured.get("cores") or 1),
-        pinned=launch.configured.get("cores") != 0,
-        memory_bytes=memory,
-        held=(
+    secrets = [name for name, value in environment.items() if value == REDACTED] + ["HF_TOKEN"] * bool(model)
+    # Started by nothing but its engine's own command, or by what the benchmark starts in its place.
+    names = [PurePosixPath(word).name for word in head]
+    plain = names == list(production.command) or names[1:] == [PurePosixPath(word).name for word in kind.server]
+    command = list(production.command) if plain else head
+    published, why, built = _image(kind, launch, version, image)
+    if not plain:
+        why = (
+            f"{deployment} was started by a command of its own, `{' '.join(command)}`, which an image need not have. Use --form "
+            f"command; or measure it with `command: [{', '.join(production.command)}]`, and what it adds under `flags`."
+        )
+    elif why:
+        why = f"{deployment} has no image, as {why}. Use --form command."
+    cores = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
+    cores *= int(launch.configured.get("cores") or 1)
+    pinning = f"It was measured on cores of its own, {cores} in all; Compose does not pin it."
+    if launch.configured.get("cores") == 0:
+        pinning = "It was measured with one thread, pinned to no core."
+    plan = launch.plan
+    bytes_ = 0 if plan is None else plan.needed_bytes if launch.device == "cpu" else (plan.weight_bytes or 0) * gpus
+    address = {"host": "0.0.0.0", "port": str(production.port)}  # noqa: S104 - of the container, which publishes its port alone
+    name = re.sub(r"[^a-z0-9]+", "-", deployment.lower()).strip("-")[:40].strip("-")
+    return {
+        "deployment": deployment,
+        "health": kind.health,
+        "wanted": "GGUF file" if kind.gguf else "folder of the model",
+        "model": model,
+        "gpus": gpus,
+        "command": command,
+        "image": published,
+        "no_image": why,
+        "built": built,
+        "environment": {name: value for name, value in environment.items() if value != REDACTED},
+        "secrets": list(dict.fromkeys(secrets)),
+        "port": production.port,
+        "entrypoint": production.entrypoint,
+        "shared_memory": production.shared_memory,
+        "named": " ".join(kind.model("\0", command)).replace("\0", '"$MODEL"'),
+        "flags": [arguments({name: value}) for name, value in flags.items()],
+        "words": [*kind.model(model or inside, production.command), *arguments({**address, **flags})],
+        "inside": inside,
+        "cache": _CACHE,
+        "cores": "" if gpus else pinning,
+        "name": name if name[:1].isalpha() else f"model-{name}".rstrip("-"),  # a Service's name begins with a letter
+        "cpu": gpus + _PROCESSES if gpus else cores,
+        "memory": max(1, -(-(bytes_ or 0) // _GIB) + (_PROCESSES_GIB if gpus else 0)),
+        "held": [
             *_held(launch, kind, facts, version, source),
             *([f"image: {image}"] if image else []),
             *_measured(deployment, facts, stale),
-        ),
-        notes=tuple(filter(None, (note, *left))),
-    )
+        ],
+        "notes": [each for each in (note, *left) if each],
+    }
 
 
 def _launch(deployment: str) -> Launch:
@@ -162,16 +135,16 @@ def _launch(deployment: str) -> Launch:
     return launch
 
 
-def _uncontained(argv: list[str]) -> tuple[bool, str | None, list[str]]:
-    """Whether a container runs it, the image, and the command line in it."""
+def _uncontained(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The image, None where no container runs it, and the command line in it."""
     runtime = PurePosixPath(argv[0]).name
-    if runtime in _CONTAINERS:
+    if runtime in ("docker", "podman"):
         at = argv.index("--entrypoint")
-        return True, argv[at + 2], [argv[at + 1], *argv[at + 3 :]]
+        return argv[at + 2], [argv[at + 1], *argv[at + 3 :]]
     if runtime == "apptainer":
         at = argv.index("--pwd")
-        return True, argv[at + 2].removeprefix("docker://"), argv[at + 3 :]
-    return False, None, argv
+        return argv[at + 2].removeprefix("docker://"), argv[at + 3 :]
+    return None, argv
 
 
 def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -184,13 +157,6 @@ def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
         return list(argv[: at + 1]), list(argv[at + 2 :])
     file = Paths.LAUNCH.format(deployment=deployment)
     raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
-
-
-def _is_plain(kind: Managed, head: Sequence[str]) -> bool:
-    """Whether a server is started by nothing but its engine's own command, or by what the benchmark starts in its place."""
-    names = [PurePosixPath(word).name for word in head]
-    ours = [PurePosixPath(word).name for word in kind.server]
-    return names == list(kind.production.command) or names[1:] == ours
 
 
 def _facts(launch: Launch) -> tuple[DeploymentFacts | None, bool]:
@@ -238,14 +204,11 @@ def _flags(kind: Managed, launch: Launch, flags: Mapping[str, str | bool]) -> tu
     return kept, left
 
 
-def _image(
-    kind: Managed, launch: Launch, version: str | None, image: str | None, *, wrapped: bool
-) -> tuple[str | None, str, str]:
-    """The image, why there is none, and how it differs from what was measured."""
-    if wrapped:
-        if image and (image.endswith(".sif") or image.startswith(("/", "./"))):
-            return None, f"{image} is a file of Apptainer", ""
-        return image, "", ""
+def _image(kind: Managed, launch: Launch, version: str | None, image: str | None) -> tuple[str | None, str, str]:
+    """The image, why there is none, and how it differs from what was measured. Args: image: in which it was measured."""
+    if image:
+        own = image.endswith(".sif") or image.startswith(("/", "./"))
+        return (None, f"{image} is a file of Apptainer", "") if own else (image, "", "")
     if version is None:
         return None, f"the version of {kind.title} is not known before a session has measured it", ""
     published = kind.image(version, launch.device)

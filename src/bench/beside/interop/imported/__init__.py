@@ -12,7 +12,7 @@ from typing import Any
 from bench.beside.interop.imported.aiperf import AIPERF
 from bench.beside.interop.imported.guidellm import GUIDELLM
 from bench.beside.interop.imported.inference_perf import INFERENCE_PERF
-from bench.beside.interop.imported.kind import Format, PeerRun
+from bench.beside.interop.imported.kind import Format, Part, PeerRun
 from bench.beside.interop.imported.summary import Imported, imported, write_imported
 from bench.beside.interop.imported.vllm import VLLM
 from bench.errors import BenchError
@@ -63,8 +63,6 @@ def _of_file(path: Path, *, among_others: bool) -> Iterator[tuple[Format, Path, 
                 raise BenchError(
                     f"{path}: not as {form.title} {form.versions} writes it: {said}. {_remedy(form, value)}"
                 ) from None
-        elif not among_others and (form := next((form for form in FORMATS.values() if form.is_part(value)), None)):
-            raise BenchError(f"{path}: a part of {form.title}'s results, without the load or the requests. Name {form.file}.")
 
 
 def _values(path: Path) -> list[Any]:
@@ -80,8 +78,11 @@ def _values(path: Path) -> list[Any]:
 
 def _remedy(form: Format, value: Any) -> str:
     """What to do with a file that is not read: another version's may have another shape."""
-    seen = form.version(value)
-    if seen is not None and seen.startswith(form.versions):
+    try:
+        seen = Part(value).get(form.version, object)
+    except ValueError:
+        seen = None
+    if str(seen).startswith(form.versions):
         return f"Expected: {form.file}. Copy the file again, or run {form.title} again."
     wrote = "It does not name the version that wrote it" if seen is None else f"{form.title} {seen} wrote it"
     again = f"Copy the file again, or run {form.title} {form.versions}."

@@ -9,51 +9,48 @@ from typing import Any
 from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, failure, held, no_load, request
 from bench.runs.request import RequestRecord
 
-_LATENCIES = (
-    ("ttft", "time_to_first_token_ms", 1e-3), ("tpot", "time_per_output_token_ms", 1e-3), ("itl", "inter_token_latency_ms", 1e-3),
-    ("e2e", "request_latency", 1.0),
-)  # fmt: skip
-_MEANS = {
-    "requests_per_second": "throughput_requests_per_s",
-    "output_tokens_per_second": "throughput_tokens_per_s",
-    "prompt_token_count": "counted_prompt_tokens",
-    "output_token_count": "counted_output_tokens",
+_COLUMNS = {
+    "duration_s": "duration",
+    "throughput_requests_per_s": "metrics.requests_per_second.successful.mean",
+    "throughput_tokens_per_s": "metrics.output_tokens_per_second.successful.mean",
+    "counted_prompt_tokens": "metrics.prompt_token_count.successful.mean",
+    "counted_output_tokens": "metrics.output_token_count.successful.mean",
 }
+_TIMES = {
+    "ttft": (1e-3, "metrics.time_to_first_token_ms.successful.{}"),
+    "tpot": (1e-3, "metrics.time_per_output_token_ms.successful.{}"),
+    "itl": (1e-3, "metrics.inter_token_latency_ms.successful.{}"),
+    "e2e": (1.0, "metrics.request_latency.successful.{}"),
+}
+_SENT = "info.timings.request_start"
 
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
     report = Part(content)
-    report.need("metadata", report.get("metadata", dict, "object"))
+    report.part("metadata", need=True)
     if not (benchmarks := report.parts("benchmarks")):
         raise ValueError("benchmarks is empty: no load was measured")
-    return [_run(_version(content), each) for each in benchmarks]
+    version = report.content["metadata"].get("guidellm_version")
+    return [_run(None if version is None else str(version), each) for each in benchmarks]
 
 
 def _run(version: str | None, of: Part) -> PeerRun:
-    config, metrics, requests = (
-        Part(of.need(key, of.get(key, dict, "object")), f"{of.where}.{key}") for key in ("config", "metrics", "requests")
-    )
-    totals, backend = metrics.part("request_totals"), config.part("backend")
-    answered, failed = (totals.count(name) or 0 for name in ("successful", "errored"))
-    ok, wrong = requests.parts("successful"), requests.parts("errored")
+    for key in ("config", "metrics", "requests"):
+        of.part(key, need=True)
+    totals = of.part("metrics.request_totals")
+    answered, failed = (totals.get(name, int) or 0 for name in ("successful", "errored"))
+    ok, wrong = of.parts("requests.successful"), of.parts("requests.errored")
     whole = (len(ok), len(wrong)) == (answered, failed)
-    begun, duration = (of.need(key, of.number(key)) for key in ("start_time", "duration"))
-    reported = {"duration_s": duration}
-    for metric, ours in _MEANS.items():
-        reported |= dict(metrics.part(metric).part("successful").known({"mean": ours}))
-    if totals.content:
-        reported |= {"requests": answered + failed, "ok": answered}
-    for ours, metric, scale in _LATENCIES:
-        successful = metrics.part(metric).part("successful")
-        reported |= dict(successful.part("percentiles").times(ours, scale)) | dict(successful.times(ours, scale))
+    begun, _ = (of.get(key, need=True) for key in ("start_time", "duration"))
+    counts = {"requests": answered + failed, "ok": answered} if totals.content else {}
     return PeerRun(
         version=version,
-        model=backend.text("model") or "model",
+        model=of.get("config.backend.model", str) or "model",
         started=datetime.fromtimestamp(begun, UTC).isoformat(timespec="milliseconds"),
-        endpoint="chat" if "chat" in (backend.text("request_format") or "") else "completions",
-        load=_load(config.part("strategy"), totals.count("total") or 0),
+        endpoint="chat" if "chat" in (of.get("config.backend.request_format", str) or "") else "completions",
+        load=_load(of.part("config.strategy"), totals.get("total", int) or 0),
         requests=_requests(ok, wrong) if whole else (),
-        reported=reported,
+        reported=of.reported(_COLUMNS, _TIMES) | counts,
         lacks="GuideLLM keeps the first and the last moment of an answer alone"
         if whole
         else f"it holds {len(ok) + len(wrong)} of the {answered + failed} requests that it counts",
@@ -61,48 +58,48 @@ def _run(version: str | None, of: Part) -> PeerRun:
 
 
 def _load(of: Part, requests: int) -> Load:
-    kind, rate, most = of.text("type_"), of.number("rate"), of.count("max_concurrency")
-    if ramp := of.number("rampup_duration"):
-        raise no_load(f"{of.where}.rampup_duration", ramp)
-    streams = {"synchronous": 1, "concurrent": of.count("streams"), "throughput": most or requests}.get(kind or "")
+    kind, rate, most = of.get("type_", str), of.get("rate"), of.get("max_concurrency", int)
+    if ramp := of.get("rampup_duration"):
+        raise no_load(of.at("rampup_duration"), ramp)
+    streams = {"synchronous": 1, "concurrent": of.get("streams", int), "throughput": most or requests}.get(kind or "")
     if streams is not None:
         return held(streams, requests)
     if most is not None:
-        raise no_load(f"{of.where}.max_concurrency", most)
+        raise no_load(of.at("max_concurrency"), most)
     if kind in ("constant", "poisson") and rate:
         return kind, "request_rate", rate
     if kind == "trace":
-        return "trace", "time_scale", of.number("time_scale") or 1.0
-    raise no_load(f"{of.where}.type_", kind)
+        return "trace", "time_scale", of.get("time_scale") or 1.0
+    raise no_load(of.at("type_"), kind)
 
 
 def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord]:
     """Those that were answered and those that failed, in the order of sending; without those that were cut off."""
-    both = [(each, each.part("info").part("timings"), ok) for of, ok in ((successful, True), (errored, False)) for each in of]
-    sent = sorted(
-        ((at.number("request_start") or 0.0, i) for i, (_, at, _) in enumerate(both) if at.number("request_start") is not None)
-    )
+    wrong = set(map(id, errored))
+    both = [each for each in (*successful, *errored) if each.get(_SENT) is not None]
+    both.sort(key=lambda each: each.get(_SENT))
     found = []
-    for index, (start, i) in enumerate(sent):
-        each, at, ok = both[i]
-
-        def since(key: str, at: Part = at) -> float | None:
-            moment = at.number(key)
-            return None if moment is None else moment - sent[0][0]
-
-        end, error = since("request_end"), each.part("info").text("error")
+    for index, each in enumerate(both):
+        begin, end, resolved, first, last, targeted = (
+            None if (moment := each.get(f"info.timings.{key}")) is None else moment - both[0].get(_SENT)
+            for key in (
+                *("request_start", "request_end", "resolve_end"),
+                *("first_token_iteration", "last_token_iteration", "targeted_start"),
+            )
+        )
+        error = each.get("info.error", str)
         found.append(
             request(
                 index,
-                start - sent[0][0],
-                since("resolve_end") if end is None else end,
-                ends=(since("first_token_iteration"), since("last_token_iteration")),
-                chunks=at.count("token_iterations") or None,
-                prompt_tokens=each.count("prompt_tokens"),
-                completion_tokens=each.count("output_tokens"),
-                cached_tokens=each.count("cached_tokens"),
-                scheduled_s=since("targeted_start"),
-                **({"error": error} if ok else failure(error or "")),
+                begin,
+                resolved if end is None else end,
+                ends=(first, last),
+                chunks=each.get("info.timings.token_iterations", int) or None,
+                prompt_tokens=each.get("prompt_tokens", int),
+                completion_tokens=each.get("output_tokens", int),
+                cached_tokens=each.get("cached_tokens", int),
+                scheduled_s=targeted,
+                **(failure(error or "") if id(each) in wrong else {"error": error}),
             )
         )
     return found
@@ -116,17 +113,12 @@ def _is_report(content: Any) -> bool:
     )
 
 
-def _version(content: Any) -> str | None:
-    metadata = content.get("metadata")
-    return str(metadata["guidellm_version"]) if isinstance(metadata, dict) and "guidellm_version" in metadata else None
-
-
 GUIDELLM = Format(
     name="guidellm",
     title="GuideLLM",
     file="the JSON of `guidellm run --output kind=json,path=FILE`",
     versions="0.8.1",
     is_result=_is_report,
-    version=_version,
+    version="metadata.guidellm_version",
     read=_read,
 )

@@ -12,49 +12,52 @@ from pathlib import Path
 from typing import Any
 
 from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request
-from bench.errors import BenchError
-from bench.runs.files import UNREADABLE
 from bench.runs.request import RequestRecord
 from bench.yaml_file import read_yaml
 
 # Behind a prefix.
 _PER_REQUEST, _STAGE, _CONFIG = "per_request_lifecycle_metrics.json", "stage_{}_lifecycle_metrics.json", "config.yaml"
-_LATENCIES = {
-    "ttft": "time_to_first_token",
-    "tpot": "time_per_output_token",
-    "itl": "inter_token_latency",
-    "e2e": "request_latency",
+_COLUMNS = {
+    "duration_s": "benchmark_time_seconds",
+    "requests": "load_summary.count",
+    "ok": "successes.count",
+    "throughput_requests_per_s": "successes.throughput.requests_per_sec",
+    "throughput_tokens_per_s": "successes.throughput.output_tokens_per_sec",
+    "counted_prompt_tokens": "successes.prompt_tokens.mean",
+    "counted_output_tokens": "successes.output_tokens.mean",
+}
+_TIMES = {
+    "ttft": (1.0, "successes.latency.time_to_first_token.{}"),
+    "tpot": (1.0, "successes.latency.time_per_output_token.{}"),
+    "itl": (1.0, "successes.latency.inter_token_latency.{}"),
+    "e2e": (1.0, "successes.latency.request_latency.{}"),
 }
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
-    requests = sorted((Part(each, f"[{i}]") for i, each in enumerate(content)), key=lambda each: _moment(each, "start_time"))
+    requests = sorted(
+        (Part(each, f"[{i}]") for i, each in enumerate(content)), key=lambda each: float(each.get("start_time", need=True))
+    )
     stages = _stages(path)
-    counts = [int(of.need("count", of.count("count"))) for of in (stage.part("load_summary") for stage in stages)]
+    counts = [stage.get("load_summary.count", int, need=True) for stage in stages]
     all_there("it", len(requests), "the stages beside it", sum(counts))
     config = _beside(path, _CONFIG)
-    known = Part(read_yaml(config)) if config.exists() else None
+    settings = Part(read_yaml(config) if config.exists() else {}, config.name)
     runs, at = [], 0
     for stage, count in zip(stages, counts, strict=True):  # which follow one another
-        load, settings = _load(known, config, stage.part("load_summary"), count), known or Part({})
-        streaming = settings.part("api").content.get("streaming", True)
+        stage.get("benchmark_time_seconds", need=True)
         runs.append(
             PeerRun(
-                model=settings.part("server").text("model_name") or "model",
-                endpoint="chat" if settings.part("api").text("type") == "chat" else "completions",
-                stream=bool(streaming),
-                load=load,
+                model=settings.get("server.model_name", str) or "model",
+                endpoint="chat" if settings.get("api.type", str) == "chat" else "completions",
+                stream=bool(settings.part("api").content.get("streaming", True)),
+                load=_load(settings, stage, count),
                 requests=_requests(requests[at : at + count]),
-                reported=_reported(stage, count),
+                reported={"ok": 0.0} | stage.reported(_COLUMNS, _TIMES),
             )
         )
         at += count
     return runs
-
-
-def _moment(of: Part, key: str) -> float:
-    found: float = of.need(key, of.number(key))
-    return found
 
 
 def _beside(path: Path, name: str) -> Path:
@@ -65,27 +68,26 @@ def _stages(path: Path) -> list[Part]:
     stages: list[Part] = []
     while (file := _beside(path, _STAGE.format(len(stages)))).exists():
         try:
-            stages.append(Part(json.loads(file.read_text(encoding="utf-8"))))
-        except UNREADABLE as error:
-            raise BenchError(
-                f"{file}: no aggregates of an inference-perf stage: {error}. Copy it again from where it was written."
-            ) from None
+            stages.append(Part(json.loads(file.read_text(encoding="utf-8")), file.name))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{file.name} has no aggregates of a stage: {error}") from None
     if not stages:
-        raise BenchError(
-            f"{file}: no such file. It says what load inference-perf sent: copy it, and those of further stages, beside {_PER_REQUEST}."
+        raise ValueError(
+            f"there is no {file.name} beside it, which says what load was sent: copy it, and those of further stages"
         )
     return stages
 
 
-def _load(known: Part | None, config: Path, of: Part, count: int) -> Load:
+def _load(settings: Part, stage: Part, count: int) -> Load:
     """Of a rate, the configuration alone says how requests arrive."""
-    kind, rate, concurrency = known and known.part("load").text("type"), of.number("requested_rate"), of.count("concurrency")
-    if concurrency and (known is None or kind == "concurrent"):
+    kind, unknown = settings.get("load.type", str), not settings.content
+    rate, concurrency = stage.get("load_summary.requested_rate"), stage.get("load_summary.concurrency", int)
+    if concurrency and (unknown or kind == "concurrent"):
         return held(concurrency, count)
-    if known is None and rate:
-        raise BenchError(f"{config}: no such file. It says how requests arrive: copy it beside {_PER_REQUEST}.")
+    if unknown and rate:
+        raise ValueError(f"there is no {settings.where} beside it, or nothing in it: it says how requests arrive. Copy it")
     if kind not in ("constant", "poisson"):
-        raise no_load(f"load.type of {config.name}", kind)
+        raise no_load(f"load.type of {settings.where}", kind)
     if not rate:
         raise ValueError("load_summary has neither concurrency nor requested_rate")
     return str(kind), "request_rate", rate
@@ -94,22 +96,16 @@ def _load(known: Part | None, config: Path, of: Part, count: int) -> Load:
 def _requests(requests: Sequence[Part]) -> list[RequestRecord]:
     found = []
     for i, each in enumerate(requests):
-        first = _moment(requests[0], "start_time")
-        sent, end = (_moment(each, key) - first for key in ("start_time", "end_time"))
-        asked, error, answer = (
-            each.part("info").part("request_metrics"),
-            each.part("error"),
-            each.part("info").part("response_metrics"),
-        )
-        prompt = asked.part("text").need("input_tokens", asked.part("text").count("input_tokens"))
-        if error.content:
-            kind = error.text("error_type") or ""
+        first = requests[0].get("start_time", need=True)
+        sent, end = (each.get(key, need=True) - first for key in ("start_time", "end_time"))
+        prompt = each.get("info.request_metrics.text.input_tokens", int, need=True)
+        if each.part("error").content:
+            kind = each.get("error.error_type", str) or ""
             code = kind.removeprefix("HTTP Error ")
-            found.append(
-                request(i, sent, end, **failure(error.text("error_msg") or kind, int(code) if code.isdigit() else None))
-            )
+            said = each.get("error.error_msg", str) or kind
+            found.append(request(i, sent, end, **failure(said, int(code) if code.isdigit() else None)))
             continue
-        usage = answer.part("server_usage")
+        answer = each.part("info.response_metrics")
         # The tool repeats the moment of an event for each token of it, by its own tokenizer.
         times = [moment - first for moment, _ in itertools.groupby(answer.values("output_token_times") or ())]
         found.append(
@@ -119,31 +115,12 @@ def _requests(requests: Sequence[Part]) -> list[RequestRecord]:
                 end,
                 times=times,
                 ends=(None, times[-1] if times else end),
-                prompt_tokens=usage.count("prompt_tokens") or prompt,
-                completion_tokens=usage.count("completion_tokens") or answer.count("output_tokens"),
-                cached_tokens=usage.part("prompt_tokens_details").count("cached_tokens"),
+                prompt_tokens=answer.get("server_usage.prompt_tokens", int) or prompt,
+                completion_tokens=answer.get("server_usage.completion_tokens", int) or answer.get("output_tokens", int),
+                cached_tokens=answer.get("server_usage.prompt_tokens_details.cached_tokens", int),
             )
         )
     return found
-
-
-def _reported(stage: Part, count: int) -> dict[str, float]:
-    done, seconds = stage.part("successes"), stage.number("benchmark_time_seconds")
-    reported = {
-        "duration_s": stage.need("benchmark_time_seconds", seconds),
-        "requests": float(count),
-        "ok": float(done.count("count") or 0),
-        **dict(
-            done.part("throughput").known(
-                {"requests_per_sec": "throughput_requests_per_s", "output_tokens_per_sec": "throughput_tokens_per_s"}
-            )
-        ),
-        **dict(done.part("prompt_tokens").known({"mean": "counted_prompt_tokens"})),
-        **dict(done.part("output_tokens").known({"mean": "counted_output_tokens"})),
-    }
-    for ours, its in _LATENCIES.items():
-        reported |= dict(done.part("latency").part(its).times(ours))
-    return reported
 
 
 def _is_requests(content: Any) -> bool:
@@ -157,6 +134,5 @@ INFERENCE_PERF = Format(
     file=f"{_PER_REQUEST}, beside {_STAGE.format(0)}, {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
     is_result=_is_requests,
-    is_part=lambda content: isinstance(content, dict) and {"load_summary", "successes", "failures"} <= content.keys(),
     read=_read,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
@@ -20,85 +20,78 @@ from bench.runs.request_table import REQUEST_SCHEMA, measured
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
 _MOST = 1e15  # of a number: beyond it nothing was measured
-_NOT_NEGATIVE = ("sent_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens", "cached_tokens")
 _TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
 # The last is aiohttp's of a lost connection.
 _DISCONNECT = re.compile(r"connect|reset by peer|broken pipe|ClientOSError", re.IGNORECASE)
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
-_PERCENTILES = {"median": "p50"} | {f"p{p}": f"p{p}" for p in (50, 90, 95, 99)}
-Load = tuple[str, str, float]
+_TYPES = {int | float: "number", int: "whole number", str: "text", list: "list", Mapping: "object"}
+# How tools call the mean and percentiles of a latency, and we.
+_STATISTICS = (
+    *(("mean", "mean"), ("avg", "mean")),
+    *((f"{within}p{p}", f"p{p}") for within in ("", "percentiles.") for p in (50, 90, 95, 99)),
+    ("median", "p50"),
+)
 _NOT_SAID = (
     *("after", "error", "prompt_asked", "output_asked", "prompt_tokens", "completion_tokens", "cached_tokens", "scheduled_s"),
     *("headers_s", "first_byte_s", "first_output_s"),
 )
+Load = tuple[str, str, float]
+
+
+def typed(value: Any, kind: Any, where: str) -> Any:
+    """The value, if it is of a type. Args: where: its place in the file, for faults."""
+    if not isinstance(value, kind) or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN
+        raise ValueError(f"{where} is {shown(value)}, and no {_TYPES[kind]}")
+    return value
 
 
 class Part:
-    """An object of a result file. What a key lacks is None; what is of another type than is asked for is a ValueError."""
+    """An object of a result file. Its values are read by their path, such as `metrics.ttft.mean`; what is missing is None, and what is
+    of another type than is asked for a ValueError.
+    """
 
     def __init__(self, content: Any, where: str = "") -> None:
         """Args: where: its place in the file, for faults."""
-        self.content = self.typed(content, Mapping, where or "it", "object")
-        self.where = where
+        self.content, self.where = typed(content, Mapping, where or "it"), where
 
-    @staticmethod
-    def typed(value: Any, kind: Any, where: str, name: str) -> Any:
-        """The value, if it is of a type. Args: name: of the type."""
-        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)) or value != value:  # noqa: PLR0124 - NaN
-            raise ValueError(f"{where} is {shown(value)}, and no {name}")
-        return value
+    def at(self, path: str) -> str:
+        """The place of a value in the file."""
+        return f"{self.where}.{path}" if self.where else path
 
-    def _at(self, key: str) -> str:
-        return f"{self.where}.{key}" if self.where else key
+    def get(self, path: str, kind: Any = int | float, *, need: bool = False) -> Any:
+        """A value of a type, a number if no other is named. Args: need: whether a missing one is a ValueError."""
+        value, at = self.content, self.where
+        for key in path.split("."):
+            value, at = typed(value, Mapping, at or "it").get(key), f"{at}.{key}" if at else key
+            if value is None and need:
+                raise ValueError(f"{self.at(path)} is missing")
+            if value is None:
+                return None
+        return typed(value, kind, self.at(path))
 
-    def get(self, key: str, kind: Any, name: str) -> Any:
-        """A value of a type. Args: name: of the type."""
-        value = self.content.get(key)
-        return None if value is None else self.typed(value, kind, self._at(key), name)
-
-    def need(self, key: str, found: Any) -> Any:
-        """What was found of a key, which has to be there."""
-        if found is None:
-            raise ValueError(f"{self._at(key)} is missing")
-        return found
-
-    def number(self, key: str) -> float | None:
-        found: float | None = self.get(key, int | float, "number")
-        return found
-
-    def count(self, key: str) -> int | None:
-        found: int | None = self.get(key, int, "whole number")
-        return found
-
-    def text(self, key: str) -> str | None:
-        found: str | None = self.get(key, str, "text")
-        return found
-
-    def part(self, key: str) -> Part:
+    def part(self, path: str, *, need: bool = False) -> Part:
         """An object in it; an empty one where there is none."""
-        value = self.content.get(key)
-        return Part({} if value is None else value, self._at(key))
+        return Part(self.get(path, Mapping, need=need) or {}, self.at(path))
 
-    def parts(self, key: str) -> list[Part]:
-        """The objects of a list."""
-        return [Part(each, f"{self._at(key)}[{i}]") for i, each in enumerate(self.get(key, list, "list") or [])]
-
-    def values(self, key: str, kind: Any = int | float, name: str = "number") -> list[Any] | None:
+    def values(self, path: str, kind: Any = int | float) -> list[Any] | None:
         """The values of a list, each of a type."""
-        found = self.get(key, list, "list")
-        return found and [self.typed(each, kind, f"{self._at(key)}[{i}]", name) for i, each in enumerate(found)]
+        found = self.get(path, list)
+        return found and [typed(each, kind, f"{self.at(path)}[{i}]") for i, each in enumerate(found)]
 
-    def times(self, ours: str, scale: float = 1.0, form: str = "{}", mean: str = "mean") -> Iterator[tuple[str, float]]:
-        """Mean and percentiles of a latency, as our columns (s). Args: form: of a key. mean: the key of the mean."""
-        for key, name in {mean: "mean", **_PERCENTILES}.items():
-            if (value := self.number(form.format(key))) is not None:
-                yield f"{ours}_{name}_s", scale * value
+    def parts(self, path: str) -> list[Part]:
+        """The objects of a list."""
+        return [Part(each, f"{self.at(path)}[{i}]") for i, each in enumerate(self.get(path, list) or [])]
 
-    def known(self, keys: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-        """Numbers by our columns. Args: keys: our column by the file's key."""
-        for key, ours in keys.items():
-            if (value := self.number(key)) is not None:
-                yield ours, value
+    def reported(self, columns: Mapping[str, str], times: Mapping[str, tuple[float, str]]) -> dict[str, float]:
+        """What the tool itself computed, by our column.
+
+        Args:
+            columns: path of each. times: of each latency, seconds in its unit, and the path of its statistics, each in place of `{}`.
+        """
+        paths = [(ours, 1.0, path) for ours, path in columns.items()]
+        for ours, (scale, path) in times.items():
+            paths += [(f"{ours}_{name}_s", scale, path.format(theirs)) for theirs, name in _STATISTICS]
+        return {ours: scale * value for ours, scale, path in paths if (value := self.get(path)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +122,15 @@ class PeerRun:
         Raises:
             ValueError: it names the request, or the column, and its value.
         """
+        if not self.load[2]:
+            raise ValueError("the load is 0")
         for name, value in {"level": self.load[2], **self.reported}.items():
             if not 0 <= value < _MOST:
                 raise ValueError(f"{name} is {shown(value)}")
-        if not self.load[2]:
-            raise ValueError("the load is 0")
         for each in self.requests:
-            for name in _NOT_NEGATIVE:
+            for name in ("sent_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens", "cached_tokens"):
                 value = getattr(each, name)
-                if each.sent_s is None or (value is not None and not 0 <= value < _MOST):
+                if name == "sent_s" if value is None else not 0 <= value < _MOST:
                     raise ValueError(f"request {each.index}: {name} is {shown(value)}")
         _ = self.table
 
@@ -153,9 +146,9 @@ class Format:
 
     Attributes:
         name: in names of folders. title: the tool's. file: which file is read, and how the tool is asked for it.
-        versions: whose files were read. is_result: whether the tool wrote a JSON value, in any version. is_part: whether it is another
-            file of the same run. version: of the tool that wrote the value; None where it does not say.
-        read: the runs in a file; its JSON value is given too. It raises ValueError where the value is not as expected.
+        versions: whose files were read. is_result: whether the tool wrote a JSON value, in any version. version: where a value has that
+            of the tool that wrote it. read: the runs in a file; its JSON value is given too. It raises ValueError where the value is
+            not as expected.
     """
 
     name: str
@@ -163,8 +156,7 @@ class Format:
     file: str
     versions: str
     is_result: Callable[[Any], bool]
-    is_part: Callable[[Any], bool] = lambda _: False
-    version: Callable[[Any], str | None] = lambda _: None
+    version: str = "version"
     read: Callable[[Path, Any], list[PeerRun]]
 
 
@@ -189,8 +181,11 @@ def failure(said: str, status: int | None = None) -> dict[str, Any]:
     """What became of a request that failed, by what a tool says of it, and its HTTP status."""
     status = status or _STATUS.get(said.strip().lower())
     lost = "disconnect" if _DISCONNECT.search(said) else "stream_error"
-    outcome = "http_error" if status else "timeout" if _TIMEOUT.search(said) else lost
-    return {"outcome": outcome, "error": said or None, "status": status}
+    return {
+        "outcome": "http_error" if status else "timeout" if _TIMEOUT.search(said) else lost,
+        "error": said or None,
+        "status": status,
+    }
 
 
 def request(
@@ -202,7 +197,7 @@ def request(
     ends: tuple[float | None, float | None] = (None, None),
     chunks: int | None = None,
     outcome: Outcome = "ok",
-    status: int | None = None,
+    status: int | None = 200,
     **known: Any,
 ) -> RequestRecord:
     """A request's record. What was asked for is not known: lengths are those that were counted.
@@ -211,18 +206,15 @@ def request(
         times: of pieces that carried tokens. ends: of the first and the last of them, where single ones are not known, and chunks: how
             many there were. known: further fields.
     """
-    first, last = (times[0], times[-1]) if times else (ends[0], ends[1])
-    last = ends[1] if ends[1] is not None else last
-    count, completion = len(times) or chunks or 0, known.get("completion_tokens")
-    streamed = completion if first is not None else None
+    first = times[0] if times else ends[0]
+    last = ends[1] if ends[1] is not None or not times else times[-1]
+    pieces, streamed = len(times) or chunks or 0, None if first is None else known.get("completion_tokens")
     gaps = [b - a for a, b in itertools.pairwise(times)]
-    at_first = float(1 + sum(1 for _ in itertools.takewhile(lambda gap: gap <= _TOGETHER_S, gaps)))
-    if streamed and count:
-        at_first = min(at_first * max(1.0, streamed / count), float(streamed))
+    at_first = 1.0 + sum(1 for _ in itertools.takewhile(lambda gap: gap <= _TOGETHER_S, gaps))
     return RequestRecord(
         index=index,
         outcome=outcome,
-        status=status if outcome != "ok" else 200,
+        status=status,
         sent_s=sent_s,
         first_token_s=first,
         last_token_s=last,
@@ -231,8 +223,8 @@ def request(
         e2e_s=None if last is None or sent_s is None else last - sent_s,
         token_times_s=list(times),
         streamed_tokens=streamed,
-        streamed_least=min(count, streamed) if streamed and count else streamed,
-        first_tokens=at_first,
+        streamed_least=min(pieces, streamed) if streamed and pieces else streamed,
+        first_tokens=min(at_first * max(1.0, streamed / pieces), float(streamed)) if streamed and pieces else at_first,
         arrivals=1 + sum(gap > _TOGETHER_S for gap in gaps) if times else 0,
         **(dict.fromkeys(_NOT_SAID) | known),  # type: ignore[arg-type] # each field that has no default
     )

@@ -27,18 +27,20 @@ _IDENTITY = 8  # characters of a run's digest in its name; convention: of a thou
 # What the records of a client of our own say, and a file of another tool does not.
 _NOT_KNOWN = ("drain_s", "commit", "cache", "turns", "template_tokens", "cut_answers", "without_done", "round", "hidden_tokens")
 _OF_A_LOAD = (
-    "deployment",
-    "run",
-    "workload",
-    "family",
-    "arrival",
-    "axis",
-    "level",
-    "repeat",
-    "endpoint",
-    "stream",
-    "digest",
-    "started",
+    *(
+        "deployment",
+        "run",
+        "workload",
+        "family",
+        "arrival",
+        "axis",
+        "level",
+        "repeat",
+        "endpoint",
+        "stream",
+        "digest",
+        "started",
+    ),
 )
 _OF_CHUNKS = ("throughput_peak_tokens_per_s", "tokens_per_chunk", "tokens_per_arrival", "held_back_answers")
 
@@ -85,12 +87,10 @@ def imported(peers: Iterable[tuple[Format, Path, PeerRun]], own: Sequence[Mappin
 
 def _lengths(peer: PeerRun) -> list[float | None]:
     """Mean lengths of prompts and of answers, as the tool counts them."""
-    ok = [each for each in peer.requests if each.outcome == "ok"]
-    found = []
-    for part, reported in (("prompt_tokens", "counted_prompt_tokens"), ("completion_tokens", "counted_output_tokens")):
-        known = [value for each in ok if (value := getattr(each, part)) is not None]
-        found.append(sum(known) / len(known) if known else peer.reported.get(reported))
-    return found
+    ok = peer.table.filter(pl.col("outcome") == "ok")
+    means = [ok[column].mean() for column in ("prompt_tokens", "completion_tokens")]
+    columns = ("counted_prompt_tokens", "counted_output_tokens")
+    return [peer.reported.get(ours) if mean is None else mean for ours, mean in zip(columns, means, strict=True)]  # type: ignore[misc] # of numbers
 
 
 def _alike(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool:

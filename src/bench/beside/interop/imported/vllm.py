@@ -6,10 +6,19 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request, typed
 from bench.runs.request import RequestRecord
 
 _ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}
+_COLUMNS = {
+    "duration_s": "duration",
+    "ok": "completed",
+    "throughput_requests_per_s": "request_throughput",
+    "throughput_tokens_per_s": "output_throughput",
+    "counted_prompt_tokens": "total_input_tokens",  # of all requests
+    "counted_output_tokens": "total_output_tokens",
+}
+_TIMES = {ours: (1e-3, f"{{}}_{its}_ms") for ours, its in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2el"))}
 # Within `_AT_ONCE_S`, and `_EACH_S` for each request, leaves what the client sends at once; else it follows a timed trace, whose file
 # says `inf` too. convention: a client's own work on a request takes about 1 ms
 _AT_ONCE_S, _EACH_S = 0.1, 0.01
@@ -19,37 +28,37 @@ _OFF, _ENOUGH = 3.0, 7
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
     of = Part(content)
-    backend = of.text("backend") or of.text("endpoint_type")  # its name until 0.10
+    backend = of.get("backend", str) or of.get("endpoint_type", str)  # its name until 0.10
     if backend not in _ENDPOINTS:
         raise ValueError(f"backend is {backend!r}, and only {', '.join(_ENDPOINTS)} are read")
-    needed = ("completed", "duration", "total_input_tokens", "total_output_tokens", "request_throughput", "output_throughput")
-    completed, duration, prompts, outputs, rate, tokens = (of.need(key, of.number(key)) for key in needed)
-    reported = {"duration_s": duration, "ok": completed, "throughput_requests_per_s": rate, "throughput_tokens_per_s": tokens}
-    reported["counted_prompt_tokens"] = prompts / max(1, completed)
-    reported["counted_output_tokens"] = outputs / max(1, completed)
-    failed = of.count("failed")
+    for path in _COLUMNS.values():
+        of.get(path, need=True)
+    reported = of.reported(_COLUMNS, _TIMES)
+    for column in ("counted_prompt_tokens", "counted_output_tokens"):
+        reported[column] /= max(1, reported["ok"])
+    failed = of.get("failed", int)
     if failed is not None:
-        reported["requests"] = completed + failed
-    for ours, its in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2el")):
-        reported |= dict(of.times(ours, 1e-3, f"{{}}_{its}_ms"))
+        reported["requests"] = reported["ok"] + failed
+    counted = reported["ok"] + (failed or 0)
     return [
         PeerRun(
-            model=of.need("model_id", of.text("model_id")),
+            model=of.get("model_id", str, need=True),
             endpoint=_ENDPOINTS[backend],
-            load=_load(of, None if failed is None else int(completed) + failed),
-            requests=_requests(of, completed + (failed or 0), whole=failed is not None),
+            load=_load(of, of.get("num_prompts", int, need=True) if failed is None else int(counted)),
+            requests=_requests(of, counted, whole=failed is not None),
             reported=reported,
         )
     ]
 
 
-def _load(of: Part, counted: int | None) -> Load:
-    if (ramp := of.text("ramp_up_strategy")) is not None:
+def _load(of: Part, count: int) -> Load:
+    if (ramp := of.get("ramp_up_strategy", str)) is not None:
         raise no_load("ramp_up_strategy", ramp)
-    starts, prompts, cap = sorted(of.values("start_times") or ()), of.count("num_prompts"), of.count("max_concurrency")
-    count = len(starts) or (of.need("num_prompts", prompts) if counted is None else counted)
+    of.get("num_prompts", int)
+    starts, cap = sorted(of.values("start_times") or ()), of.get("max_concurrency", int)
+    count = len(starts) or count
     if of.content.get("request_rate") != "inf":
-        rate, shape = of.need("request_rate", of.number("request_rate")), of.number("burstiness") or 1.0
+        rate, shape = of.get("request_rate", need=True), of.get("burstiness") or 1.0
         if cap is not None:
             raise no_load("max_concurrency", cap)
         sent = (count - 1) / (starts[-1] - starts[0]) if starts and starts[-1] > starts[0] else rate
@@ -72,12 +81,12 @@ def _load(of: Part, counted: int | None) -> Load:
 
 def _requests(of: Part, counted: float, *, whole: bool) -> list[RequestRecord]:
     """Empty where the file has aggregates alone. Args: counted: requests that it counts. whole: whether these are all."""
-    starts, ttfts = of.values("start_times"), of.values("ttfts")
-    gaps, prompts, outputs = of.values("itls", list, "list"), of.values("input_lens"), of.values("output_lens")
-    if starts is None or ttfts is None or gaps is None or prompts is None or outputs is None:
+    columns = [of.values(key) for key in ("start_times", "ttfts", "input_lens", "output_lens")] + [of.values("itls", list)]
+    if any(each is None for each in columns):
         return []
-    errors = of.values("errors", str, "text") or [""] * len(starts)
-    if len({len(starts), len(ttfts), len(gaps), len(prompts), len(outputs), len(errors)}) != 1:
+    starts, ttfts, prompts, outputs, gaps = (each or [] for each in columns)
+    errors = of.values("errors", str) or [""] * len(starts)
+    if len({len(each) for each in (starts, ttfts, gaps, prompts, outputs, errors)}) != 1:
         raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are not of one length")
     if whole or len(starts) < counted:
         all_there("start_times", len(starts), "completed and failed come to", counted)
@@ -86,7 +95,7 @@ def _requests(of: Part, counted: float, *, whole: bool) -> list[RequestRecord]:
         if error or not ttft:  # of a traceback what was raised
             found.append(request(i, start - first, **failure(error.strip().splitlines()[-1] if error.strip() else "")))
             continue
-        later = [Part.typed(gap, int | float, f"itls[{i}]", "number") for gap in each]
+        later = [typed(gap, int | float, f"itls[{i}]") for gap in each]
         times = list(itertools.accumulate(later, initial=start - first + ttft))
         found.append(request(i, start - first, times[-1], times=times, prompt_tokens=prompts[i], completion_tokens=outputs[i]))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -18,8 +18,6 @@ from bench.servers.engines import Kind
 from bench.servers.metrics import find_catalogue, of_other_versions
 
 __all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "Drift", "Window", "find_drift"]
-
-_PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Drift:
         parts = (TITLES["ttft"], TITLES["itl"])
         undecided = [each for each in self.compared if each.verdict == UNKNOWN and each.shown]
         undecided = [each for each in undecided if each.name not in parts or each.change is None]
-        return SAME if same >= LENGTHS.keys() and same & {TITLES["e2e"], TITLES["held"]} and not undecided else UNKNOWN
+        return SAME if same >= {*LENGTHS} and same & {TITLES["e2e"], TITLES["held"]} and not undecided else UNKNOWN
 
 
 def find_drift(curve: Curve, window: Window) -> Drift:
@@ -116,22 +114,20 @@ def compared_version(
     """
     kind, now = kinds
     engine = " ".join(filter(None, [kind.title if kind else None, version])) or None
-    bare = ("engine and version", "server", "", engine, now.title)
-    if kind is not None and kind is not now:
-        return Compared(*bare, verdict=DIFFERS, why="another engine")
-    others = _stems(names[1], now) - _stems(names[0], now)
-    if kind and (found := sorted(others & _stems(of_other_versions(now, version), now))):
+    bare = Compared("engine and version", "server", "", engine, now.title)
+    if kind is None:
+        return replace(bare, why="the study has no metrics", shown=False)
+    if kind is not now:
+        return replace(bare, verdict=DIFFERS, why="another engine")
+    then, seen, others = (_stems(each, now) for each in (*names, of_other_versions(now, version)))
+    if found := sorted((seen - then) & others):
         why = f"it exposes {first_names(found, 3)}, which {engine} does not have: another version"
-        return Compared(*bare, verdict=DIFFERS, why=why)
-    return Compared(
-        *bare, why="no name among its metrics shows another version" if kind else "the study has no metrics", shown=False
-    )
+        return replace(bare, verdict=DIFFERS, why=why)
+    return replace(bare, why="no name among its metrics shows another version", shown=False)
 
 
 def _stems(names: Collection[str], kind: Kind) -> set[str]:
     """Names of an engine's metrics without prefix, and without what a type appends; none of a recording rule (`vllm:…:rate5m`)."""
-    prefixes = sorted((each.prefix for each in kind.spellings()), key=len, reverse=True)
-    bare = {
-        name.removeprefix(prefix) for name in names if (prefix := next(filter(name.startswith, prefixes), None)) is not None
-    }
-    return {_PART_OF_A_FAMILY.sub("", name) for name in bare if ":" not in name}
+    prefixes = "|".join(sorted((re.escape(each.prefix) for each in kind.spellings()), key=len, reverse=True))
+    of = re.compile(rf"(?:{prefixes})([^:]+?)(?:_(?:sum|count|bucket|created|total))?")
+    return {found[1] for name in names if (found := of.fullmatch(name))}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from bench.beside.production.drifted.studied import BLOCKS, FEWEST_BLOCKS, LOADS, SPEEDS, Studied, in_blocks, ratio, sums
+from bench.beside.production.drifted.studied import BLOCKS, FEWEST_BLOCKS, LOADS, SPEEDS, Ratio, Studied, in_blocks, ratio, sums
 from bench.errors import shown_share
 from bench.statistics.limit import SPEEDS_DIFFER
 from bench.statistics.textbook import CONFIDENCE, student_t
@@ -31,7 +31,8 @@ _SPEEDS_MATTER = 0.20
 _BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
 HITS, MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
-LENGTHS = {"prompt length": "prompt", "output length": "output"}
+LENGTHS = ("prompt length", "output length")
+KIND = (*LENGTHS, MIXED, HITS)  # of requests, whatever the load
 TITLES = {"ttft": "TTFT, mean", "itl": "ITL, mean", "e2e": "E2E, mean", "held": "time in flight for an output token"}
 
 
@@ -81,7 +82,7 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
 def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
     had = (pl.col("held").fill_null(0) + pl.col("output").fill_null(0)).sum().over("instance") > 0
     busy = blocks.filter(had) if blocks.select(had.any()).item() else blocks  # a spare server makes the others' load no less
-    load = _found("requests in flight, a server", "traffic", "requests", studied.loads, *sums(busy, "held", "seconds"))
+    load, _ = _found("requests in flight, a server", "traffic", "requests", studied.loads, *sums(busy, "held", "seconds"))
     seen = load.production
     if studied.loads and isinstance(seen, float) and not load.why:
         low, high = studied.loads
@@ -92,23 +93,20 @@ def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Itera
         else:
             load = replace(load, verdict=SAME)  # a fact of this time, which needs no test
     yield load
-    uncounted = blocks["requests"].null_count() == len(blocks)
-    both = studied.prompt / studied.output if studied.prompt and studied.output else None
-    for name, column in ({MIXED: "prompt"} if uncounted else LENGTHS).items():
-        study = both if uncounted else studied.prompt if column == "prompt" else studied.output
-        each = _found(
-            name, "traffic", "" if uncounted else "tokens", study, *sums(blocks, column, "output" if uncounted else "requests")
-        )
-        if each.why is None and study:
-            found = ratio(*sums(blocks, column, "output" if uncounted else "requests"))
-            assert found
-            judged = math.log(found.value / study), found.relative, found.freedom
-            each = _judged(each, *judged, math.log1p(_MATTERS), confidence)
+    lengths = [("prompt length", "tokens", "prompt", "requests", studied.prompt)]
+    lengths += [("output length", "tokens", "output", "requests", studied.output)]
+    if uncounted := blocks["requests"].null_count() == len(blocks):
+        both = studied.prompt / studied.output if studied.prompt and studied.output else None
+        lengths = [(MIXED, "", "prompt", "output", both)]
+    for name, unit, above, below, study in lengths:
+        each, found = _found(name, "traffic", unit, study, *sums(blocks, above, below))
+        if each.why is None and study and found:
+            change = math.log(found.value / study)
+            each = _judged(each, change, found.relative, found.freedom, math.log1p(_MATTERS), confidence)
         if uncounted and each.verdict == SAME:  # twice as long prompts and answers have the same ratio
             each = replace(each, verdict=UNKNOWN, why="the engine counts no requests, so that lengths are not known")
         yield each
-    hits, found = sums(blocks, "hits", "queries"), ratio(*sums(blocks, "hits", "queries"))
-    each = _found(HITS, "traffic", "0–1", studied.hits, *hits, none=0.0)
+    each, found = _found(HITS, "traffic", "0–1", studied.hits, *sums(blocks, "hits", "queries"), zero=True)
     if found is not None and studied.hits is not None:
         error = math.hypot(found.error, studied.hits_error)
         each = _judged(each, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
@@ -124,7 +122,7 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     title, line, (above, below) = TITLES[name], studied.lines.get(name), SPEEDS[name]
     known = blocks.drop_nulls([above, below, "held", LOADS[name]])
     if line is None or not len(known):
-        each = _found(title, "speed", "s", None, *sums(blocks, above, below))
+        each, _ = _found(title, "speed", "s", None, *sums(blocks, above, below))
         gauges = line is not None and each.production is not None
         return replace(each, why="production does not show the requests in flight that go with it") if gauges else each
     loads = known[LOADS[name]].to_numpy()
@@ -133,22 +131,21 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     made: Floats = known["held"].to_numpy().astype(float)
     made = made if held is None else made / held.at(known["in_flight"].to_numpy())
     total = made.sum()
-    whole = known.with_columns(made=pl.Series(made), there=pl.Series(line.at(loads) * made)).group_by("block").agg(
-        pl.col(above, below, "made", "there").sum()
-    )  # fmt: skip
+    known = known.with_columns(made=pl.Series(made), there=pl.Series(line.at(loads) * made))
+    whole = known.group_by("block").agg(pl.col(above, below, "made", "there").sum())
     whole = whole.filter((pl.col("made") > 0) & (pl.col(below) > 0)).sort("block")
     seen, counts = whole[above].to_numpy(), whole[below].to_numpy()
     expected = counts * whole["there"].to_numpy() / whole["made"].to_numpy()
     found = ratio(seen, expected)
     if found is None or not found.value:
-        each = _found(title, "speed", "s", None, seen, counts)
+        each, _ = _found(title, "speed", "s", None, seen, counts)
         return replace(each, shown=True, why=each.why if len(seen) else "no requests were in flight at any scrape")
     bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     outside = (loads * (1 + _MATTERS) < line.loads[0]) | (loads > line.loads[-1] * (1 + _MATTERS))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
         ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
         return replace(bare, study=None, why=f"{shown_share(beyond)} of it at loads other than the {ran} that were measured")
-    kind = [each for each in traffic if each.name in (*LENGTHS, MIXED, HITS)]
+    kind = [each for each in traffic if each.name in KIND]
     if changed := [each.name for each in kind if each.verdict == DIFFERS]:
         return replace(bare, why=f"the study measured it with another {changed[0]}", shown=False)
     waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
@@ -156,7 +153,7 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
         why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
         return replace(bare, study=None, why=why, shown=False)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
-    shares = known.with_columns(made=pl.Series(made / total)).group_by("instance").agg(pl.col("made").sum())["made"]
+    shares = known.group_by("instance").agg(pl.col("made").sum() / total)["made"]
     starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((shares**2).sum()))
     parts = [(found.relative, float(found.freedom)), (line.error(loads, made), float(line.freedom)), (starts, math.inf)]
     error = math.hypot(*(part for part, _ in parts))
@@ -191,19 +188,18 @@ def _found(
     study: float | tuple[float, float] | None,
     above: Floats,
     below: Floats,
-    none: float | None = None,
-) -> Compared:
-    """A quantity of production, with why it is not known. Args: none: a value that counts, though it is nothing."""
+    *,
+    zero: bool = False,
+) -> tuple[Compared, Ratio | None]:
+    """A quantity of production, with why it is not known. Args: zero: whether nothing counts as a value."""
     found, requests = ratio(above, below), int((below > 0).sum())
     why = (
         "production does not show it" if not len(above)
         else "there were no requests" if not requests
         else f"requests in {requests} of {BLOCKS} parts of the time; it takes {FEWEST_BLOCKS}" if found is None
-        else "production counted none" if not found.value and none is None and unit != "requests"
-        else "the study does not show it" if not study and study != none
+        else "production counted none" if not found.value and not zero and unit != "requests"
+        else "the study does not show it" if study is None or not (study or zero)
         else None
     )  # fmt: skip
-    value = found.value if found else None
-    return Compared(
-        name, part, unit, study, value, why=why, shown=(bool(len(above)) and found is None and study is not None) or not why
-    )
+    more = found is None and bool(len(above)) and study is not None  # data of a longer time would decide
+    return Compared(name, part, unit, study, found.value if found else None, why=why, shown=more or not why), found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, Compared, Drift
-from bench.beside.production.drifted.judged import HITS, LENGTHS, MIXED
+from bench.beside.production.drifted.judged import HITS, KIND, LENGTHS, MIXED
 from bench.errors import count_text, shown_share
 
 _HEAD = ["", "study", "production", "difference", "verdict"]
@@ -14,24 +14,18 @@ _HEAD = ["", "study", "production", "difference", "verdict"]
 
 def rows(found: Drift) -> list[list[str]]:
     """A table: each quantity of both, the difference with its interval, and the verdict."""
-    return [
-        _HEAD,
-        *(
-            [each.name, _value(each, each.study), _value(each, each.production), _change(each), each.verdict]
-            for each in found.compared
-        ),
-    ]
+    shown = found.compared
+    return [_HEAD, *([x.name, _value(x, x.study), _value(x, x.production), _change(x), x.verdict] for x in shown)]
 
 
 def conclusion(found: Drift) -> Iterator[str]:
     """The answer in a line, and what limits it."""
     differing = [each for each in found.compared if each.verdict == DIFFERS]
-    if found.verdict == DIFFERS:
-        yield f"Production differs from what was measured: {'; '.join(each.name for each in differing)}."
-    elif found.verdict == SAME:
-        yield "Production is what was measured, as far as both show it."
-    else:
-        yield "Not known whether production is still what was measured."
+    yield {
+        DIFFERS: f"Production differs from what was measured: {'; '.join(each.name for each in differing)}.",
+        SAME: "Production is what was measured, as far as both show it.",
+        UNKNOWN: "Not known whether production is still what was measured.",
+    }[found.verdict]
     if wide := _wide(found):
         yield f"The interval is too wide to say: {'; '.join(wide)}."
     reasons: dict[str, list[str]] = {}
@@ -60,7 +54,7 @@ def advice(found: Drift) -> Iterator[str]:
         yield "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations)."
     if any(isinstance(each.study, tuple) for each in differing.values()):
         yield "Measure higher loads: production has more than the study had."
-    if parts == {"speed"} and all(each.verdict == SAME for each in found.compared if each.name in (HITS, *LENGTHS, MIXED)):
+    if parts == {"speed"} and all(each.verdict == SAME for each in found.compared if each.name in KIND):
         yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
     elif parts == {"speed"}:
         yield "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."

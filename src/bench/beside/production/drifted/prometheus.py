@@ -47,10 +47,10 @@ class Window:
         found = {series["metric"]["__name__"] for series in counted}
         if not found:
             jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
-            fix = (
-                f"Its jobs are: {', '.join(jobs[:10])}. Give the label by which it knows the server, such as --label job=NAME."
-            )
-            fix = fix if jobs else "It scraped nothing then: give another time (--last, --to), or look at its /targets."
+            fix = "It scraped nothing then: give another time (--last, --to), or look at its /targets."
+            if jobs:
+                known = ", ".join(jobs[:10])
+                fix = f"Its jobs are: {known}. Give the label by which it knows the server, such as --label job=NAME."
             raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
         return sorted(found)
 
@@ -60,19 +60,15 @@ class Window:
         Raises:
             BenchError: Prometheus does not answer, or refuses.
         """
-        columns: dict[str, list[Any]] = {column: [] for column in SAMPLES}
+        rows = []
         for name in names:
             # A range selector gives what was scraped; `query_range` would fill gaps and move times.
             for series in self._query(self._range(name)):
                 labels = {key: value for key, value in series["metric"].items() if key != "__name__"}
                 text = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(labels.items()))
-                count = len(series["values"])
-                columns["instance"] += [labels.get("instance", "")] * count
-                columns["name"] += [name] * count
-                columns["labels"] += [text] * count
-                columns["at_s"] += [at - self.begin for at, _ in series["values"]]
-                columns["value"] += [float(value) for _, value in series["values"]]
-        return pl.DataFrame(columns, schema=SAMPLES).unique(maintain_order=True)
+                of = labels.get("instance", "")
+                rows += [(of, at - self.begin, name, text, float(value)) for at, value in series["values"]]
+        return pl.DataFrame(rows, schema=SAMPLES, orient="row").unique(maintain_order=True)
 
     def _range(self, name: str) -> str:
         return f"{name}{self.chosen}[{max(1, round(1000 * (self.end - self.begin)))}ms]"
@@ -86,18 +82,18 @@ class Window:
         try:
             answer = http.get(url, timeout_s=_TIMEOUT_S)
         except http.Oversized as error:
-            raise BenchError(f"--prometheus {self.url}: {error}. Give a shorter time, or one server by --label.") from None
+            why = f"{error}. Give a shorter time, or one server by --label"
         except requests.Timeout:
-            raise BenchError(f"--prometheus {self.url}: no answer within {_TIMEOUT_S:g} s. Give a shorter time.") from None
+            why = f"no answer within {_TIMEOUT_S:g} s. Give a shorter time"
         except requests.RequestException as error:
-            raise BenchError(f"--prometheus {self.url}: {http.problem(error)}. Is it the address of a Prometheus?") from None
-        try:
-            content = answer.json()
-            if content["status"] == "success":
-                return content["data"]
-            why = f"{content.get('errorType')}: {content.get('error')}"
-        except (ValueError, KeyError, TypeError, AttributeError):
-            why = f"status {answer.status_code}, and not what Prometheus' HTTP API answers"
-        raise BenchError(
-            f"--prometheus {self.url}: /api/v1/{path}: {shown(why)}. Give the address that has /api/v1, such as http://prometheus:9090."
-        )
+            why = f"{http.problem(error)}. Give the address of a Prometheus"
+        else:
+            try:
+                content = answer.json()
+                if content["status"] == "success":
+                    return content["data"]
+                said = shown(f"{content.get('errorType')}: {content.get('error')}")
+            except (ValueError, KeyError, TypeError, AttributeError):
+                said = shown(f"status {answer.status_code}, and not what Prometheus' HTTP API answers")
+            why = f"/api/v1/{path}: {said}. Give the address that has /api/v1, such as http://prometheus:9090"
+        raise BenchError(f"--prometheus {self.url}: {why}.")

@@ -103,17 +103,9 @@ class Line:
         return found
 
     def error(self, loads: Floats, weights: Floats) -> float:
-        """The standard error of the logarithm of a weighted mean over loads: levels have errors of their own, which partly cancel.
-        What lies between them may bend: by a quarter of how far a line without a level misses it, as of a parabola.
-        """
+        """The standard error of the logarithm of a weighted mean over loads: levels have errors of their own, which partly cancel."""
         levels = [float(np.interp(loads, self.loads, level) @ weights) for level in np.eye(len(self.loads))]
-        bends = np.zeros(len(self.loads))
-        for i in range(1, len(bends) - 1):
-            straight = np.interp(self.loads[i], np.delete(self.loads, i), np.delete(self.values, i))
-            bends[i] = abs(math.log(straight / self.values[i])) / 4
-        if len(bends) > 2:
-            bends[0], bends[-1] = bends[1], bends[-2]
-        return math.hypot(float(np.linalg.norm(self.errors * levels)), float(bends @ levels)) / float(weights.sum())
+        return float(np.linalg.norm(self.errors * levels)) / float(weights.sum())
 
 
 @dataclass(frozen=True)

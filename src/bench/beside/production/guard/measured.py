@@ -49,7 +49,7 @@ class Sustained:
     Attributes:
         runs: how many there are. waiting: most requests that waited in their steady windows. kv_usage: highest KV usage there (0–1).
         preemptions: of all of them. hit_rate: the lowest prefix-cache hit rate (0–1). shared: whether their prompts have something in
-            common. uneven: the most that one worker of a fleet had in flight at C_max, as a multiple of what each had in the mean.
+            common.
     """
 
     runs: int
@@ -58,7 +58,6 @@ class Sustained:
     preemptions: float | None = None
     hit_rate: float | None = None
     shared: bool = False
-    uneven: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,17 +232,16 @@ def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workloa
     if lasting.is_empty():
         raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
     sustained = lasting.filter(pl.col("kind").is_in(["found", "above"]))
+    rows = (lasting if sustained.is_empty() else sustained).to_dicts()
     if sustained.is_empty():
-        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.iter_rows(named=True))
+        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in rows)
         raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
-    if sustained.height > 1:
-        curves = "; ".join(
-            f"--deployment {row['deployment']} --workload {row['workload']}" for row in sustained.iter_rows(named=True)
-        )
+    if len(rows) > 1:
+        curves = "; ".join(f"--deployment {row['deployment']} --workload {row['workload']}" for row in rows)
         raise BenchError(
-            f"{folder}: it has {sustained.height} curves, and one server is guarded by one workload. Name both: {curves}."
+            f"{folder}: it has {len(rows)} curves, and one server is guarded by one workload. Name both: {curves}."
         )
-    return sustained.row(0, named=True)
+    return rows[0]
 
 
 def _in(folder: Path, pattern: str, **names: str) -> Path:
@@ -263,47 +261,31 @@ def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple
 
 def _sustained(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], c_max: float) -> Sustained:
     rates, preempted = runs["prefix_hit_rate"].to_list(), runs["preemptions"].to_list()
-    seen = [None not in rates, None not in preempted]  # of a run that does not show it, it is not known
-    return Sustained(
+    return Sustained(  # of a run that does not show it, it is not known
         runs.height,
         waiting=_peak(runs, telemetries, "waiting", c_max),
         kv_usage=_peak(runs, telemetries, "kv_usage", c_max),
-        preemptions=sum(preempted) if preempted and seen[1] else None,
-        hit_rate=min(rates) if rates and seen[0] else None,
+        preemptions=sum(preempted) if preempted and None not in preempted else None,
+        hit_rate=min(rates) if rates and None not in rates else None,
         shared=runs.height > 0 and set(runs["cache"]).isdisjoint({_UNSHARED, None}),
-        uneven=_uneven(runs.filter(level=c_max)),
     )
 
 
-def _uneven(runs: pl.DataFrame) -> float | None:
-    """The most that a worker had in flight in any run, as a multiple of the mean of all; None where one does not show it."""
-    found = []
-    for workers in runs["workers"].drop_nulls().to_list():
-        held = [
-            row["running_mean"] + row["waiting_mean"]
-            for row in workers
-            if None not in (row["running_mean"], row["waiting_mean"])
-        ]
-        if len(held) < len(workers) or not any(held):
-            return None
-        found.append(len(held) * max(held) / sum(held))
-    return max(found, default=None)
-
-
 def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: str, c_max: float) -> float | None:
-    """The highest value of a gauge in any steady window; None where a run at C_max does not show it."""
-    peaks = [(run["level"], _highest(telemetries.get(run["run"]), gauge, run)) for run in runs.iter_rows(named=True)]
-    highest = [peak for level, peak in peaks if level == c_max]
-    return max((peak for _, peak in peaks if peak is not None), default=None) if highest and None not in highest else None
+    """The highest value of a gauge in any steady window; None where a run at C_max does not show it.
 
-
-def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any]) -> float | None:
-    """The highest value in a run's steady window; of a fleet's share, which has no sum, the highest of any worker."""
-    if telemetry is None or run["steady_from_s"] is None:
-        return None
-    fleet = pl.col("endpoint") == FLEET
-    parts = [telemetry]
-    if len(run["workers"] or ()) > 1:
-        parts = telemetry.filter(~fleet).partition_by("endpoint") if gauge in SHARES else [telemetry.filter(fleet)]
-    window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
-    return max((value for part in parts for value in gauges(part).filter(window)["value"]), default=None)
+    Of a fleet it is that of the sum; of a share, which has no sum, that of any worker.
+    """
+    peaks = []
+    for run in runs.iter_rows(named=True):
+        telemetry, fleet, found = telemetries.get(run["run"]), pl.col("endpoint") == FLEET, []
+        if telemetry is not None and run["steady_from_s"] is not None:
+            if len(run["workers"] or ()) > 1:
+                telemetry = telemetry.filter(~fleet if gauge in SHARES else fleet)
+            window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
+            found = [value for part in telemetry.partition_by("endpoint") for value in gauges(part).filter(window)["value"]]
+        if found:
+            peaks.append(max(found))
+        elif run["level"] == c_max:
+            return None
+    return max(peaks, default=None) if c_max in runs["level"] else None

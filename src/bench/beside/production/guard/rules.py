@@ -16,7 +16,6 @@ LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:ra
 WAITS, _USAGE, _RUNNING = "saturate:requests_waiting", "saturate:kv_usage", "saturate:requests_running"
 _PREEMPTIONS, _HITS = "saturate:preemptions:rate5m", "saturate:prefix_hit_ratio:rate30m"
 _HITS_KEPT = 0.95  # share of the study's prefix-cache hits below which something was evicted, or routed elsewhere; convention
-_FAR_MORE = 1.5  # load of a worker ÷ mean of all that is far more than its share; convention
 
 # Alerts on the budget of an SLO: windows, and times as fast as the budget allows.
 _FAST, _SLOW = 14.4, 6.0  # source: Beyer et al., The Site Reliability Workbook (2018), chapter 5, table 5-8
@@ -44,11 +43,10 @@ class Rules:
                 f"No rules and no dashboard: no sustained run of {measured.deployment} has telemetry of a known engine."
             )
             return
-        self._record_gauges()
+        self._record_server()
         self._record_latencies()
         self._alert_on_load()
-        self._alert_on_queue()
-        self._alert_on_memory()
+        self._alert_on_runs()
         if measured.workers:
             self._alert_on_workers()
         self._alert_on_hits()
@@ -81,19 +79,21 @@ class Rules:
         """Of each instance, all engines in it together."""
         return f"sum by (job, instance) ({self._own(name, window=window)})"
 
-    def _all(self, name: str, *marks: str, window: str) -> str:
-        return f"sum by (job) ({self._own(name, *marks, window=window)})"
+    def _share(self, part: str, whole: str, window: str, *marks: str) -> str:
+        """How one rate of the whole job is to another."""
+        above, below = self._own(part, *marks, window=window), self._own(whole, window=window)
+        return f"sum by (job) ({above}) / sum by (job) ({below})"
 
-    def _record_gauges(self) -> None:
-        names = self.measured.names
+    def _record_server(self) -> None:
+        names, job = self.measured.names, self._job
         for ours in ("running", "waiting"):
             if ours in names:
                 self._record(f"saturate:requests_{ours}", self._each(names[ours]))
         if {"running", "waiting"} <= names.keys():
-            self._record(LOADS[CONCURRENCY], f"{_RUNNING}{{{self._job}}} + {WAITS}{{{self._job}}}")
+            self._record(LOADS[CONCURRENCY], f"{_RUNNING}{{{job}}} + {WAITS}{{{job}}}")
             if ended := self.measured.histograms.get("e2e"):
                 # Requests that come are those that end and those by which more are in flight.
-                grows = f"deriv({LOADS[CONCURRENCY]}{{{self._job}}}[5m])"
+                grows = f"deriv({LOADS[CONCURRENCY]}{{{job}}}[5m])"
                 self._record(LOADS[RATE], f"{self._each(f'{ended.name}_count', '5m')} + {grows}")
         if "kv_usage" in names:
             self._record(_USAGE, f"max by (job, instance) ({self._own(names['kv_usage'])})")
@@ -101,35 +101,30 @@ class Rules:
             if ours in names:
                 self._record(f"saturate:{name}:rate5m", self._each(names[ours], "5m"))
         if {"prefix_hits", "prefix_queries"} <= names.keys():
-            self._record(_HITS, " / ".join(self._all(names[each], window="30m") for each in ("prefix_hits", "prefix_queries")))
+            self._record(_HITS, self._share(names["prefix_hits"], names["prefix_queries"], "30m"))
 
     def _record_latencies(self) -> None:
         measured = self.measured
         for metric, histogram in measured.histograms.items():
             buckets = f"sum by (job, le) ({self._own(f'{histogram.name}_bucket', window='5m')})"
             for quantile in ("0.5", "0.9", "0.99"):
-                self._record(
-                    f"saturate:{metric}_seconds:quantile5m", f"histogram_quantile({quantile}, {buckets})", quantile=quantile
-                )
+                expr = f"histogram_quantile({quantile}, {buckets})"
+                self._record(f"saturate:{metric}_seconds:quantile5m", expr, quantile=quantile)
         if measured.workers:
             for series in [each for each in (*LOADS.values(), WAITS) if each in self.there]:
                 self._record(self.whole(series), f"sum by (job) ({series}{{{self._job}}})")
         for slo in measured.slos:
             found, below = measured.histograms.get(slo.metric), bucket(measured, slo)
             if found is None or below is None:
-                why = f"{found.name} has no bucket of {slo.limit_s:g} s or more" if found else (
-                    "the results show no histogram of that latency of each request"
-                )  # fmt: skip
-                self.left.append(f"{slo}: no alert on its budget: {why}.")
+                lacks = f"{found.name} has no bucket of {slo.limit_s:g} s or more" if found else ""
+                lacks = lacks or "the results show no histogram of that latency of each request"
+                self.left.append(f"{slo}: no alert on its budget: {lacks}.")
                 continue
             # Prometheus 3 writes whole numbers with a fraction, others keep what the server writes.
             le = f'le=~"{below.removesuffix(".0")}([.]0)?"' if float(below).is_integer() else f'le="{below}"'
-            for window in dict.fromkeys(window for _, _, *windows, _ in _BURNS for window in windows):
-                good, every = (
-                    self._all(f"{found.name}_bucket", le, window=window),
-                    self._all(f"{found.name}_count", window=window),
-                )
-                self._record(f"saturate:slow_requests:ratio_rate{window}", f"1 - {good} / {every}", slo=str(slo))
+            for window in ("1h", "5m", "6h", "30m"):
+                good = self._share(f"{found.name}_bucket", f"{found.name}_count", window, le)
+                self._record(f"saturate:slow_requests:ratio_rate{window}", f"1 - {good}", slo=str(slo))
 
     # Alerting
 
@@ -140,11 +135,6 @@ class Rules:
             {"alert": name, "expr": expr, "stands": stands, "labels": labels, "summary": summary, "shown": shown}
         )
 
-    def _unseen(self, what: str, shown: str, series: str) -> None:
-        lacks = f"{self.measured.engine} does not show {shown}"
-        why = f"no sustained run has a steady window that shows {shown}" if series in self.there else lacks
-        self.left.append(f"No alert on {what}: {why}.")
-
     def _as_measured(self, expr: str) -> str:
         """A condition on `whole`, of a fleet only while it has as many workers as were measured: others have other limits."""
         return f"{expr} and {self._size} == {self.measured.workers}" if self.measured.workers else expr
@@ -153,17 +143,18 @@ class Rules:
     def _size(self) -> str:
         return f"count by (job) (up{{{self._job}}})"  # those that do not answer included
 
+    @property
     def _place(self) -> str:
         return f"{_JOB}, all workers: {{{{ $value | humanize }}}}" if self.measured.workers else _HERE
 
     def _alert_on_load(self) -> None:
-        point, low, axis = self.measured.point, self.measured.low, self.measured.axis
+        measured, point, low, axis = self.measured, self.measured.point, self.measured.low, self.measured.axis
         series, unit = self.whole(LOADS.get(axis or "", "")), point["unit"]
         why = (
-            f"its limit is not known; C_max is {point['c_max']:g} or more" if not self.measured.found
+            f"its limit is not known; C_max is {point['c_max']:g} or more" if not measured.found
             else f"no server counts {unit}" if axis is None
-            else f"{self.measured.engine} does not show {unit}" if series not in self.there
-            else self.measured.no_low if low is None
+            else f"{measured.engine} does not show {unit}" if series not in self.there
+            else measured.no_low if low is None
             else None
         )  # fmt: skip
         if why or low is None:
@@ -171,49 +162,50 @@ class Rules:
             return
         limit, chosen = max(point["c_max"], low), f"{series}{{{self._job}}}"  # the limit may lie between two loads
         # Requests in flight have to be above it in the mean, and still in the last minute.
-        each = [chosen] if axis == RATE else [f"avg_over_time({chosen}[{window}])" for window in ("5m", "1m")]
-        here = f"{self._place()} {unit}"
-        near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
-        for name, severity, load, said in (
-            ("LoadNearLimit", "warning", low, near),
-            ("LoadAboveLimit", "critical", limit, f"{here}, above the limit of {limit:.4g}"),
-        ):
-            if severity == "warning" and low >= limit:
-                self.left.append("No warning ahead of C_max: its interval begins no lower.")
-                continue
-            above = self._as_measured(" and ".join(f"{mean} > {load:.4g}" for mean in each))
-            self._alert(name, above, "2m", severity, said)
+        means = [chosen] if axis == RATE else [f"avg_over_time({chosen}[{window}])" for window in ("5m", "1m")]
 
-    def _alert_on_queue(self) -> None:
-        waiting = self.measured.sustained.waiting
-        if WAITS not in self.there or waiting is None:
-            self._unseen("the queue", "requests that wait", WAITS)
-            return
-        shown = f"At most {waiting:g} waited at once in the steady windows of {self.measured.sustained_text}."
-        above = self._as_measured(f"{self.whole(WAITS)}{{{self._job}}} > {waiting:g}")
-        self._alert("Queue", above, "5m", "warning", f"{self._place()} requests wait, and have for 5m", shown)
+        def above(load: float) -> str:
+            return self._as_measured(" and ".join(f"{mean} > {load:.4g}" for mean in means))
 
-    def _alert_on_memory(self) -> None:
-        """Where KV usage or preemptions are more than in any sustained run."""
-        sustained, text = self.measured.sustained, self.measured.sustained_text
-        usage = None if sustained.kv_usage is None else math.ceil(round(100 * sustained.kv_usage, 6)) / 100
-        if _USAGE not in self.there or usage is None:
-            self._unseen("KV usage", "its KV usage", _USAGE)
-        elif usage >= 1:
-            self.left.append("No alert on KV usage: sustained runs filled the cache.")
+        here = f"{self._place} {unit}"
+        if low < limit:
+            near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
+            self._alert("LoadNearLimit", above(low), "2m", "warning", near)
         else:
+            self.left.append("No warning ahead of C_max: its interval begins no lower.")
+        self._alert("LoadAboveLimit", above(limit), "2m", "critical", f"{here}, above the limit of {limit:.4g}")
+
+    def _alert_on_runs(self) -> None:
+        """Where the queue, KV usage or preemptions are more than in any sustained run."""
+        seen, text, job = self.measured.sustained, self.measured.sustained_text, self._job
+        usage = None if seen.kv_usage is None else math.ceil(round(100 * seen.kv_usage, 6)) / 100
+        if self._shown("the queue", "requests that wait", WAITS, seen.waiting):
+            most = f"At most {seen.waiting:g} waited at once in the steady windows of {text}."
+            above = self._as_measured(f"{self.whole(WAITS)}{{{job}}} > {seen.waiting:g}")
+            self._alert("Queue", above, "5m", "warning", f"{self._place} requests wait, and have for 5m", most)
+        if self._shown("KV usage", "its KV usage", _USAGE, usage) and usage is not None:
             said = f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m"
-            most = f"At most {shown_share(usage)}{' of any worker' * bool(self.measured.workers)}"
-            shown = f"{most} was in use in the steady windows of {text}."
-            self._alert("KvUsage", f"{_USAGE}{{{self._job}}} > {usage:g}", "5m", "warning", said, shown)
-        if _PREEMPTIONS not in self.there or sustained.preemptions is None:
-            self._unseen("preemptions", "preemptions", _PREEMPTIONS)
-        elif sustained.preemptions > 0:
-            had = count_text(round(sustained.preemptions), "preemption")
-            self.left.append(f"No alert on preemptions: sustained runs had {had}.")
-        else:
-            above = f"{_PREEMPTIONS}{{{self._job}}} > 0"
-            self._alert("Preemptions", above, "2m", "warning", f"{_HERE} preemptions/s", f"There was none in {text}.")
+            of = " of any worker" * bool(self.measured.workers)
+            most = f"At most {shown_share(usage)}{of} was in use in the steady windows of {text}."
+            if usage < 1:
+                self._alert("KvUsage", f"{_USAGE}{{{job}}} > {usage:g}", "5m", "warning", said, most)
+            else:
+                self.left.append("No alert on KV usage: sustained runs filled the cache.")
+        if self._shown("preemptions", "preemptions", _PREEMPTIONS, seen.preemptions):
+            if seen.preemptions:
+                had = count_text(round(seen.preemptions), "preemption")
+                self.left.append(f"No alert on preemptions: sustained runs had {had}.")
+            else:
+                above = f"{_PREEMPTIONS}{{{job}}} > 0"
+                self._alert("Preemptions", above, "2m", "warning", f"{_HERE} preemptions/s", f"There was none in {text}.")
+
+    def _shown(self, what: str, thing: str, series: str, value: float | None) -> bool:
+        """Whether server and runs show something; else a line says that there is no alert on it."""
+        if series not in self.there:
+            self.left.append(f"No alert on {what}: {self.measured.engine} does not show {thing}.")
+        elif value is None:
+            self.left.append(f"No alert on {what}: no sustained run has a steady window that shows {thing}.")
+        return series in self.there and value is not None
 
     def _alert_on_workers(self) -> None:
         """A worker is silent where Prometheus scrapes it in vain, or finds no engine there: `up` is of every address of the job."""
@@ -228,34 +220,6 @@ class Rules:
             self._alert("WorkerSilent", silent, "2m", "critical", said, f"All {number} workers served.")
         said = f"{_JOB} has {{{{ $value }}}} workers, not the {number} whose limits were measured: meanwhile no alert is on the load "
         self._alert("FleetSize", f"{self._size} != {number}", "15m", "info", f"{said}and the queue of all of them")
-        self._alert_on_balance()
-
-    def _alert_on_balance(self) -> None:
-        """A worker with more in flight than its part of what the fleet is established to sustain, and far more than the others have.
-
-        The first is why an idle fleet may be uneven, the second why an overloaded one that is even raises nothing here. Where the
-        limit is a rate, the part is that of the requests that were in flight at it.
-        """
-        measured, series, number = self.measured, LOADS[CONCURRENCY], self.measured.workers
-        held = measured.low if measured.axis == CONCURRENCY else measured.point["in_flight"]
-        uneven = measured.sustained.uneven
-        most = max(_FAR_MORE, uneven or 0.0)
-        why = (
-            "that takes a limit with a lower end, and requests in flight that workers show"
-            if series not in self.there or not measured.found or measured.low is None
-            else "how many requests were in flight at the limit is not known" if held is None
-            else "no run at C_max shows what each of them had in flight" if uneven is None
-            else "at C_max one of them had all requests" if most >= number
-            else None
-        )  # fmt: skip
-        if why or held is None or uneven is None:
-            self.left.append(f"No alert on the balance of workers: {why}.")
-            return
-        mean = f"avg_over_time({series}{{{self._job}}}[15m])"
-        expr = f"{mean} > {held / number:.4g} and {mean} / on (job) group_left () avg by (job) ({mean}) > {most:.3g}"
-        has = f"{{{{ $labels.instance }}}} of {_JOB} has had {{{{ $value | humanize }}}} requests in flight over 15m"
-        shown = f"At C_max none had more than {uneven:.3g} times the mean, which is {shown_share(1 / number)}."
-        self._alert("WorkerUneven", expr, "5m", "warning", f"{has}, more than {most:.3g} times the mean of all workers", shown)
 
     def _alert_on_hits(self) -> None:
         measured, rate = self.measured, self.measured.sustained.hit_rate

@@ -68,6 +68,7 @@ class Traffic:
 
     def run(self) -> None:
         """Print what the log says, and write what is asked for."""
+        from bench.beside.traffic import words
         from bench.beside.traffic.describe import describe
         from bench.beside.traffic.like import write_load
         from bench.beside.traffic.log import read_log
@@ -78,36 +79,28 @@ class Traffic:
         if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
             raise BenchError("--scale, --configfile and --endpoint say what is written: add --output DIR.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
-        log = read_log(self.log, given=_given(self.columns), zone=_zone(self.time_zone))
-        if self.begin is not None or self.end is not None:
-            log = log.part(self.begin, self.end)
+        log = read_log(self.log, given=_given(self.columns), zone=_zone(self.time_zone), begin=self.begin, end=self.end)
         found = describe(log)
         written = []
         if self.output is not None:
             template = self.configfile is None
             written = write_load(log, found, self.output, base, self.scale, endpoint=self.endpoint, template=template)
         if self.json:
-            left_out = [{"why": x.why, "count": x.count, "place": x.place, "value": x.value} for x in log.left_out]
+            left_out = [asdict(each) for each in log.left_out]
             about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "notes": list(log.notes)}
             print_json({**about, **asdict(found), "written": [str(file) for file in written]})
             return
         _print(log, found)
-        if self.output is not None:
-            self._print_written(self.output, found, written, (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"])
-
-    def _print_written(self, folder: Path, found: Described, written: list[Path], slos: list[str]) -> None:
-        from bench.beside.traffic.like import FILES
-        from bench.beside.traffic.words import unlike
-
-        print()
-        for file in written:
-            print(f"wrote {file}")
-        for line in unlike(found, self.scale):
-            print(f"Note: {line}")
+        if self.output is None:
+            return
+        print(
+            "", *(f"wrote {file}" for file in written), *(f"Note: {line}" for line in words.unlike(found, self.scale)), sep="\n"
+        )
         from bench.cli.study import installed
 
-        study, replay = (shlex.quote(str(folder / FILES[name])) for name in ("study", "replay"))
+        study, replay = (shlex.quote(str(self.output / f"{name}.yaml")) for name in ("study", "replay"))
         scale = "" if self.scale == 1 else f" --time-scale {self.scale:g}"
+        slos = (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"]
         limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
         print(
             f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all\n"
@@ -138,12 +131,9 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _print(log: Log, found: Described) -> None:
-    from bench.beside.traffic.words import arrival_rows, fit_rows, hour_rows, left_out_lines, length_rows, read_line, remarks
+    from bench.beside.traffic.words import arrival_rows, fit_rows, hour_rows, length_rows, read_lines, remarks
 
-    print(read_line(log))
-    for line in left_out_lines(log):
-        print(line)
-    print()
+    print(*read_lines(log), "", sep="\n")
     print_table(arrival_rows(found), "<<", head=False)
     if rows := hour_rows(found):
         print(f"\nRequests/s by hour of the day ({log.zone}):\n")
