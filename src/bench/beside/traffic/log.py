@@ -15,6 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from bench.beside.traffic.otel import calls_of, is_otel
 from bench.errors import BenchError, first_names, shown
 from bench.table_file import Row, read_rows
 from bench.workloads.trace import format_of, refuse_sums, unit_not_known
