@@ -176,10 +176,8 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
         f"invalid   {run.key}  telemetry: no scrape succeeded",
         f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
     ]
-    assert main(["discard", "--invalid"]) == 0
+    assert main(["runs", "--discard", "invalid"]) == 0
     assert [run.record.exists() for run in study.runs] == [False, True, False]
-    assert main(["discard"]) == 2
-    assert "name the runs to forget" in capsys.readouterr().err
 
 
 def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(study, capsys):
@@ -189,25 +187,25 @@ def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(s
     judged(["another"], LATE)
     main(["runs"])
     assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
-    assert main(["discard", "--invalid"]) == 2
+    assert main(["runs", "--discard", "invalid"]) == 2
     assert "The command that measured this study judges them" in capsys.readouterr().err
     assert run.record.exists()
     judged([run], {})
-    main(["discard", "--invalid"])
+    main(["runs", "--discard", "invalid"])
     assert "No measured run of this study is invalid: nothing to forget.\n" in capsys.readouterr().out
-    main(["discard", "--invalid", "--json"])
+    main(["runs", "--discard", "invalid", "--json"])
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_discard_forgets_the_runs_that_match(study, capsys):
     for run in study.runs:
         measured(run)
-    assert main(["discard", "--dry-run", "*_c0002_*"]) == 0
+    assert main(["runs", "--select", "*_c0002_*"]) == 0
     assert study.runs[1].record.exists()
-    assert main(["discard", "*_c0002_*"]) == 0
+    assert main(["runs", "--discard", "*_c0002_*"]) == 0
     assert f"forgot {study.runs[1].key}" in capsys.readouterr().out
     assert [run.record.exists() for run in study.runs] == [True, False, True]
-    assert main(["discard", "nothing*"]) == 2
+    assert main(["runs", "--discard", "nothing*"]) == 2
     assert "no run matches nothing*" in capsys.readouterr().err
 
 

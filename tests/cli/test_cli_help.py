@@ -62,7 +62,7 @@ def test_help_has_groups_and_exit_statuses(capsys):
     for asked in ([], ["-h"], ["--help"]):
         assert main(asked) == 0
         text = " ".join(capsys.readouterr().out.split())
-        for words in ("Before anything is measured", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+        for words in ("Before anything is measured", "A study", "One stage", "To another machine", "130 after Ctrl-C"):
             assert words in text, asked
         assert "<bool>" not in text
 
@@ -178,7 +178,7 @@ def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys)
     assert main(["runs", "--configfile", str(other)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
     remember_study(Path("gone.yaml"))
-    assert main(["discard", "*"]) == 2
+    assert main(["runs", "--discard", "*"]) == 2
     assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err
     Path(Paths.STUDY).write_text("[]")
     assert main(["pack"]) == 2

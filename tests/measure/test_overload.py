@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.cli.verdicts import Verdict, judged_runs, verdict_text
+from bench.cli.commands.runs import Verdict, judged_runs, verdict_text
 from bench.errors import BenchError
 from bench.findings.capacity.points import operating_points
 from bench.findings.comparison.compare import compare

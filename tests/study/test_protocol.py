@@ -41,7 +41,7 @@ MODULES = [
     *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / "workloads" / room).glob("*.py")),
     *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "b2e2bee207c8c3a6")
+KNOWN = (6, "c8ee6c0b1018749a")
 
 
 def code_of(file):
@@ -101,7 +101,7 @@ def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_
     write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
     with pytest.raises(
         BenchError,
-        match=r"d000: d000/.* was measured otherwise: device is .* now and was Another CPU then\..*`bench discard 'd000/\*'`",
+        match=r"d000: d000/.* was measured otherwise: device is .* now and was Another CPU then\..*`bench runs --discard 'd000/\*'`",
     ):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
     store.discard(run)

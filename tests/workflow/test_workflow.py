@@ -145,7 +145,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     assert project.run() == []
     ending = project.output[project.output.index("Nothing to be done") :]
     assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command" in ending
+    assert "Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`, then the same `make` command" in ending
 
 
 @pytest.mark.workflow

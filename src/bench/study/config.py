@@ -1,6 +1,6 @@
 """The configuration as typed models: what a study may say, and every reason to refuse it.
 
-The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them (`bench config`).
+The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them (`make config`).
 """
 
 from __future__ import annotations

@@ -326,8 +326,9 @@ class Fleet:
         runs = measured_runs(table, root, deployment, limits)
         if not runs:
             invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height
-            again = f"; {invalid} {is_are(invalid)} invalid, and `bench discard --invalid` lets them be measured again" * bool(
-                invalid
+            again = (
+                f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
+                * bool(invalid)
             )
             raise BenchError(
                 f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{again}. Left out are "
