@@ -107,7 +107,7 @@ class Traffic:
         from bench.cli.study import installed
 
         study, replay = (shlex.quote(str(folder / FILES[name])) for name in ("study", "replay"))
-        scale = "" if self.scale == 1 else f" --time-scale {self.scale:g}"
+        scale = "" if self.scale == 1 else f" --set time_scale={self.scale:g}"
         limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
         print(
             f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all\n"
