@@ -87,7 +87,7 @@ class Find(Sending):
 
     def run(self) -> None:
         """Search, and print the answer; the exit status says how it ended."""
-        from bench.cli.searching import answered, as_json, searched
+        from bench.cli.commands.find.searching import answered, as_json, searched
         from bench.runs.files import write_object
         from bench.search.chart import draw
         from bench.search.search import Budget
