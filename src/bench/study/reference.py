@@ -56,7 +56,6 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`workloads.NAME.turns`", turns.Turns),
     ("`workloads.NAME.turns.think_s`", turns.Pause),
     ("`workloads.NAME.step`", workload.Step),
-    ("`workloads.NAME.ramp`", workload.Ramp),
     ("`workloads.NAME.classes.NAME`", classes.RequestClass),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
@@ -130,18 +129,10 @@ def schema() -> str:
 
 
 def _refine_sweep(schema: dict[str, Any]) -> None:
-    """Let each key of a deployment's `sweep` be what the deployment's own is, or a list of such values, in place; a sweep may give
-    required keys.
-    """
-    own = "#/$defs/Deployment/properties"
-    several: dict[str, Any] = {}
-    for name in deployment.SWEPT:
-        value = {"anyOf": [{"$ref": f"{own}/{name}"}, {"type": "null"}]}
-        several[name] = {"anyOf": [*value["anyOf"], {"type": "array", "items": value, "minItems": 1}]}
-    nested: dict[str, Any] = {rf"^({'|'.join(deployment.NESTED)})\..": {}}
-    product = {"type": "object", "properties": several, "patternProperties": nested, "additionalProperties": False}
-    products = {"type": "array", "items": {"$ref": f"{own}/sweep/anyOf/0"}, "minItems": 1}
-    schema["properties"]["sweep"] |= {"anyOf": [product, products]}
+    """Say which keys a deployment's `sweep` may have, in place; a sweep may give required keys."""
+    names = "|".join([*deployment.SWEPT, rf"({'|'.join(deployment.NESTED)})\..+"])
+    product = {"type": "object", "propertyNames": {"pattern": f"^({names})$"}}
+    schema["properties"]["sweep"] |= {"anyOf": [product, {"type": "array", "items": product, "minItems": 1}]}
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["sweep"]}]
 
 

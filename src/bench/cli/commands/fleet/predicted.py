@@ -182,8 +182,8 @@ def _planned(workload: Workload, level: float, number: int) -> Sequence[PlannedR
 
 
 def _traffic(asked: Fleet, workload: Workload) -> Traffic:
-    if workload.step or workload.ramp:
-        raise BenchError("--workload: a step or ramp is traffic; give it as --traffic FILE, and leave it out of the workload.")
+    if workload.step:
+        raise BenchError("--workload: a step is traffic; give it as --traffic FILE, and leave it out of the workload.")
     if (asked.peak_rps is None) == (asked.traffic is None):
         raise BenchError("Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.")
     if asked.traffic is None:
