@@ -2,12 +2,14 @@
 # make figures   set up, then run the study in config/config.yaml to its figures and report
 # make study STUDY=concurrency-small   a study of config/studies; its figures, report and summary are kept in results/studies/NAME too
 # make pack CONFIG=config/studies/x.yaml   measure alone, and put the runs into results/packs/x.tar.gz; `bench unpack` takes them in elsewhere
-# make pack WHEELS=wheels ...   the same without network, from the folder that `bench wheels` filled
+# make wheels DIR=wheels CONFIG=...   fetch a study's packages for a machine without network; FOR=3.12 MACHINE=aarch64: of another kind
+# make pack WHEELS=wheels ...   measure and pack there, from that folder
 # make benchmark-client   compare load clients (benchmarks/README.md)
 # make docs      the documentation as a site, at http://127.0.0.1:8000
 # make audit     look for known vulnerabilities of every locked package; needs network
 # make smoke     set up, then in half a minute the tests of what all else rests on
 # make test      set up, then every check, and every test but the long ones; real engines included
+# make config    renew the reference and the schema of a study's keys, after a change of the classes that read them
 # make test-all  the long ones too: clusters, kills, full disks, coverage; PART=slurm: the long ones of one part
 # make durations what each file of tests costs, into tests/durations.csv
 SHELL := bash
@@ -27,7 +29,7 @@ $(if $(filter %.yaml,$(MAKECMDGOALS)),$(error Write: make figures CONFIG=$(first
 $(if $(config),$(error Write CONFIG in capitals: make figures CONFIG=$(config)))
 # With WHEELS every installer, those of the workflow too, finds packages in that folder alone.
 ifneq ($(WHEELS),)
-$(if $(wildcard $(WHEELS)/*.whl),,$(error WHEELS=$(WHEELS): no wheel is there. `bench wheels` fetches them, on a machine with network))
+$(if $(wildcard $(WHEELS)/*.whl),,$(error WHEELS=$(WHEELS): no wheel is there. `make wheels DIR=$(WHEELS)` fetches them, on a machine with network))
 export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELS))
 export UV_OFFLINE := 1
@@ -46,7 +48,7 @@ SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock -
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
 READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
 
-.PHONY: setup figures study pack benchmark-client docs smoke test pytest test-all durations check format lock audit help
+.PHONY: setup figures study pack wheels config benchmark-client docs smoke test pytest test-all durations check format lock audit help
 
 # SLURM=1: with the plugin that submits to a cluster.
 SLURM ?=
@@ -75,6 +77,17 @@ pack: .venv/ready
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
+
+# FOR and MACHINE: version and processor of the Python there.
+DIR ?= wheels
+FOR ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+MACHINE ?= x86_64
+wheels: .venv/ready
+	$(BIN)/python workflow/envs/wheels.py $(or $(CONFIG),config/config.yaml) $(DIR) $(FOR) $(MACHINE)
+
+# The reference and the schema of a study's keys, from the classes that read them.
+config: .venv/ready
+	$(BIN)/python -m bench.study.reference
 
 smoke: .venv/ready
 	$(BIN)/python -m pytest -q --numprocesses 2 @tests/smoke.txt
@@ -123,7 +136,7 @@ check-imports:
 check-snakefmt:
 	$(BIN)/snakefmt --check Snakefile workflow
 check-config:
-	$(BIN)/bench config --check
+	$(BIN)/python -m bench.study.reference --check
 check-format:
 	$(BIN)/ruff format --check .
 check-ruff:

@@ -80,7 +80,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def configuration() -> str:
-    """Every key of a study's file. `bench config` writes the same to config/README.md."""
+    """Every key of a study's file. `make config` writes the same to config/README.md."""
     return _linked(reference())
 
 

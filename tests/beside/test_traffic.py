@@ -548,7 +548,9 @@ def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsy
     printed = capsys.readouterr().out
     assert "burstiness (shape of gamma gaps)  0.4" in printed or "burstiness (shape of gamma gaps)  0.5" in printed
     assert "The replay is 3 times as fast, in the same order" in printed
-    assert "bench fleet results --slo ttft_p90=150ms --slo tpot_p90=25ms --workload load/replay.yaml --time-scale 3" in printed
+    assert (
+        "bench fleet results --slo ttft_p90=150ms --slo tpot_p90=25ms --workload load/replay.yaml --set time_scale=3" in printed
+    )
 
     plan = Plan.of(load_file(tmp_path / "load/study.yaml"))
     assert [(run.workload_name, run.level) for run in plan.runs] == [

@@ -176,10 +176,8 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
         f"invalid   {run.key}  telemetry: no scrape succeeded",
         f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
     ]
-    assert main(["discard", "--invalid"]) == 0
+    assert main(["runs", "--discard", "invalid"]) == 0
     assert [run.record.exists() for run in study.runs] == [False, True, False]
-    assert main(["discard"]) == 2
-    assert "name the runs to forget" in capsys.readouterr().err
 
 
 def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(study, capsys):
@@ -189,25 +187,25 @@ def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(s
     judged(["another"], LATE)
     main(["runs"])
     assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
-    assert main(["discard", "--invalid"]) == 2
+    assert main(["runs", "--discard", "invalid"]) == 2
     assert "The command that measured this study judges them" in capsys.readouterr().err
     assert run.record.exists()
     judged([run], {})
-    main(["discard", "--invalid"])
+    main(["runs", "--discard", "invalid"])
     assert "No measured run of this study is invalid: nothing to forget.\n" in capsys.readouterr().out
-    main(["discard", "--invalid", "--json"])
+    main(["runs", "--discard", "invalid", "--json"])
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_discard_forgets_the_runs_that_match(study, capsys):
     for run in study.runs:
         measured(run)
-    assert main(["discard", "--dry-run", "*_c0002_*"]) == 0
+    assert main(["runs", "--select", "*_c0002_*"]) == 0
     assert study.runs[1].record.exists()
-    assert main(["discard", "*_c0002_*"]) == 0
+    assert main(["runs", "--discard", "*_c0002_*"]) == 0
     assert f"forgot {study.runs[1].key}" in capsys.readouterr().out
     assert [run.record.exists() for run in study.runs] == [True, False, True]
-    assert main(["discard", "nothing*"]) == 2
+    assert main(["runs", "--discard", "nothing*"]) == 2
     assert "no run matches nothing*" in capsys.readouterr().err
 
 
@@ -280,7 +278,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
 def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys, monkeypatch):
     """In every command; options of a command's own hold in their place."""
     one, other = tmp_path / "one", tmp_path / "other"
-    lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_max_s=9")
+    lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_p99_s=9")
     with fake_server() as server:
         done = bench("workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
                      f"{server.base_url}/v1", "--output-dir", one, *lenient)  # fmt: skip
@@ -295,7 +293,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
         capsys.readouterr()
         assert main(["parse", str(folder), *options]) == 0
         out = capsys.readouterr().out
-        assert (invalid in out, "other_share=1, loop_lag_max_s=9, as the run was taken" in out) == (
+        assert (invalid in out, "other_share=1, loop_lag_p99_s=9, as the run was taken" in out) == (
             said,
             folder == one and not options,
         )

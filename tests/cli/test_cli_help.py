@@ -10,13 +10,13 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from inspect import cleandoc
 from pathlib import Path
-from typing import get_args
 
 import typer.main
 import yaml
 from typer.testing import CliRunner
 
-from bench.cli import completion, defaults, main, output
+from bench.cli import completion, main, output
+from bench.cli.commands import plan
 from bench.cli.entry import loaded
 from bench.cli.run import app
 from bench.models.accelerators import accelerators
@@ -62,7 +62,7 @@ def test_help_has_groups_and_exit_statuses(capsys):
     for asked in ([], ["-h"], ["--help"]):
         assert main(asked) == 0
         text = " ".join(capsys.readouterr().out.split())
-        for words in ("Before anything is measured", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+        for words in ("Before anything is measured", "A study", "One stage", "To another machine", "130 after Ctrl-C"):
             assert words in text, asked
         assert "<bool>" not in text
 
@@ -92,12 +92,10 @@ def test_help_and_plan_import_no_more_than_they_need():
 
 
 def test_defaults_are_those_of_the_models():
-    fields = Deployment.model_fields
-    assert fields["gpu_memory_utilization"].default == defaults.GPU_MEMORY_UTILIZATION
-    assert fields["tensor_parallel"].default == defaults.TENSOR_PARALLEL
-    assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
-    assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
-    assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
+    for name in ("gpu_memory_utilization", "tensor_parallel", "max_num_seqs"):
+        assert Deployment.model_fields[name].default == getattr(plan.Plan(), name), name
+    assert tuple(WEIGHTS) == plan.WEIGHTS
+    assert tuple(DTYPE_BYTES) == plan.KV
 
 
 def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
@@ -178,7 +176,7 @@ def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys)
     assert main(["runs", "--configfile", str(other)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
     remember_study(Path("gone.yaml"))
-    assert main(["discard", "*"]) == 2
+    assert main(["runs", "--discard", "*"]) == 2
     assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err
     Path(Paths.STUDY).write_text("[]")
     assert main(["pack"]) == 2

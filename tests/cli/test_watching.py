@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from bench.cli import main
-from bench.cli.watching import watched_lines
+from bench.cli.commands.runs import watched_lines
 from bench.measure.progress import session_line
 from bench.measure.progress_file import FinishedRun, RunUnderWay, SessionProgress
 from bench.runs.files import write_record

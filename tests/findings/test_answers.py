@@ -217,7 +217,7 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     assert "plan 19 GPUs of a (14 instances, times the safety factor 1.3)" in found["capacity"].do[0]
     lost = answered(study([{**row, **WRONG} for row in rows], decision=decision))["capacity"]
     assert lost.lines == ("a: no valid run, so its capacity is not known.",)
-    assert lost.sure == () and "bench discard" in lost.do[-1]
+    assert lost.sure == () and "bench runs --discard" in lost.do[-1]
 
 
 def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, tmp_path):
@@ -249,7 +249,7 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     assert markdown.splitlines()[2].startswith("**None of the 3 runs is valid, so no result holds.")
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
-    assert markdown.count("discard --invalid") == 1
+    assert markdown.count("discard invalid") == 1
     # A single run and a curve of one level are reported.
     row = {**summary, "deployment": "a", "workload": "w", "family": "w", "run": "w_4", "level": 4.0, "concurrency": 4, "axis": "concurrency",
            "throughput_tokens_per_s": 123.0}  # fmt: skip
@@ -261,9 +261,9 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(Thresholds()) == ""
-    both = changed_thresholds(Thresholds(drift=1.0, scrape_share=0.0, send_spread_s=0.01))
-    assert "loosened limits of validity: `scrape_share` 0 (default 0.25) and `drift` 1 (default 0.1)" in both
-    assert "tightened limits of validity: `send_spread_s` 0.01 (default 0.1)" in both
+    both = changed_thresholds(Thresholds(drift=1.0, count_error=0.5, schedule_delay_p99_s=0.01))
+    assert "loosened limits of validity: `drift` 1 (default 0.1) and `count_error` 0.5 (default 0.25)" in both
+    assert "tightened limits of validity: `schedule_delay_p99_s` 0.01 (default 0.05)" in both
     changed = Thresholds(other_share=0.99)
     page, markdown = reported(tmp_path, study([{**summary, "run": "r", "host_other_share": 0.9}]), thresholds=changed)
     assert "`other_share` 0.99 (default 0.15)" in changed_thresholds(changed) in markdown
@@ -331,7 +331,7 @@ def test_which_advice_on_invalid_runs_is_given(summary):
     rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
     line, allowed, _ = closing_lines(study(rows).runs, figures=1)
     assert "`thresholds: { other_share: 0.9 }`" in allowed
-    assert "say why. Measure the invalid runs again: `.venv/bin/bench discard --invalid`" in line
+    assert "say why. Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`" in line
     # How to measure again is said once in a command that is there.
     decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
     base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
@@ -339,7 +339,9 @@ def test_which_advice_on_invalid_runs_is_given(summary):
     found = answered(study(rows, decision=decision))
     assert set(found) == {"capacity", "lengths"}
     remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
-    expected = ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."]
+    expected = [
+        "Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`, then the same `make` command as before."
+    ]
     assert remedies == expected
 
     # The first line counts what can be trusted.

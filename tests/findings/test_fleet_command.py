@@ -46,7 +46,7 @@ def planned(capsys):
 def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
     monkeypatch.setattr(instances, "MEMBERS", 4)
     (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,3\n1800,20\n3600,3\n")
-    given = ["--traffic", "hours.csv", "--start-up", "60", "--price-per-hour", "2", "--json"]
+    given = ["--traffic", "hours.csv", "--set", "start_up_s=60", "--price-per-hour", "2", "--json"]
     status, text = planned(*SLO, *LOAD, *given)
     found = json.loads(text)
     alone, together, needed = (found[key] for key in ("alone_rps", "together_rps", "instances"))
@@ -78,7 +78,7 @@ def test_one_instance_is_enough_where_one_alone_carries_the_peak(planned):
 
 def test_one_instance_is_enough_for_a_course_of_traffic_that_it_carries(study, planned):
     (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,0.1\n1800,0.2\n3600,0.1\n")
-    status, text = planned(*SLO, *LOAD, "--traffic", "hours.csv", "--start-up", "60", "--price-per-hour", "2", "--json")
+    status, text = planned(*SLO, *LOAD, "--traffic", "hours.csv", "--set", "start_up_s=60", "--price-per-hour", "2", "--json")
     found = json.loads(text)
     (day, *_), (hour,) = found["traffic"], found["hours"]
     assert (status, day["least"], day["most"], day["meets"], found["start_up_s"]) == (0, 1, 1, True, [60])
@@ -97,16 +97,16 @@ def test_what_cannot_be_answered_says_why(study, planned):
     for arguments, words in (
         (load, "Give --peak-rps"),
         ([*load, "--peak-rps", "4", "--traffic", "x.csv"], "Give --peak-rps"),
-        ([*load, "--peak-rps", "4", "--start-up", "9"], "--start-up needs a course of traffic"),
-        ([*load, "--peak-rps", "4", "--start-up", "abc"], "--start-up: 'abc' is not a number of 0 or more"),
-        ([*load, "--peak-rps", "4", "--time-scale", "3"], "--time-scale says nothing of a fleet for a load that was not measured"),
+        ([*load, "--peak-rps", "4", "--set", "start_up_s=9"], "--set start_up_s needs a course of traffic"),
+        ([*load, "--peak-rps", "4", "--set", "start_up_s=-1"], "--set start_up_s=-1: it has to be a number of 0 or more"),
+        ([*load, "--peak-rps", "4", "--set", "time_scale=3"], "--set time_scale says nothing of a fleet for a load that was not measured"),
         ([*load, "--traffic", "x.csv"], "x.csv: no such file"),
         ([*load, "--traffic", "short.csv"], "an hour is the least"),
         ([*SLO, "--peak-rps", "4", "--prompt-length", "9"], "--prompt-length and --output-length"),
         ([*SLO, "--peak-rps", "4", "--workload", "closed.yaml"], "levels of concurrency"),
         ([*replay, "--peak-rps", "4"], "--peak-rps says nothing of a fleet for a recorded trace, which is the traffic, on instances"),
         ([*replay, "--price-per-hour", "4"], "--price-per-hour says nothing of a fleet for a recorded trace"),
-        ([*replay, "--start-up", "0"], "--start-up says nothing of a fleet for a recorded trace"),
+        ([*replay, "--set", "start_up_s=0"], "--set start_up_s says nothing of a fleet for a recorded trace"),
     ):  # fmt: skip
         status, text = planned(*arguments)
         assert status == 2 and words in text, arguments
@@ -144,14 +144,14 @@ def test_a_trace_is_the_traffic(study, planned, monkeypatch):
     arguments = ["--slo", "ttft_p95=150ms", "--workload", "replay.yaml"]
     needed = {}
     for scale in (1, 3):
-        status, text = planned(*arguments, "--time-scale", str(scale), "--json")
+        status, text = planned(*arguments, "--set", f"time_scale={scale}", "--json")
         found = json.loads(text)
         needed[scale] = found["instances"]["value"]
         assert (status, found["requests"], found["seconds"]) == (0, 300, pytest.approx(30 / scale, rel=0.15)), scale
         assert found["instances"]["low"] <= needed[scale] <= found["instances"]["high"], scale
         assert found["within"][str(needed[scale])]["within"] >= 0.95, scale
     assert needed[3] > needed[1]
-    _, printed = planned(*arguments, "--time-scale", "3")
+    _, printed = planned(*arguments, "--set", "time_scale=3")
     assert "each hour of the replay (3 h of the trace) by itself" in printed
     assert re.search(r"requests of the trace +300 in \d+ s", printed)
     assert re.search(rf"instances behind a router \(least-requests\) +{needed[3]} \(", printed)

@@ -216,7 +216,7 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, capsys, summary):
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results, which have short"),
         ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "no answer at 1 request in flight has that latency"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set c_max=3", "--set c_max says nothing of a fleet for a measured load"),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set failed_share=5", "--set failed_share=5: not a share of 0 to 1"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set failed_share=5", "--set failed_share=5: it has to be a number of 0 or more and below 1"),
         ("--usable-rps 1 --peak-rps 100 --api-price 2", "what our own GPUs cost: --price-per-hour"),
         ("--usable-rps 1 --peak-rps 100 --workload x", "--workload says nothing of a fleet from"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),

@@ -19,7 +19,7 @@ from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.exchange import Exchange
 from bench.load.introduction import introduce
 from bench.load.target import Target
-from bench.measure import recording
+from bench.measure import recording, warmup
 from bench.measure.metrics import metric_names, metric_values
 from bench.measure.recording import record_run
 from bench.measure.warmup import warm_up
@@ -157,17 +157,19 @@ def test_the_server_is_asked_once_how_long_a_chat_is(monkeypatch, tmp_path):
 # Before the load: warm-up.
 
 
-def warmed(server, requests=21, **settings):
+def warmed(server, requests=21):
     run = SimpleNamespace(workload=workload(), workload_name="w", level=1, digest="d", schedule_seed="0/1")
-    measurement = Measurement(warmup_requests=requests, request_timeout_s=5.0, **settings)
+    measurement = Measurement(warmup_requests=requests, request_timeout_s=5.0)
     return warm_up(Target(server.base_url, "m"), [run], measurement, records.launch(vocabulary=100))
 
 
-def test_a_warm_up_has_its_requests_and_four_at_once_and_names_a_server_that_refuses_them():
+def test_a_warm_up_has_its_requests_and_four_at_once_and_names_a_server_that_refuses_them(monkeypatch):
     with fake_server(first_s=0.001) as server:
-        result = warmed(server, 7, warmup_spread=1e-9)
+        monkeypatch.setattr(warmup, "_SPREAD", 1e-9)
+        result = warmed(server, 7)
         assert (result.stable, len(result.ttft_s)) == (False, 6 + 4)  # threes within seven
-        assert len(warmed(server, 21, warmup_spread=1e9).ttft_s) == 3 + 4
+        monkeypatch.setattr(warmup, "_SPREAD", 1e9)
+        assert len(warmed(server, 21).ttft_s) == 3 + 4
     message = r"none of the first 3 requests of warm-up: http_error 404, no such model\. A request of a few tokens"
     with fake_server(behaviour="http_error") as server, pytest.raises(BenchError, match=message):
         warmed(server)

@@ -225,9 +225,9 @@ def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured
         # Damaged: a file is cut where it lies.
         files = {key: Path(key) for key in ("requests", "telemetry", "wide", "summary")}
         os.truncate(one.record, 20)
-        with pytest.raises(BenchError, match=r"not a valid run.json.*bench discard"):
+        with pytest.raises(BenchError, match=r"not a valid run.json.*bench runs --discard"):
             parse_run(one.record.parent, **files)
-        assert main(["discard", "--configfile", "study.yaml", one.key]) == 0
+        assert main(["runs", "--configfile", "study.yaml", "--discard", one.key]) == 0
         # Missing: a file of a run that was copied in part.
         (two.record.parent / "requests.jsonl").unlink()
         refresh_sessions(study.plan, study.store)

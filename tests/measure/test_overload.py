@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.cli.verdicts import Verdict, judged_runs, verdict_text
+from bench.cli.commands.runs import Verdict, judged_runs, verdict_text
 from bench.errors import BenchError
 from bench.findings.capacity.points import operating_points
 from bench.findings.comparison.compare import compare
@@ -266,7 +266,6 @@ def test_the_key_is_refused_where_nothing_is_stopped():
         {"arrival": "burst"},
         {"arrival": "poisson", "num_requests": 9, "turns": {"count": 2, "new_tokens": 4}},
         {"arrival": "poisson", "num_requests": 9, "step": {"factor": 2, "start_s": 1, "duration_s": 1}},
-        {"arrival": "constant", "duration_s": 9, "ramp": {}},
     ):
         asked = {"prompt_tokens": 8, "output_tokens": 2, **content}
         assert not Workload.model_validate(asked).stoppable

@@ -388,7 +388,7 @@ def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     after = project.stored_at()
     assert len(after) == 6
     assert {digest: after[digest] for digest in before} == before
-    project.bench("discard", "a/*_r2_*")
+    project.bench("runs", "--discard", "a/*_r2_*")
     measured()
     assert {digest for digest, start in project.stored_at().items() if after[digest] != start} == {
         record["digest"] for record in records if record["definition"]["deployment"] == "a" and record["session"] == 2

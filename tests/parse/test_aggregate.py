@@ -79,7 +79,7 @@ def test_the_tables_of_a_study(tmp_path, summary):
 
 def test_a_run_of_another_definition_is_refused(tmp_path, summary):
     key = f"a/{summary['run']}"
-    with pytest.raises(BenchError, match=rf"1 of 1 run measured under another definition .* `bench discard '{key}'`"):
+    with pytest.raises(BenchError, match=rf"1 of 1 run measured under another definition .* `bench runs --discard '{key}'`"):
         made(tmp_path, summary, expected={key: "other"})
 
 

@@ -360,7 +360,7 @@ def test_a_file_that_changed_is_refused_and_one_whose_end_was_lost_gives_what_it
     assert table["scrape"].n_unique() >= 1
     assert wide_table(table).columns[0] == "elapsed_s"
     (run / "requests.jsonl").write_text("")
-    with pytest.raises(BenchError, match=r"requests\.jsonl: differs from what was measured.*bench discard"):
+    with pytest.raises(BenchError, match=r"requests\.jsonl: differs from what was measured.*bench runs --discard"):
         parse(run)
     (run / "requests.jsonl").unlink()
     with pytest.raises(BenchError, match=r"requests\.jsonl: missing"):

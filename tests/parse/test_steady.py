@@ -305,7 +305,7 @@ def test_a_window_takes_ten_requests_and_no_burst_step_or_ramp():
     sent, times = closed_loop(2, 9, 1.0)
     window, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
     assert (window, figures["steady"], figures["steady_why"]) == (None, False, "short")
-    for definition in [{"arrival": "burst"}, {**OPEN, "step": {"at_s": 1, "factor": 2}}, {**OPEN, "ramp": {"to": 9}}]:
+    for definition in [{"arrival": "burst"}, {**OPEN, "step": {"at_s": 1, "factor": 2}}]:
         sent = poisson(10, 200, 1)
         window, figures = steady_figures({"axis": "concurrency", **definition}, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
         assert (window, figures) == (None, {}), definition

@@ -74,7 +74,7 @@ def test_what_a_server_shows_that_does_not_agree_with_its_answers(recorded, tmp_
             lambda values, at: values | {"preemptions": 7 if at < 0.5 else 0}, {}, {"check": "counters_fell", "names": (METRICS["preemptions"],)},
         ),
         "cache hits where none should be": (ran(prefix_hits=lambda v: v["prefix_queries"] / 2), {}, {"check": "cached_tokens"}),
-        "others' requests": (ran(running=lambda v: v["running"] + 9), {"in_flight_error": 0.25}, {"check": "other_requests"}),
+        "others' requests": (ran(running=lambda v: v["running"] + 9), {}, {"check": "other_requests"}),
         "no tokens": (ran(server_generation_tokens=7), {}, {"check": "tokens_not_counted", "value": 0, "limit": 160}),
         "one of two replicas": (
             ran(server_generation_tokens=lambda v: v["server_generation_tokens"] // 2), {},
@@ -96,8 +96,8 @@ def test_what_a_server_shows_that_does_not_agree_with_its_answers(recorded, tmp_
 
 
 def test_scrapes_that_stay_away_say_nothing_against_latencies(recorded, tmp_path):
-    found = told(recorded, tmp_path / "run", shown=lambda values, at: None if 0.2 < at < 0.9 else values, scrape_gap_s=0.3)
-    assert reasons(found) == ["scrape_gap"]
+    found = told(recorded, tmp_path / "run", shown=lambda values, at: None if 0.2 < at < 0.9 else values, scrape_gap_s=0.5)
+    assert reasons(found) == ["scrape_gap", "scrape_share"]
     assert (found.faults, found.valid, found.counts_valid, found.telemetry_valid) == (["telemetry"], True, False, False)
 
 
@@ -118,9 +118,10 @@ def test_cache_hits_that_stay_away(tmp_path):
 
 
 def test_later_turns_are_no_part_of_a_burst(tmp_path):
-    limits = CALM.model_copy(update={"send_spread_s": 0.9, "prefix_hit_error": 1.0})
+    limits = CALM.model_copy(update={"schedule_delay_p99_s": 0.45})
     with serving() as server:
-        assert reasons(judged(server, tmp_path, thresholds=limits, turns={"count": 2, "new_tokens": 8, "think_s": 1.0})) == []
+        found = judged(server, tmp_path, thresholds=limits, turns={"count": 2, "new_tokens": 8, "think_s": 1.0})
+        assert "burst_spread" not in reasons(found)
 
 
 @contextmanager
@@ -142,10 +143,10 @@ def frozen_load_process(server, for_s):
 
 
 def test_a_starved_client_stalls_and_sends_late(tmp_path):
-    limits = CALM.model_copy(update={"loop_lag_max_s": 0.25, "schedule_delay_p99_s": 0.2})
+    limits = CALM.model_copy(update={"loop_lag_p99_s": 0.1, "schedule_delay_p99_s": 0.2})
     with serving() as server, frozen_load_process(server, 0.6):
         found = judged(server, tmp_path, 50.0, thresholds=limits, arrival="constant", num_requests=75)
-    assert sorted(reasons(found)) == ["loop_stall", "schedule_delay"]
+    assert {"loop_stall", "schedule_delay"} <= {*reasons(found)} <= {"loop_lag", "loop_stall", "schedule_delay"}
 
 
 def test_clocks_that_differ(tmp_path, monkeypatch):

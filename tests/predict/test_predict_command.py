@@ -26,10 +26,8 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
         assert interval["low"] < interval["value"] < interval["high"]
         assert each["refused_because"] == []
     assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
-    assert found["judged"] == []
     assert main(["fleet", "--request-rate", "40", *LOAD]) == 0
     printed = capsys.readouterr().out
-    assert "a step, whatever is in it" in printed
     assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
     assert "At 40 requests pile up" in printed
 
@@ -94,13 +92,6 @@ def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG0
     assert "Not predicted at 4: requests of 730 tokens, and none that was measured had more than" in capsys.readouterr().out
 
 
-def test_without_a_load_the_model_is_shown_and_judged(study, capsys):  # noqa: ARG001
-    assert main(["fleet", "--check"]) == 0
-    printed = capsys.readouterr().out
-    assert "Predictions of measured runs, from the other runs alone:" in printed
-    assert "another workload" in printed
-
-
 def test_wrong_arguments(study, capsys):  # noqa: ARG001
     for argv, words in [
         (["--concurrency", "4"], "--prompt-length and --output-length say how long requests are"),
@@ -108,13 +99,12 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
         (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
         (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
         (["--concurrency", "4", *LOAD, "--set", "kv_tokens=999"], "this engine has slots"),
-        (["--check", "--set", "max_num_seqs=2"], "a what-if asks for a load"),
-        (["--check", "--set", "flops=2"], "give --concurrency or --request-rate too"),
-        (["--check", "--set", "flops=fast"], "--set flops=fast: not a number above 0"),
-        (["--check", "--set", "slots=2"], "there is no such key here"),
-        (["--check", "--set", "c_max=2"], "--set c_max says nothing of a load of one instance"),
-        (["--check", "--peak-rps", "2"], "--peak-rps says nothing of a load of one instance"),
-        (["results:b", "--check"], "has no deployment 'b'"),
+        (["--concurrency", "4", "--set", "flops=fast"], "--set flops=fast: it has to be a number above 0"),
+        (["--concurrency", "4", "--set", "prefix_caching=2"], "--set prefix_caching=2: it has to be true or false"),
+        (["--concurrency", "4", "--set", "slots=2"], "there is no such key here"),
+        (["--concurrency", "4", "--set", "c_max=2"], "--set c_max says nothing of a load of one instance"),
+        (["--concurrency", "4", "--peak-rps", "2"], "--peak-rps says nothing of a load of one instance"),
+        (["results:b", "--concurrency", "4", *LOAD], "has no deployment 'b'"),
     ]:
         assert main(["fleet", *argv]) == 2
         assert words in capsys.readouterr().err, argv
@@ -122,8 +112,8 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
 
 def test_an_engine_whose_admission_is_not_known_or_which_shows_too_few_steps(tmp_path, summary, runs, capsys):
     folder = written(tmp_path / "r", summary, runs, kind="sglang")
-    assert main(["fleet", "--check", str(folder)]) == 2
+    assert main(["fleet", str(folder), "--concurrency", "4", *LOAD]) == 2
     assert "how sglang admits requests is not known here" in capsys.readouterr().err
     folder = written(tmp_path / "few", summary, [run_of([(0, 20, 5, 0.0)])])
-    assert main(["fleet", "--check", str(folder)]) == 2
+    assert main(["fleet", str(folder), "--concurrency", "4", *LOAD]) == 2
     assert "too few steps" in capsys.readouterr().err

@@ -10,7 +10,6 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.predicted import (
     judgement_lines,
-    judgement_rows,
     no_model,
     parameter_text,
     predictions_title,
@@ -20,7 +19,7 @@ from bench.findings.predicted import (
 )
 from bench.findings.registry import load_figure
 from bench.predict.calibrate import Given, limits_of, planned_again
-from bench.predict.calibration import METRICS, Calibration, Doubt, Interval
+from bench.predict.calibration import Calibration, Doubt, Interval
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.sources import measured_runs
@@ -311,7 +310,6 @@ def test_the_title_the_note_and_the_table_come_from_the_models(summary):
     ).models
     geometry = SimpleNamespace(tables=10**6, active_parameters=2 * 10**6)
     assert (prompt_flops_text(model, geometry), prompt_flops_text(model, None)) == ("1 TFLOP/s", "–")
-    assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
     assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 5, "90 % to 90 %", "1 of 2"]]
     assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
     assert parameter_text(Interval(0.0, 0.0, 0.0)) == "–"

@@ -146,7 +146,7 @@ class TestASessionWithSecretsEverywhere:
         with pytest.raises(BenchError) as caught:
             measure(more, "a", more.runs, launch=launch, facts=Path("f/deployment.json"), store=Store(), say=print)
         assert "NCCL_P2P_DISABLE is 0 now and was 1 then; OMP_STACKSIZE is 1M now and was not set then" in str(caught.value)
-        assert "`bench discard 'a/*'`" in str(caught.value)
+        assert "`bench runs --discard 'a/*'`" in str(caught.value)
 
     def test_what_a_scheduler_assigns_and_secrets_are_no_difference(self, measured):
         plan, _, _ = measured

@@ -106,8 +106,8 @@ def test_a_baseline_shares_a_load_with_another_deployment(content):
 
 
 def test_the_reference_and_the_schema_are_those_of_the_models():
-    assert (ROOT / "config/README.md").read_text() == reference(), "run `bench config` and commit the result"
-    assert (ROOT / "workflow/schemas/config.schema.json").read_text() == schema(), "run `bench config` and commit the result"
+    assert (ROOT / "config/README.md").read_text() == reference(), "run `make config` and commit the result"
+    assert (ROOT / "workflow/schemas/config.schema.json").read_text() == schema(), "run `make config` and commit the result"
 
 
 def test_every_key_and_part_of_a_file_has_its_meaning_in_the_reference():

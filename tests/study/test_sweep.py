@@ -123,7 +123,7 @@ def test_editors_know_the_keys_of_a_sweep():
         del content["deployments"]["one"]["model"]  # which the sweep may give
         jsonschema.validate(content, known)
         wrong = sweep if isinstance(sweep, dict) else sweep[1]
-        wrong["max_num_seqs"] = ["many"]
+        wrong["max_seqs"] = [1]
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(study(sweep), known)
 

@@ -83,7 +83,7 @@ class Grown(Project):
     def grow(self) -> None:
         """A level more, a run discarded, and a model more, which gets every kind of load."""
         self.config["study"]["ladders"][0]["concurrency"] = [1, 4, 6, 8, 12]
-        self.bench("discard", "mine/chat_*_c0002_*")
+        self.bench("runs", "--discard", "mine/chat_*_c0002_*")
         (self.folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,40,4\n0.5,50,5\n1.5,60,6\n")
         (self.folder / "own.jsonl").write_text(
             '{"prompt": "Why?"}\n{"messages": [{"role": "user", "content": "And why is that so?"}]}\n'

@@ -3,7 +3,6 @@
 import numpy as np
 import polars as pl
 
-from bench.findings.predicted import PARAMETER_TITLES
 from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
@@ -17,6 +16,8 @@ from bench.runs.searches import SearchRecord
 from bench.runs.summary import complete
 from bench.study.config import Thresholds
 from tests.support import records
+
+PARAMETERS = ("step_s", "request_s", "prompt_s", "context_s", "idle_s", "path_s", "pass_s", "in_flight_s")  # of a model
 
 
 def summary_rows(rows):
@@ -187,7 +188,7 @@ def calibrated(runs):
             ModelRecord(
                 deployment=name[0],
                 digest="d",
-                parameters={key: Interval(0.002, 0.001, 0.003) for key in PARAMETER_TITLES},
+                parameters={key: Interval(0.002, 0.001, 0.003) for key in PARAMETERS},
                 steps=400,
                 runs=len(rows),
                 judged=tuple(Judgement("level", metric, 0.04, 0.03, 0.9, len(rows), len(rows) + 1) for metric in METRICS),

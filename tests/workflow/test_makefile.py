@@ -1,6 +1,7 @@
 """What `make` is told reaches the workflow; what it cannot mean is refused."""
 
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -58,7 +59,7 @@ def test_what_make_cannot_mean_is_refused(tmp_path):
         (["figures", "CONFIG=nope.yaml"], "CONFIG=nope.yaml: no such file. There are: config/config.yaml config/studies/arch"),
         (["study", "STUDY=nope"], "NAME one of: archetypes-small archetypes classes-small concurrency-small"),
         (["-n", "pack", "CONFIG=Makefile README.md"], "make pack takes one CONFIG"),
-        (["-n", "pack", f"WHEELS={tmp_path}"], "no wheel is there. `bench wheels` fetches them"),
+        (["-n", "pack", f"WHEELS={tmp_path}"], f"no wheel is there. `make wheels DIR={tmp_path}` fetches them"),
     ):
         refused = make(*words, status=2).stderr
         assert said in refused and "Traceback" not in refused, words
@@ -118,3 +119,18 @@ def test_an_environment_behind_a_link_is_used_if_it_is_ready_and_never_emptied(t
     make("setup", folder=tmp_path)
     assert (tmp_path / "theirs/precious").exists()
     assert (tmp_path / ".venv").is_symlink()
+
+
+def test_wheels_are_those_of_the_python_they_are_for(tmp_path):
+    pins = runpy.run_path(str(ROOT / "workflow/envs/wheels.py"))["pins"]
+    lock = tmp_path / "x.lock"
+    lock.write_text(
+        "plain==1.0 \\\n    --hash=sha256:aa\n"
+        "native==1.0 ; python_full_version >= '3.12' and platform_machine == 'aarch64' \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
+        "absent==1.0 ; python_full_version < '3.12' or sys_platform == 'win32' \\\n    --hash=sha256:dd\n"
+    )
+    plain = "plain==1.0 \\\n    --hash=sha256:aa\n"
+    assert pins(lock, "3.12", "x86_64") == plain
+    assert pins(lock, "3.12", "aarch64") == f"{plain}native==1.0 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
+    said = make("-n", "wheels", "CONFIG=config/studies/quick.yaml", "DIR=there", "FOR=3.13").stdout
+    assert "workflow/envs/wheels.py config/studies/quick.yaml there 3.13 x86_64" in said

@@ -172,7 +172,7 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
 
 def test_a_session_whose_job_outlived_its_workflow_is_not_started_twice(project, cluster):
     project.command()  # writes the study's file
-    project.bench("discard", "two/*")
+    project.bench("runs", "--discard", "two/*")
     cluster.ask(
         "sbatch", "--comment=rule_measure_wildcards_two_1", f"--chdir={project.folder}", "--output=/dev/null", "--wrap=sleep 60"
     )

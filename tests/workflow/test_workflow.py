@@ -135,7 +135,7 @@ def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project)
 @pytest.mark.long(part="workflows")
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.config["study"]["ladders"][0]["concurrency"] = [2]
-    project.config["thresholds"]["loop_lag_max_s"] = 0.0
+    project.config["thresholds"]["loop_lag_p99_s"] = 0.0
     project.run()
     ending = project.output[project.output.index("rule manifest:") :]
     assert "The only run is invalid, so only the server's counts hold." in ending
@@ -145,7 +145,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     assert project.run() == []
     ending = project.output[project.output.index("Nothing to be done") :]
     assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command" in ending
+    assert "Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`, then the same `make` command" in ending
 
 
 @pytest.mark.workflow

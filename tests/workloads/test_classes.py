@@ -129,7 +129,7 @@ def test_a_warm_up_asks_each_class_for_its_model():
     run = SimpleNamespace(
         workload=mixed(arrival="closed", classes=classes), workload_name="w", level=1, digest="d", schedule_seed="0/1"
     )
-    measurement = Measurement(warmup_requests=3, request_timeout_s=5.0, warmup_spread=1e9)
+    measurement = Measurement(warmup_requests=3, request_timeout_s=5.0)
     with fake_server() as server:
         found = warm_up(Target(server.base_url, "base"), [run], measurement, records.launch(vocabulary=100))
         asked = Counter(body["model"] for body in server.bodies)

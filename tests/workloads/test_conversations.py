@@ -93,13 +93,13 @@ def test_the_server_s_answers_stand_in_the_history(stream):
 def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
     """Some servers do not heed `stream`. An empty answer is a message, but none of Anthropic's."""
     whole = json.dumps({"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}).encode()
-    continued = Continued(b"%d ", b'{"messages":[', b'{"role":"user"}', keeps_reasoning=False)
+    continued = Continued(b"%d ", b'{"messages":[', b'{"role":"user"}')
     before, following = (Exchange(i, continued=continued, endpoint="chat") for i in (0, 1))
     before.times, before.reads = [0.0], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole]
     follow(before, following)
     assert following.payload.endswith(b'{"messages":[{"role":"user"},{"role":"assistant","content":"hello"},{"role":"user"}]}')
-    assert ENDPOINTS["messages"].message([{}], reasoning=True) == {}
-    assert ENDPOINTS["chat"].message([{}], reasoning=True) == {"role": "assistant", "content": ""}
+    assert ENDPOINTS["messages"].message([{}]) == {}
+    assert ENDPOINTS["chat"].message([{}]) == {"role": "assistant", "content": ""}
 
 
 def test_sessions_are_shared_out_evenly(tmp_path):
@@ -130,20 +130,18 @@ def test_chats_of_a_file_are_sent_turn_by_turn(chats):
 
 
 def test_the_history_of_a_file_s_chats_is_as_it_is_asked_for(chats):
-    """The answers of the file, or the server's, with its reasoning or without; a header of its own for each conversation."""
+    """The answers of the file, or the server's, without its reasoning; a header of its own for each conversation."""
     with fake_server(reasons=True) as server:
         _, bodies = sent(server, own_chats(chats, history="scripted"))
         contents = [[m["content"] for m in body["messages"]] for body in bodies]
         assert sum("recorded" in each for each in contents) == 2
         assert not any(" t1 t2 t3" in each for each in contents)
-        for keeps in (False, True):
-            before = len(server.requests)
-            _, bodies = sent(server, own_chats(chats, keep_reasoning=keeps, session_header="X-Session-Id"))
-            answers = [m for body in bodies for m in body["messages"] if m["role"] == "assistant"]
-            assert {m["content"] for m in answers} == {" t1 t2 t3"}
-            assert {m.get("reasoning_content") for m in answers} == {" t0" if keeps else None}
-            named = [headers["x-session-id"] for _, headers in server.requests[before:] if "x-session-id" in headers]
-            assert sorted(map(named.count, named)) == [2] * 8
+        before = len(server.requests)
+        _, bodies = sent(server, own_chats(chats, session_header="X-Session-Id"))
+        answers = [m for body in bodies for m in body["messages"] if m["role"] == "assistant"]
+        assert {m["content"] for m in answers} == {" t1 t2 t3"} and not any("reasoning_content" in m for m in answers)
+        named = [headers["x-session-id"] for _, headers in server.requests[before:] if "x-session-id" in headers]
+        assert sorted(map(named.count, named)) == [2] * 8
 
 
 def test_a_failed_answer_stands_in_the_history_as_far_as_it_came(chats):
@@ -159,12 +157,10 @@ def test_a_failed_answer_stands_in_the_history_as_far_as_it_came(chats):
 
 def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
     exponential = Turns(count=2, think_s=Pause(distribution="exponential", mean_s=2.0))
-    lognormal = Turns(count=2, think_s=Pause(distribution="lognormal", median_s=2.0, sigma=0.5))
     assert pauses(Turns(count=3, think_s=1.5), "s", 2) == [1.5, 1.5]
-    for turns in (exponential, lognormal):
-        drawn = pauses(turns, "s", 20_000)
-        assert drawn == pauses(turns, "s", 20_000)
-        assert sum(drawn) / len(drawn) == pytest.approx(turns.think_mean_s, rel=0.03)
+    drawn = pauses(exponential, "s", 20_000)
+    assert drawn == pauses(exponential, "s", 20_000)
+    assert sum(drawn) / len(drawn) == pytest.approx(exponential.think_mean_s, rel=0.03)
     planned = schedule(talk(turns={**TALK["turns"], "think_s": {"distribution": "exponential", "mean_s": 3}}), 4, "s")
     assert len({request.think_s for request in planned if request.after}) == 8
 

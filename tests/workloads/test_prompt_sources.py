@@ -58,12 +58,9 @@ def test_published_forms_are_read(tmp_path, name, content, more, read, packed):
     assert prompts(file=str(file), **more) == read
 
 
-def test_prompts_are_chosen_by_their_length(tmp_path):
+def test_prompts_are_described_by_their_length(tmp_path):
     file = tmp_path / "p.jsonl"
     file.write_text("".join(json.dumps({"prompt": "x" * n}) + "\n" for n in range(1, 41)))
-    assert [len(each) for each in prompts(file=str(file), min_characters=5, max_characters=7)] == [5, 6, 7]
-    with pytest.raises(BenchError, match="none of its 40 prompts has 50 or more characters"):
-        prompts(file=str(file), min_characters=50)
     load = load_workload({"arrival": "burst", "output_tokens": 4, "prompts": str(file)}, source="t")
     assert load.prompts.described() == "40 prompts of 1 to 40 characters (deciles: 5, 9, 13, 17, 21, 24, 28, 32, 36)"
 
@@ -236,18 +233,18 @@ def test_what_does_not_pin_a_file_is_refused(keys, message):
         source(**keys)
 
 
-def test_a_sample_is_drawn_by_its_seed_from_what_is_not_left_out(tmp_path):
+def test_a_sample_is_drawn_by_its_seed(tmp_path):
     file = tmp_path / "p.jsonl"
-    file.write_text("".join(json.dumps({"prompt": "x" * (1 + i % 50)}) + "\n" for i in range(500)))
+    file.write_text("".join(json.dumps({"prompt": "x" * (1 + i % 50)}) + "\n" for i in range(250)))
 
     def drawn(**keys):
         return [each.place for each in PromptFile(source="file", file=str(file), **keys).read()]
 
-    every, first, other = (drawn(min_characters=26, **more) for more in ({}, {"sample": 100}, {"sample": 100, "seed": 1}))
+    every, first, other = (drawn(**more) for more in ({}, {"sample": 100}, {"sample": 100, "seed": 1}))
     assert (len(every), len(first), len(set(first))) == (250, 100, 100)
     assert set(first) <= set(every)
-    assert first == drawn(min_characters=26, sample=100) == [place for place in every if place in set(first)]
+    assert first == drawn(sample=100) == [place for place in every if place in set(first)]
     assert 20 < len({*first} & {*other}) < 60  # 40 of two draws of 100 from 250, by chance
-    assert drawn(sample=500) == drawn()
+    assert drawn(sample=250) == drawn()
     with pytest.raises(BenchError, match="sample is 251, and there are 250 prompts"):
-        drawn(min_characters=26, sample=251)
+        drawn(sample=251)

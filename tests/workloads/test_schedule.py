@@ -88,17 +88,8 @@ def test_a_step_by_hand():
     assert moments == pytest.approx([0.0, 0.5, 1.0, *(1 + i / 6 for i in range(1, 6)), 2.0, 2.5])
 
 
-def test_a_ramp_by_hand():
-    """From 0 to 4 requests/s in 4 s: t²/2 have come by t, 8 in all; the number k is due at the root of 2k."""
-    moments = arrivals(workload("constant", duration_s=4.0, ramp={}), 4.0, "s")
-    assert moments == pytest.approx([(2 * k) ** 0.5 for k in range(8)])
-    falling = arrivals(workload("constant", duration_s=4.0, ramp={"start_factor": 1.0, "end_factor": 0.5}), 4.0, "s")
-    assert len(falling) == 12  # (4 + 2) / 2 × 4
-    assert gaps(falling) == sorted(gaps(falling))
-
-
 def test_a_run_shorter_than_a_gap_still_sends_a_request():
-    profiles = ({}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}}, {"ramp": {}})
+    profiles = ({}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}})
     for (arrival, shape), more in itertools.product(SHAPES.items(), profiles):
         assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0], (arrival, more)
 

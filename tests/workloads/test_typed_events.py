@@ -276,17 +276,14 @@ def test_system_messages_of_a_chat_stand_apart(tmp_path):
     assert all(len(each) == 1 and each[0]["text"].endswith("\nsystem") for each in systems)
 
 
-@cases("keeps", [True, False])
-def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, keeps):
+def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path):
     load = chats(tmp_path, ["system", "user", "assistant", "user"])
-    first, second = second_turn(**load, turns={"count": 2, "keep_reasoning": keeps})
+    first, second = second_turn(**load, turns={"count": 2})
     assert first["system"] == second["system"]
     assert second["system"][0]["text"].endswith("\nsystem")
     assert (first["max_tokens"], second["max_tokens"]) == (7, 9)
-    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "EqQBCgIYAhIM"}
-    answered = [thinking, {"type": "text", "text": "So:"}] if keeps else "So:"
     asked = {"role": "user", "content": "user"}
-    assert second["messages"] == [asked, {"role": "assistant", "content": answered}, asked]
+    assert second["messages"] == [asked, {"role": "assistant", "content": "So:"}, asked]
 
 
 @cases("first", [["system"], []])

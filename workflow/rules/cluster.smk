@@ -50,12 +50,6 @@ def minutes_of(wildcards, attempt):
     return needs(wildcards.deployment, int(wildcards.session), attempt=attempt).minutes
 
 
-def whole_node(deployment):
-    """Whether a session's job gets its node for itself: as the study says, else where the server computes on the CPU."""
-    wish = PLAN.config.study.whole_node
-    return not gpus_of(deployment) if wish is None else wish
-
-
 def gpus_of_session(wildcards):
     """GPUs of a session's job."""
     return gpus_of(wildcards.deployment)
@@ -63,8 +57,8 @@ def gpus_of_session(wildcards):
 
 def further_options(wildcards):
     """Options of sbatch that are no resources of the plugin."""
-    # A measurement wants its node for itself; SLURM gives GPUs to one job alone.
-    return "--exclusive" if whole_node(wildcards.deployment) else ""
+    # A server that computes on the CPU wants its node for itself; SLURM gives GPUs to one job alone.
+    return "" if gpus_of(wildcards.deployment) else "--exclusive"
 
 
 def types_of(deployment):

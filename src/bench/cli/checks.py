@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.models.accelerators import Accelerator
     from bench.study.slo import Slo
-
-
-def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
-    """Every accelerator, with the user's own of the file `hardware`."""
-    from bench.models.accelerators import accelerators
-    from bench.yaml_file import read_yaml
-
-    if hardware and not hardware.is_file():
-        raise BenchError(f"--hardware {hardware}: no such file.")
-    try:
-        return accelerators(read_yaml(hardware) if hardware else None)
-    except BenchError as error:
-        raise BenchError(f"--hardware {hardware}: {error}" if hardware else str(error)) from None
-
-
-def refuse_wrong_share(share: float) -> None:
-    """Refuse a share of memory that is not above 0 and at most 1."""
-    if not 0 < share <= 1:
-        raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
 
 
 def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whose: str) -> None:

@@ -20,8 +20,7 @@ COMMANDS = {
     },
     "A study": {
         "init": "Begin a study in a folder of its own.",
-        "runs": "List a study's runs with the state of each, from the files of this folder: no server is contacted.",
-        "discard": "Forget runs, so that they are measured again.",
+        "runs": "List a study's runs with the state of each, from the files of this folder, or forget some: no server is contacted.",
         "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
         "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
     },
@@ -36,7 +35,6 @@ COMMANDS = {
         "pack": "Put a study's measured runs into one file.",
         "unpack": "Take in the runs that another machine packed.",
         "verify": "Check that a pack or a folder of results is what was measured.",
-        "wheels": "Fetch the packages that a study needs on a machine without network.",
     },
     "Beside studies: other tools, production, answers": {
         "import": "Read result files of other tools, and set their runs beside our own.",
@@ -45,9 +43,6 @@ COMMANDS = {
         "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
         "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
         "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
-    },
-    "The project itself": {
-        "config": "Renew what is generated: the configuration's reference and its schema.",
     },
 }
 ABOUT = (

@@ -108,29 +108,6 @@ Select = Annotated[
         "PATTERN", "Only runs whose deployment/run matches this shell pattern, such as '*_c0020_*'.", complete=completion.runs
     ),
 ]
-AcceleratorName = Annotated[
-    str | None,
-    option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators),
-]
-Hardware = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "A YAML file of accelerators, which add to those known here or replace their values: `h100: {price_per_hour: 2.5}`.",
-    ),
-]
-GpuMemoryUtilization = Annotated[
-    float, option("SHARE", "Share of a GPU's memory that the engine may take, above 0 and at most 1.")
-]
-TensorParallel = Annotated[int, option("N", "GPUs that share each layer.", parser=at_least_one)]
-MaxNumSeqs = Annotated[
-    int,
-    option(
-        "N",
-        "Most sequences in one step: the sampler keeps memory for them, and no more requests run at once.",
-        parser=at_least_one,
-    ),
-]
 WorkloadFile = Annotated[
     Path | None,
     option("FILE", "A workload as a study has it, in YAML: also what no option says, such as `turns` and `body`.", LOAD),

@@ -14,7 +14,7 @@ from bench.errors import count_text, shown_share, three_digits
 from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
-from bench.predict.calibration import METRICS, Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.predict.calibration import Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.report.altair import alt
 from bench.report.blocks import Block, Column, Section, Table, Text
 from bench.report.figure import figure
@@ -24,17 +24,6 @@ from bench.runs.sentences import filled, load_text
 if TYPE_CHECKING:
     from bench.findings.view import View
 
-#: Of `bench.predict.calibrate.parameters`.
-PARAMETER_TITLES = {
-    "step_s": "a step, whatever is in it",
-    "request_s": "a request more in it, on average",
-    "prompt_s": "1,000 prompt tokens",
-    "context_s": "1,000 tokens of context that decodes read",
-    "idle_s": "the way to an idle engine and back",
-    "path_s": "the way to a busy engine and back",
-    "pass_s": "a pass through the layers beyond a step's first",
-    "in_flight_s": "a token, for each 100 requests in flight",
-}
 #: Of `bench.predict.spent.PHASES`.
 PHASE_TITLES = {
     "queue": "in the queue",
@@ -80,17 +69,6 @@ def no_model(model: ModelRecord) -> str | None:
     return model.why_not or "; ".join(map(doubt_text, model.doubts)) or None
 
 
-def parameter_rows(model: ModelRecord) -> list[list[str]]:
-    """What a step costs, with intervals, and how far steps and runs stray: pairs of a name and a value."""
-    return [
-        *([PARAMETER_TITLES[name], parameter_text(interval)] for name, interval in model.parameters.items()),
-        ["a step's noise", shown_share(model.step_noise)],
-        ["noise between runs", shown_share(model.run_noise)],
-        ["steps stray from the fit, in the median, by", shown_share(model.residual)],
-        ["fitted to", f"{model.steps:,} steps of {count_text(model.runs, 'run')}"],
-    ]
-
-
 def parameter_text(interval: Interval) -> str:
     """A time with its interval, such as `7.1 ms (6.8 to 7.4)`; `–` where the runs show none."""
     if not interval.high:
@@ -112,27 +90,8 @@ def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
     return f"{flops / scale:.3g} {unit}"
 
 
-def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
-    """A table of how good predictions are, with its head."""
-    head = ["predicted from", "number", "error", "two measurements", "90 % interval holds", "runs"]
-    return [
-        head,
-        *(
-            [
-                _FOLDS[each.fold],
-                METRICS[each.metric],
-                shown_share(each.error),
-                "–" if each.floor is None else shown_share(each.floor),
-                shown_share(each.coverage),
-                f"{each.runs} of {each.of}",
-            ]
-            for each in judgements
-        ),
-    ]
-
-
 def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
-    """`judgement_rows` in short, a row for what was left out.
+    """How good predictions are, a row for what was left out.
 
     It has the error of each number of `REPORTED` with how far two measurements differ in brackets, the range of the intervals'
     coverage, and the runs.

@@ -20,7 +20,6 @@ _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
 _OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
 _MANY = 4  # fewest invalid runs that count as most of them
 _MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
-_LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
 _STEP = 0.05  # step in which a threshold is advised, above what was seen; convention
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
@@ -122,8 +121,7 @@ def changed_thresholds(thresholds: Thresholds) -> str:
     for name in Thresholds.model_fields:
         here, default = getattr(thresholds, name), getattr(usual, name)
         if here != default:
-            looser = (here > default) != (name in _LEAST)
-            (loosened if looser else tightened).append(f"`{name}` {here:g} (default {default:g})")
+            (loosened if here > default else tightened).append(f"`{name}` {here:g} (default {default:g})")
     parts = []
     if loosened:
         parts.append(f"The study loosened limits of validity: {listed(loosened)}. By the defaults more runs may be invalid.")

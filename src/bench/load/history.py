@@ -18,13 +18,11 @@ class Continued:
     Attributes:
         head: with a place for the body's length. opening: of the body, up to its messages. messages: JSON without brackets: what the
             turn adds, and once the answer before has come, all that was said ahead of it too.
-        keeps_reasoning: whether reasoning is part of what was said.
     """
 
     head: bytes
     opening: bytes
     messages: bytes
-    keeps_reasoning: bool
 
     def payload(self) -> bytes:
         """The request's bytes, head and body."""
@@ -39,7 +37,7 @@ def follow(before: Exchange, following: Exchange) -> None:
         return
     contents = contents_of(Response(before), streamed=before.streamed)
     try:
-        message = ENDPOINTS[before.endpoint].message(contents, reasoning=turn.keeps_reasoning)
+        message = ENDPOINTS[before.endpoint].message(contents)
     except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
         message = {"role": "assistant", "content": ""}
     said = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

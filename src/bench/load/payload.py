@@ -85,7 +85,7 @@ class _Payloads:
         )
         self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
         self._extras = workload.prompts.extras(making)
-        self._own, self._keeps_reasoning = making.own, bool(turns and turns.keep_reasoning)
+        self._own = making.own
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
         self._head, self._bare = _template(target, endpoint, options)
@@ -111,7 +111,7 @@ class _Payloads:
         common = {name: value for name, value in self._body.items() if name not in self._endpoint.keys}
         rest = _json(common | self._asides.get(request.conversation, {}))[:-1]
         opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
-        return Continued(head, opening, _json(self._body[key])[1:-1], self._keeps_reasoning)
+        return Continued(head, opening, _json(self._body[key])[1:-1])
 
     def _written(self, request: PlannedRequest) -> bytes:
         """The head, with a place for the body's length; the body is this request's from now on."""

@@ -56,7 +56,7 @@ def refuse_others(plan: Plan, spec: DeploymentSpec, store: Store, **now: Any) ->
             raise BenchError(
                 f"{spec.name}: {run.key} was measured otherwise: {'; '.join(differing)}. Measure what is missing as then, narrow "
                 "the study to what there is (`select`), give what is new a deployment of its own (its `environment` overrides what is "
-                f"exported), or forget the older runs with `bench discard '{spec.name}/*'`."
+                f"exported), or forget the older runs with `bench runs --discard '{spec.name}/*'`."
             )
 
 

@@ -18,6 +18,7 @@ from bench.study.specs import RunSpec
 from bench.workloads.schedule import PlannedRequest, schedule
 
 _IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
+_SPREAD = 0.25  # largest range of TTFTs in a row that are alike, as a share of their median; convention
 AT_ONCE = 4  # requests with which a warm-up ends; convention
 _WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable; convention
 
@@ -62,10 +63,10 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         latest = send("closed", _IN_A_ROW)
         ttfts += latest
         if alone.prompts.sized:
-            stable = _alike(latest, settings.warmup_spread)
+            stable = _alike(latest)
         else:
             stable = len(ttfts) > _IN_A_ROW and all(
-                _alike(pair, settings.warmup_spread) for pair in zip(ttfts[-2 * _IN_A_ROW : -_IN_A_ROW], latest, strict=True)
+                _alike(pair) for pair in zip(ttfts[-2 * _IN_A_ROW : -_IN_A_ROW], latest, strict=True)
             )
     firsts = {request.request_class: request for request in reversed(planned)}
     for request in firsts.values():
@@ -74,9 +75,9 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     return Warmup(ttft_s=(*ttfts, *send("burst", AT_ONCE)), stable=stable)
 
 
-def _alike(values: Sequence[float | None], spread: float) -> bool:
+def _alike(values: Sequence[float | None]) -> bool:
     known = sorted(value for value in values if value is not None)
-    return len(known) == len(values) and known[-1] - known[0] <= spread * median(known)
+    return len(known) == len(values) and known[-1] - known[0] <= _SPREAD * median(known)
 
 
 def _failure(record: RequestRecord) -> str:

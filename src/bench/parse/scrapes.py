@@ -48,7 +48,7 @@ def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
         except (EOFError, json.JSONDecodeError):
             return
         except (gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
-            raise BenchError(f"{path}: {error}; discard the run (`bench discard`) and measure it again.") from None
+            raise BenchError(f"{path}: {error}; discard the run (`bench runs --discard RUN`) and measure it again.") from None
 
 
 def _checked(scrape: Any) -> dict[str, Any]:

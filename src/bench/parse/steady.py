@@ -271,11 +271,11 @@ def steady_figures(
             decides that the load grows, even where those that were sent are too few to show it.
 
     Returns:
-        The window, None where the run has none to look for: bursts, loads that change on purpose (`step`, `ramp`), and runs of fewer
+        The window, None where the run has none to look for: bursts, loads that change on purpose (`step`), and runs of fewer
         than ten requests. And its numbers, by column; none where no window was looked for. `steady_requests_per_s` counts each request
         by the share of its chunks that came in the window, and those that a closed loop begins with by what was left of them.
     """
-    if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
+    if definition["arrival"] == "burst" or definition.get("step"):
         return None, {}
     window = steady_window(requests, held=AXES[definition["axis"]].held)
     if window is None:

@@ -99,10 +99,10 @@ def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) 
     """Name all stale runs at once. Args: found, expected: digests by `deployment/run`."""
     stale = [key for key, digest in found.items() if expected.get(key) != digest]
     if stale:
-        keys = " ".join(f"'{key}'" for key in stale)
+        keys = " ".join(f"--discard '{key}'" for key in stale)
         raise BenchError(
             f"{count_text(len(stale), 'run', of=len(found))} measured under another definition than the configuration has now. "
-            f"Forget what was measured, and the next workflow measures again: `bench discard {keys}`"
+            f"Forget what was measured, and the next workflow measures again: `bench runs {keys}`"
         )
 
 

@@ -310,7 +310,7 @@ def _limited(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]
 def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
     yield from _others(run, kinds, thresholds)
     missing, share = run.get("held_back_requests"), run.get("held_back_share")
-    if missing is not None and share is not None and missing > 1 and share > thresholds.in_flight_error:
+    if missing is not None and share is not None and missing > 1 and share > thresholds.count_error:
         yield Reason("held_back", missing, share=share)
 
 
@@ -323,12 +323,12 @@ def _others(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresh
     if kinds.keys() & {"timeout", "disconnect", "truncated"}:
         return
     mine, its = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
-    if mine is not None and its is not None and its - mine > max(1.0, thresholds.in_flight_error * mine):
+    if mine is not None and its is not None and its - mine > max(1.0, thresholds.count_error * mine):
         yield Reason("other_requests", its, mine)
         return
     made, most = run.get("server_generation_tokens"), run.get("server_tokens_most")
     one = run.get("asked_output_tokens") or 0.0  # one more request, such as a health check, is no load
-    if made is not None and most is not None and made - most > max(one, thresholds.token_count_error * most):
+    if made is not None and most is not None and made - most > max(one, thresholds.count_error * most):
         yield Reason("other_tokens", made, most)
 
 
@@ -409,7 +409,7 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
     if run.get("counters_fell") and not restarted:
         yield Reason("counters_fell", names=tuple(run["counters_fell"]))
     made, least = run.get("server_generation_tokens"), run.get("server_tokens_least")
-    if made is not None and least is not None and made < (1 - thresholds.token_count_error) * least:
+    if made is not None and least is not None and made < (1 - thresholds.count_error) * least:
         yield Reason("tokens_not_counted", made, least)
 
 

@@ -58,7 +58,7 @@ class Traffic:
         Source: time rescaling of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4).
         """
         count = max(1, round(self.requests))
-        workload = workload.model_copy(update={"num_requests": count, "duration_s": None, "step": None, "ramp": None})
+        workload = workload.model_copy(update={"num_requests": count, "duration_s": None, "step": None})
         expected = self._expected()
         fine = np.unique(np.concatenate([np.linspace(*ends, _BETWEEN) for ends in pairwise(self.moments)]))
         so_far = np.interp(fine, self.moments, self.rates)

@@ -11,7 +11,7 @@ from bench.shipped import BENCH
 _NAMED = 4  # most curves that a line names
 MOST_LINES = 8  # most lines of an answer; the tables have the rest
 _COMMAND = "make" if BENCH != "bench" else "snakemake"
-AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same `{_COMMAND}` command as before."
+AGAIN = f"Measure the invalid runs again: `{BENCH} runs --discard invalid`, then the same `{_COMMAND}` command as before."
 
 
 @dataclass(frozen=True)

@@ -268,4 +268,4 @@ def read_record(path: Path) -> RunRecord:
 
 
 def _again(folder: Path) -> str:
-    return f"discard the run (`bench discard {folder.name}`) and measure it again."
+    return f"discard the run (`bench runs --discard {folder.name}`) and measure it again."

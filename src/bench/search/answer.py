@@ -24,7 +24,7 @@ ENDED = {
     "seconds": f"not yet {{asked}}: its {{seconds}} {_GOES_ON}",
     "alone": "one request alone misses an SLO",
     "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
-    f"`{BENCH} discard --invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
+    f"`{BENCH} runs --discard invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
     "`thresholds.other_share`",
     "short": f"no run could be judged: each was invalid (`{BENCH} runs` says why) or too short (raise `runs`)",
 }

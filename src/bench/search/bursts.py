@@ -14,7 +14,7 @@ from bench.runs.request import RequestRecord
 from bench.search.probe import Reply, Send
 from bench.workloads.workload import Workload
 
-_OPEN_KEYS = ("burstiness", "duration_s", "step", "ramp", "stop_overloaded", "turns", "num_requests", "archetype")
+_OPEN_KEYS = ("burstiness", "duration_s", "step", "stop_overloaded", "turns", "num_requests", "archetype")
 _OPEN_CLASS_KEYS = ("arrival", "burstiness")
 
 

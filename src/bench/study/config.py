@@ -1,12 +1,12 @@
 """The configuration as typed models: what a study may say, and every reason to refuse it.
 
-The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them (`bench config`).
+The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them (`make config`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
@@ -161,11 +161,8 @@ class Measurement(Strict):
     warmup_requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] = Field(
         default=21,
         description="Most warm-up requests before the first run: one after another, until the TTFTs of three in a row lie "
-        "within `warmup_spread`; then four at once. Rounded down to a multiple of 3, at least 3; 0: none. They count in no "
+        "within a fourth of their median; then four at once. Rounded down to a multiple of 3, at least 3; 0: none. They count in no "
         "result.",
-    )
-    warmup_spread: Annotated[float, Field(gt=0)] = Field(
-        default=0.25, description="Largest range of three TTFTs in a row that ends the warm-up, as a share of their median."
     )
     reference_requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] = Field(
         default=8,
@@ -186,19 +183,18 @@ class Measurement(Strict):
 class Thresholds(Strict):
     """Limits beyond which a part of a run is invalid: it is drawn so wherever that part counts, and listed with its reason."""
 
-    loop_lag_p99_s: NotNegative = Field(default=0.05, description="Largest P99 delay of the client's event loop (s).")
-    loop_lag_max_s: NotNegative = Field(
-        default=0.25, description="Largest delay of the client's event loop (s); after a longer one, time stamps bunch."
-    )
-    send_spread_s: NotNegative = Field(
-        default=0.1, description="Burst: longest time between the first and the last request sent (s)."
-    )
-    scrape_gap_s: NotNegative = Field(default=2.0, description="Longest time without a scrape during the load (s).")
-    scrape_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.25, description="Smallest share of the due scrapes that arrive during the load (0–1)."
+    loop_lag_p99_s: NotNegative = Field(
+        default=0.05,
+        description="Largest P99 delay of the client's event loop (s); a single one may be five times as long, then time stamps bunch.",
     )
     schedule_delay_p99_s: NotNegative = Field(
-        default=0.05, description="Open loop: largest P99 of the time by which requests leave late (s)."
+        default=0.05,
+        description="Open loop: largest P99 of the time by which requests leave late (s). A burst may take twice as long to leave.",
+    )
+    scrape_gap_s: NotNegative = Field(
+        default=2.0,
+        description="Longest time without a scrape during the load (s). Of the scrapes that are due, 0.5 s ÷ this has to arrive: a "
+        "fourth, by default.",
     )
     client_cpu_share: Annotated[float, Field(ge=0)] = Field(
         default=0.95,
@@ -215,24 +211,38 @@ class Thresholds(Strict):
         description="Largest difference between a round's reference loads and those of the other rounds, as a share of "
         "theirs; more where their own noise is larger. Rounds of one or two runs show large ones only.",
     )
-    clock_skew_s: NotNegative = Field(
-        default=0.001, description="Largest difference between the clocks of the load processes (s)."
-    )
-    prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.05,
-        description="Largest difference between the measured hit rate of the prefix cache and the workload's (0–1).",
-    )
-    in_flight_error: Annotated[float, Field(ge=0)] = Field(
+    count_error: Annotated[float, Field(ge=0)] = Field(
         default=0.25,
-        description="Largest difference between the requests in flight as the server (running + waiting) and as the client "
-        "counts them, as a share of the client's. Too many: by the server's mean. Too few: at half of the scrapes.",
+        description="Largest difference between what the server's metrics and the client count, as a share of the client's: of "
+        "requests in flight (running + waiting), and of the generated tokens. Too many: others use the server. Too few: requests are "
+        "held back, or the metrics are another server's, one of several replicas', or old.",
     )
-    token_count_error: Annotated[float, Field(ge=0)] = Field(
-        default=0.25,
-        description="Largest difference between the generated tokens that the server's metrics count and those of the answers, as a "
-        "share of the answers'. Too many: others use the server. Too few: the metrics are another server's, one of several replicas', "
-        "or old.",
-    )
+    clock_skew_s: ClassVar[float] = 0.001  # between the clocks of the load processes; convention
+    prefix_hit_error: ClassVar[float] = 0.05  # between the prefix cache's hit rate and the workload's; convention
+
+    @property
+    def loop_lag_max_s(self) -> float:
+        """Largest delay of the event loop (s)."""
+        return 5 * self.loop_lag_p99_s
+
+    @property
+    def send_spread_s(self) -> float:
+        """Burst: longest time between the first and the last request sent (s)."""
+        return 2 * self.schedule_delay_p99_s
+
+    @property
+    def scrape_share(self) -> float:
+        """Smallest share of the due scrapes that arrive during the load (0–1)."""
+        return min(1.0, 0.5 / self.scrape_gap_s) if self.scrape_gap_s else 1.0
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Each limit by its name in the digests of searches."""
+        own = self.model_dump(exclude={"count_error"}) | dict.fromkeys(
+            ("in_flight_error", "token_count_error"), self.count_error
+        )
+        names = ("loop_lag_max_s", "send_spread_s", "scrape_share", "clock_skew_s", "prefix_hit_error")
+        return own | {name: getattr(self, name) for name in names}
 
 
 class Study(Strict):
@@ -253,11 +263,6 @@ class Study(Strict):
         default=1,
         description="Server starts of each deployment; its rounds are dealt to them in turn. Starts differ, so a "
         "comparison needs several. Each ladder needs as many `repeats` or more.",
-    )
-    whole_node: bool | None = Field(
-        default=None,
-        description="On a cluster, whether a session gets its node for itself. Default: on where the server computes on the CPU, off "
-        "where it has GPUs of its own.",
     )
 
     @model_validator(mode="after")

@@ -161,8 +161,8 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
             "judge a percentile by. Use arrival: closed, or give levels."
         )
-    if unsteady := next((key for key in ("step", "ramp") if getattr(workload, key)), None):
-        yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has {unsteady}. Give levels, or remove it."
+    if workload.step:
+        yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has step. Give levels, or remove it."
     search = ladder.search or Search()
     bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
     for key, bound in bounds.items():

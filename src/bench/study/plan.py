@@ -388,7 +388,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
                 config.decision.failed_share,
                 config.measurement.seed,
                 files,
-                config.thresholds.model_dump(),
+                config.thresholds.limits,
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from itertools import islice
@@ -15,7 +14,7 @@ def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
     """Moments at which an open loop's requests are due (s since the run's start), rising; the first is at 0.
 
     The gaps are drawn at a rate of one, stretched so that exactly as many arrive as the rate promises, and their sum is carried
-    through the inverse of the expected number of arrivals: a step or ramp bends the pattern without another draw. Unstretched, a
+    through the inverse of the expected number of arrivals: a step bends the pattern without another draw. Unstretched, a
     Poisson stream of 100 requests offers 10 % more or less than its level, and a curve drawn over levels bends by chance.
 
     Args:
@@ -44,7 +43,7 @@ def _unit_arrivals(workload: Workload, seed: str) -> Iterator[float]:
 
 
 def _moment(workload: Workload, rate: float, number: float) -> float:
-    """The moment by which `number` arrivals are expected; infinite where a falling ramp never gets there."""
+    """The moment by which `number` arrivals are expected."""
     if step := workload.step:
         before, during = rate * step.start_s, rate * step.factor * step.duration_s
         if number <= before:
@@ -52,12 +51,4 @@ def _moment(workload: Workload, rate: float, number: float) -> float:
         if number <= before + during:
             return step.start_s + (number - before) / (rate * step.factor)
         return step.start_s + step.duration_s + (number - before - during) / rate
-    if ramp := workload.ramp:
-        assert workload.duration_s is not None
-        # rate × (start t + slope t² / 2) = number
-        slope = (ramp.end_factor - ramp.start_factor) / workload.duration_s
-        if slope == 0:
-            return number / (rate * ramp.start_factor)
-        inside = ramp.start_factor**2 + 2 * slope * number / rate
-        return (math.sqrt(inside) - ramp.start_factor) / slope if inside >= 0 else math.inf
     return number / rate

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -23,34 +22,17 @@ def _session_header(name: str) -> str:
 
 
 class Pause(Strict):
-    """A distribution of pauses (s)."""
+    """Pauses (s) that are drawn."""
 
-    distribution: Literal["exponential", "lognormal"] = Field(
-        description="`exponential` (mean_s) or `lognormal` (median_s, sigma)."
-    )
-    mean_s: Seconds | None = Field(default=None, description="`exponential`: mean (s).")
-    median_s: Seconds | None = Field(default=None, description="`lognormal`: median (s).")
-    sigma: Annotated[float, Field(gt=0, le=3)] | None = Field(
-        default=None, description="`lognormal`: standard deviation of the logarithm; P99 = median × e^(2.33 × sigma)."
-    )
+    distribution: Literal["exponential"] = Field(description="`exponential`, with mean_s.")
+    mean_s: Seconds = Field(description="Mean (s).")
 
-    @model_validator(mode="after")
-    def _keys_of_distribution(self) -> Pause:
-        needed = {"distribution", *(("mean_s",) if self.distribution == "exponential" else ("median_s", "sigma"))}
-        if self.model_fields_set != needed:
-            raise ValueError(f"{self.distribution} has {' and '.join(sorted(needed - {'distribution'}))}, and nothing else")
-        return self
-
-    @property
-    def mean(self) -> float:
-        """The mean (s)."""
-        return self.mean_s or (self.median_s or 0.0) * math.exp((self.sigma or 0.0) ** 2 / 2)
-
-    def at(self, share: float) -> float:
-        """The quantile of a share in (0, 1) (s)."""
-        if self.mean_s:
-            return -self.mean_s * math.log1p(-share)
-        return (self.median_s or 0.0) * math.exp((self.sigma or 0.0) * NormalDist().inv_cdf(share))
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.keys() != {"distribution", "mean_s"}:
+            raise ValueError("a pause that is drawn is { distribution: exponential, mean_s: SECONDS }")
+        return content
 
 
 class Turns(Strict):
@@ -68,12 +50,8 @@ class Turns(Strict):
     history: Literal["scripted", "own"] | None = Field(
         default=None,
         description="Answers in the history. `scripted`, the default of random prompts: drawn from the seed at the length asked for, "
-        "or those of a file of `prompts`, so that every server gets the same prompts. `own`, the default of a file: the text that the "
-        "server answered; prompts have the lengths that it counts. An answer that failed stands there as far as it came.",
-    )
-    keep_reasoning: bool = Field(
-        default=False,
-        description="`history: own`: whether reasoning stands in the history too, under the name that its server gave.",
+        "or those of a file of `prompts`, so that every server gets the same prompts. `own`, the default of a file: what the server "
+        "answered, without reasoning; prompts have the lengths that it counts. An answer that failed stands there as far as it came.",
     )
     session_header: Annotated[str, AfterValidator(_session_header)] | None = Field(
         default=None,
@@ -83,7 +61,7 @@ class Turns(Strict):
     @property
     def think_mean_s(self) -> float:
         """Mean of the pauses (s)."""
-        return self.think_s.mean if isinstance(self.think_s, Pause) else self.think_s
+        return self.think_s.mean_s if isinstance(self.think_s, Pause) else self.think_s
 
 
 def pauses(turns: Turns, seed: str, count: int) -> list[float]:
@@ -91,4 +69,4 @@ def pauses(turns: Turns, seed: str, count: int) -> list[float]:
     if not isinstance(turns.think_s, Pause):
         return [turns.think_s] * count
     draw = random.Random(seed)  # noqa: S311 - a schedule, no secret
-    return [round(turns.think_s.at(draw.random() or 0.5), 6) for _ in range(count)]
+    return [round(-turns.think_s.mean_s * math.log1p(-(draw.random() or 0.5)), 6) for _ in range(count)]

@@ -48,7 +48,7 @@ _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 _ONLY: Mapping[str, tuple[str, ...]] = {
     "num_requests": ("closed", *OPEN),
     "burstiness": _SHAPED,
-    **dict.fromkeys(("duration_s", "step", "ramp"), OPEN),
+    **dict.fromkeys(("duration_s", "step"), OPEN),
     **dict.fromkeys(("trace", "trace_unit", "trace_block"), ("trace",)),
 }
 if TYPE_CHECKING:
@@ -86,15 +86,6 @@ class Step(Strict):
     factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
     start_s: Annotated[float, Field(ge=0, le=MOST_S)] = Field(description="Start of the step (s since the run's start).")
     duration_s: Seconds = Field(description="Length of the step (s).")
-
-
-class Ramp(Strict):
-    """A rate that changes linearly over an open loop's `duration_s`."""
-
-    start_factor: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="Rate at the start, as a multiple of the level."
-    )
-    end_factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="Rate at the end, as a multiple of the level.")
 
 
 class Workload(Strict):
@@ -143,7 +134,6 @@ class Workload(Strict):
         description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, less is burstier.",
     )
     step: Step | None = Field(default=None, description="Open loop: a higher or lower rate for some time.")
-    ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes linearly.")
     trace: str | None = Field(
         default=None,
         description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
@@ -293,10 +283,6 @@ class Workload(Strict):
             (server_said and not talks,
              f"history: own does not go with endpoint {self.endpoint}, whose prompts are token ids and whose answers are text; use "
              "endpoint chat"),
-            (self.turns is not None and self.turns.keep_reasoning and not server_said,
-             "keep_reasoning belongs to history: own"),
-            (self.turns is not None and self.turns.keep_reasoning and not ENDPOINTS[self.endpoint].keeps_reasoning,
-             f"endpoint {self.endpoint} takes no reasoning back; remove keep_reasoning"),
             (not generates and self.output_tokens is not None,
              f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
             (not generates and self.arrival == "trace",
@@ -316,8 +302,6 @@ class Workload(Strict):
             (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
              "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
              "output_tokens"),
-            (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
-            (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
             (self.cache not in self.prompts.caches,
              f"cache {self.cache} does not go with {_named(self.prompts)}, which can be "
              f"{' or '.join(self.prompts.caches)}" + ("; natural reuses what they have in common" if own else "")),
@@ -327,7 +311,7 @@ class Workload(Strict):
             (self.cache in ("shared", "repeated") and ENDPOINTS[self.endpoint].ranks,
              f"cache {self.cache} does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
             (self.stop_overloaded and not self.stoppable,
-             f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
+             f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns and step"),
         )  # fmt: skip
         yield from (message for wrong, message in rules if wrong)
 
@@ -382,19 +366,15 @@ class Workload(Strict):
         if step := self.step:
             during = max(0.0, min(step.duration_s, self.duration_s - step.start_s))
             return level * (self.duration_s + (step.factor - 1) * during)
-        factor = (self.ramp.start_factor + self.ramp.end_factor) / 2 if self.ramp else 1.0
-        return level * self.duration_s * factor
+        return level * self.duration_s
 
     def excess(self, level: float) -> str | None:
         """Why a run at `level` is more than one client sends; None where it is not."""
         requests = self.sent(level) * self.turn_count
-        factors = [1.0, self.step.factor if self.step else 1.0]
-        if self.ramp:
-            factors = [self.ramp.start_factor, self.ramp.end_factor]
-        rate = level * max(factors) if self.axis == RATE else 0.0
+        rate = level * max(1.0, self.step.factor if self.step else 1.0) if self.axis == RATE else 0.0
         seconds = 0.0 if self.axis != RATE else self.duration_s or requests / self.turn_count / level
         for value, most, unit, remedy in (
-            (rate, MOST_RATE, "requests/s", "the level, or factors of step and ramp"),
+            (rate, MOST_RATE, "requests/s", "the level, or step.factor"),
             (requests, MOST_REQUESTS, "requests", "the level, num_requests, duration_s or turns.count"),
             (seconds, MOST_S, "s", "num_requests, or raise the level"),
         ):
@@ -463,7 +443,7 @@ class Workload(Strict):
     @property
     def stoppable(self) -> bool:
         """Whether a run of it may end early: requests that pile up are an overload only where as many keep coming."""
-        return self.arrival in OPEN and not (self.turns or self.step or self.ramp)
+        return self.arrival in OPEN and not (self.turns or self.step)
 
     @property
     def files(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, flag, option, percent
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError, count_text
+from bench.errors import BenchError, count_text, two_digits
 from bench.shipped import BENCH
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ _GATE = "As a gate"
 _PLAN = "Before anything is measured"
 _DIFFERENCE = 5.0  # percent: convention
 _BETWEEN = 10.0  # percent: convention
+_SIGHT = 5.0  # percent: the regression that a gate without a percentage has to be able to see
+_SIDES = ("baseline", "candidate")
+_NAMED = 5  # runs without a counterpart that are named
+_PART = ("scope", "workload", "axis", "level")  # of a row of all levels
+_WHOLE = ("scope", "pooled", "sessions", "repeats", "noise", "spread", "spread_assumed")  # of a row of one
 _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the number that it takes
 
 
@@ -91,7 +96,6 @@ class Compare:
             parser=percent,
         ),
     ] = None
-    allow_blind: Annotated[bool, flag("--allow-blind", "Exit 0 where --fail-on-regression would exit 3.", _GATE)] = False
     plan: Annotated[bool, flag("--plan", "Without A and B: how many sessions find --difference (by default 5 %).", _PLAN)] = (
         False
     )
@@ -106,17 +110,16 @@ class Compare:
             return
         if not self.baseline or not self.candidate:
             raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
-        from bench.cli.compared import SIGHT, content, print_comparison
         from bench.findings.comparison.words import blind_spots, regression_lines
 
         sources = (self.baseline, self.candidate)
         found = self._compared(*sources)
         worse = regression_lines(found, self.fail_on_regression or 0.0)
-        missed = blind_spots(found, self.fail_on_regression or SIGHT)
+        missed = blind_spots(found, self.fail_on_regression or _SIGHT)
         if self.json:
-            print_json(content(found, sources, self.difference, worse, missed))
+            print_json(_content(found, sources, self.difference, worse, missed))
         else:
-            print_comparison(found, sources, self.difference, parts=self.runs)
+            _print(found, sources, self.difference, parts=self.runs)
         if self.fail_on_regression is not None:
             self._decide(worse, missed, self.fail_on_regression)
 
@@ -144,16 +147,15 @@ class Compare:
             sys.exit(1)
         for line in missed:
             print(f"cannot see: {line}", file=sys.stderr)
-        if missed and not self.allow_blind:
+        if missed:
             print(
                 "No regression was found, and one could have been overlooked: this is no pass. Measure more, look at fewer metrics "
-                "(--metric), ask for a larger PERCENT, or give --allow-blind.",
+                "(--metric), ask for a larger PERCENT, or take 3 for a pass.",
                 file=sys.stderr,
             )
             sys.exit(3)
 
     def _plan_sessions(self) -> None:
-        from bench.errors import two_digits
         from bench.findings.comparison import power
         from bench.findings.comparison.power import Noise, sessions_for, visible
 
@@ -229,3 +231,135 @@ def _loads(found: Comparison, side: str) -> str:
             levels.setdefault((row["deployment"], row["workload"]), set()).add(row["level"])
     loads = [f"{workload} at {', '.join(f'{x:g}' for x in sorted(each))}" for (_, workload), each in levels.items()]
     return f"the {side} has {'; '.join(dict.fromkeys(loads))}"
+
+
+def _content(
+    found: Comparison, sources: tuple[str, str], difference: float | None, worse: list[str], missed: list[str]
+) -> dict[str, Any]:
+    """The whole result as plain data; ratios are candidate / baseline.
+
+    Args:
+        sources: of the baseline and of the candidate, as the user names them. difference: percent to plan sessions for.
+    """
+    from bench.findings import identical
+    from bench.findings.comparison import words
+
+    overall = zip(found.overall.iter_rows(named=True), words.sentences(found), strict=True)
+    sides = zip(_SIDES, sources, found.runs, found.invalid, strict=True)
+    return {
+        **{side: {"source": source, "runs": runs, "invalid": invalid} for side, source, runs, invalid in sides},
+        "pairs": found.matched,
+        "alone": [{key: value for key, value in row.items() if key != "nth"} for row in found.alone],
+        "absent": found.absent,
+        "differences": [words.difference_text(each) for each in found.differences],
+        "failures": found.failures,
+        "answers": [{**row, "sentence": identical.same_answers(found, row)} for row in found.answers],
+        "overall": [_with_sentence(row, text) for row, text in overall],
+        "configurations": [
+            {key: value for key, value in row.items() if key not in _WHOLE}
+            for row in found.configurations.iter_rows(named=True)
+        ],
+        "regressions": worse,
+        "cannot_see": missed,
+        "plan": _plan(found, difference) if difference else None,
+    }
+
+
+def _with_sentence(row: dict[str, Any], text: str) -> dict[str, Any]:
+    """A row of all levels without what distinguishes parts, and with what it shows in words, as `sentence`."""
+    kept = {key: value for key, value in row.items() if key not in _PART}
+    at = list(kept).index("pooled") + 1
+    return dict([*list(kept.items())[:at], ("sentence", text), *list(kept.items())[at:]])
+
+
+def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
+    """Of each metric, the sessions that a difference of `percent` takes at the noise of these results."""
+    from bench.findings.comparison import gate
+
+    metrics = found.overall["metric"].n_unique()
+    keys = ("deployment", "metric", "noise", "spread", "spread_assumed")
+    return [
+        {**{key: row[key] for key in keys}, "difference": percent, "sessions": gate.needed(row, percent, metrics)}
+        for row in found.overall.iter_rows(named=True)
+    ]
+
+
+def _print(found: Comparison, sources: tuple[str, str], difference: float | None, *, parts: bool) -> None:
+    """What was compared, every metric over all levels, what that means, and on request each part of it."""
+    from bench.findings import identical
+    from bench.findings.comparison import words
+
+    for side, source, runs, invalid in zip(_SIDES, sources, found.runs, found.invalid, strict=True):
+        print(
+            f"{side:<10} {source}: {count_text(runs, 'run')}" + (f", {invalid} of them invalid and left out" if invalid else "")
+        )
+    levels, sessions = (max(found.overall[key], default=0) for key in ("levels", "sessions"))
+    sizes = f"{count_text(levels, 'level')}, {count_text(sessions, 'session')}"
+    print(f"{'compared':<10} {count_text(found.matched, 'pair')} of runs at {sizes}")
+    for row in found.alone[:_NAMED]:
+        session = f", session {row['session']}" if sessions > 1 else ""
+        print(f"{'alone':<10} {words.place_text(found, row)}{session}, repeat {row['repeat']}: {row['side']} only")
+    if len(found.alone) > _NAMED:
+        print(f"{'':<10} and {count_text(len(found.alone) - _NAMED, 'more run')} without a counterpart")
+    about = [("absent", f"{name}: no pair has a value of it on both sides") for name in found.absent]
+    about += [("differs", words.difference_text(each)) for each in found.differences]
+    about += [("failures", words.failed_requests(found, row)) for row in found.failures]
+    about += [("answers", identical.same_answers(found, row)) for row in found.answers]
+    for head, text in about:
+        print(f"{head:<10} {text}")
+    if found.overall.height:
+        print()
+        rows = [
+            [*_cells(found, _metric(found, row), row), "–" if row["could_see"] is None else words.size_text(row["could_see"])]
+            for row in found.overall.iter_rows(named=True)
+        ]
+        print_table([["metric", "difference", "interval", "verdict", "could see"], *rows], "<><<<")
+    shown = [
+        f"{row['deployment'] + ' · ' if words.several(found) else ''}{text}"
+        for row, text in zip(found.overall.iter_rows(named=True), words.sentences(found), strict=True)
+        if row["verdict"] != "no evidence"
+    ]
+    print("".join(f"{line}\n" for line in (["", *shown] if shown else [])), end="")
+    if difference:
+        _print_plan(found, difference)
+    print(
+        "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
+    )
+    if found.estimates:
+        print(words.ESTIMATED)
+    whole = found.overall
+    if whole.height and whole["spread_assumed"].any():
+        print(words.assumed_text(max(whole["sessions"]), max(whole["spread"])))
+    if not parts:
+        return
+    for (deployment, metric), per_level in found.configurations.group_by("deployment", "metric", maintain_order=True):
+        lines = [
+            [*_cells(found, f"{row['workload']} at {row['level']:g}", row), str(row["pairs"])]
+            for row in per_level.iter_rows(named=True)
+        ]
+        heading = f"{deployment} · {metric}" if words.several(found) else str(metric)
+        print()
+        print_table([[heading, "difference", "interval", "verdict", "pairs"], *lines], "<><<>")
+
+
+def _print_plan(found: Comparison, percent: float) -> None:
+    print(f"\nsessions of each side that find {percent:g} % over all levels in 8 of 10 cases, at the noise of these results:")
+    rows = [["metric", "sessions", "runs differ by", "sessions differ by"]]
+    for row in _plan(found, percent):
+        takes = "not known" if row["noise"] is None else row["sessions"] or "more than 100"
+        spread = f"{two_digits(100 * row['spread'])} %{' (assumed)' if row['spread_assumed'] else ''}"
+        noise = "not known" if row["noise"] is None else f"{two_digits(100 * row['noise'])} %"
+        rows.append([_metric(found, row), str(takes), noise, spread])
+    print_table(rows)
+
+
+def _metric(found: Comparison, row: dict[str, Any]) -> str:
+    from bench.findings.comparison import words
+
+    return f"{row['deployment']} · {row['metric']}" if words.several(found) else str(row["metric"])
+
+
+def _cells(found: Comparison, name: str, row: dict[str, Any]) -> list[str]:
+    from bench.findings.comparison import words
+
+    return [name, words.estimated_percent(found, row), words.interval_text(row["low"], row["high"]), row["verdict"]]

@@ -7,23 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli import completion, defaults
-from bench.cli.checks import known_accelerators, refuse_wrong_share
+from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import (
-    AcceleratorName,
-    GpuMemoryUtilization,
-    Hardware,
-    Json,
-    MaxNumSeqs,
-    TensorParallel,
-    at_least_one,
-    option,
-)
+from bench.cli.options import Json, at_least_one, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, shown_gib
 
@@ -34,7 +24,9 @@ if TYPE_CHECKING:
     from bench.servers.demand import Demand, Setting
 
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-_WEIGHTS, _KV = get_args(defaults.WeightDtype), get_args(defaults.KvDtype)
+# As the study's models have them: reading those would cost the help half a second.
+WEIGHTS = ("bfloat16", "float16", "float32", "fp8", "int8", "int4")
+KV = ("float32", "bfloat16", "float16", "fp8")
 
 
 def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any:
@@ -78,7 +70,10 @@ class Plan:
         int | None,
         option("N", "How many weights it has, where --model is a config.json without its *.safetensors.", parser=at_least_one),
     ] = None
-    accelerator: AcceleratorName = None
+    accelerator: Annotated[
+        str | None,
+        option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators),
+    ] = None
     prompt_length: Annotated[int, option("TOKENS", "Prompt tokens of a request.", parser=at_least_one)] = 128
     output_length: Annotated[int, option("TOKENS", "Output tokens of a request.", parser=at_least_one)] = 512
     concurrency: Annotated[int, option("N", "Requests to hold at once, for the fewest GPUs.", parser=at_least_one)] = 1
@@ -86,51 +81,73 @@ class Plan:
         str,
         _dtype(
             "Of the weights: {}. int8 and int4 store weights alone, computed in 16 bit; a quantised checkpoint keeps its own.",
-            _WEIGHTS,
+            WEIGHTS,
         ),
     ] = "bfloat16"
-    kv_dtype: Annotated[str | None, _dtype("Of the KV cache: {}.", _KV, default="16 bit, or 32 with --dtype float32")] = None
-    gpu_memory_utilization: GpuMemoryUtilization = defaults.GPU_MEMORY_UTILIZATION
-    tensor_parallel: TensorParallel = defaults.TENSOR_PARALLEL
-    max_num_seqs: MaxNumSeqs = defaults.MAX_NUM_SEQS
-    hardware: Hardware = None
+    kv_dtype: Annotated[str | None, _dtype("Of the KV cache: {}.", KV, default="16 bit, or 32 with --dtype float32")] = None
+    gpu_memory_utilization: Annotated[
+        float, option("SHARE", "Share of a GPU's memory that the engine may take, above 0 and at most 1.")
+    ] = 0.9
+    tensor_parallel: Annotated[int, option("N", "GPUs that share each layer.", parser=at_least_one)] = 1
+    max_num_seqs: Annotated[
+        int,
+        option(
+            "N",
+            "Most sequences in one step: the sampler keeps memory for them, and no more requests run at once.",
+            parser=at_least_one,
+        ),
+    ] = 256
+    hardware: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "A YAML file of accelerators, which add to those known here or replace their values: `h100: {price_per_hour: 2.5}`.",
+        ),
+    ] = None
     json: Json = False
 
     def run(self) -> None:
         """Print the plan of each model on each accelerator that is asked for."""
-        from bench.models.accelerators import accelerator_named
+        from bench.models.accelerators import accelerator_named, accelerators
         from bench.models.catalogue import catalogue
         from bench.servers.demand import Demand
         from bench.servers.plan import plan
+        from bench.yaml_file import read_yaml
 
-        refuse_wrong_share(self.gpu_memory_utilization)
+        if not 0 < (share := self.gpu_memory_utilization) <= 1:
+            raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
         if self.parameters and not (self.model and Path(self.model).exists()):
             raise BenchError("--parameters belongs to a --model that is a config.json, or a folder with one. Leave it out.")
-        known = known_accelerators(self.hardware)
-        accelerators = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
+        if self.hardware and not self.hardware.is_file():
+            raise BenchError(f"--hardware {self.hardware}: no such file.")
+        try:
+            known = accelerators(read_yaml(self.hardware) if self.hardware else None)
+        except BenchError as error:
+            raise BenchError(f"--hardware {self.hardware}: {error}" if self.hardware else str(error)) from None
+        devices = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
         models = {key: _geometry(key, self.parameters) for key in ([self.model] if self.model else catalogue())}
         demand = Demand(self.prompt_length, self.output_length, self.concurrency)
         setting = self._setting()
         if self.model and self.accelerator:
-            self._one(models[self.model], accelerators[self.accelerator], demand, setting)
+            self._one(models[self.model], devices[self.accelerator], demand, setting)
             return
         asked = {"demand": asdict(demand), "setting": asdict(setting)}
         plans = [
             {"model": model, "accelerator": name, **asked, **plan(geometry, accelerator, demand, setting)}
             for model, geometry in models.items()
-            for name, accelerator in accelerators.items()
+            for name, accelerator in devices.items()
         ]
         if self.json:
             print_json(plans)
         elif self.model or self.accelerator:
             count = f"{self.tensor_parallel} GPU" + "s" * (self.tensor_parallel > 1)
-            what = self.model or next(iter(accelerators.values())).title
+            what = self.model or next(iter(devices.values())).title
             print(f"{what}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
             print_table(_side_by_side(plans, "accelerator" if self.model else "model", self.max_num_seqs))
         else:
             _print_catalogue(catalogue(), models)
             print()
-            _print_fewest(plans, accelerators, demand)
+            _print_fewest(plans, devices, demand)
 
     def _setting(self) -> Setting:
         from bench.servers.demand import Setting

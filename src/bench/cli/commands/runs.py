@@ -1,21 +1,34 @@
-"""`bench runs`: what a study consists of, and how far it is."""
+"""`bench runs`: what a study consists of, how far it is, and what of it is to be measured again."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
+import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
+from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import Configfile, Json, Select, flag
+from bench.cli.options import Configfile, Json, Select, flag, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
+from bench.runs.paths import Paths
 
 if TYPE_CHECKING:
-    from bench.cli.verdicts import Verdict
+    from bench.measure.progress_file import SessionProgress
     from bench.study.plan import Plan
     from bench.study.searches import SearchSpec
+    from bench.study.specs import RunSpec
+
+_EVERY_S = 1.0  # between two looks at what measures; convention
+_INVALID = "invalid"  # in place of a pattern of `--discard`
 
 
 @command(
@@ -23,6 +36,8 @@ if TYPE_CHECKING:
     "bench runs --configfile config/studies/quick.yaml",
     "bench runs --select 'tiny-mha/*' --json",
     "bench runs --watch",
+    "bench runs --discard 'tiny-mha/*_c0020_*'",
+    "bench runs --discard invalid",
 )
 def runs(
     configfile: Configfile = None,
@@ -30,27 +45,70 @@ def runs(
     watch: Annotated[
         bool, flag("--watch", "Show the sessions that measure now, a line each, once a second until Ctrl-C.")
     ] = False,
+    discard: Annotated[
+        list[str] | None,
+        option(
+            "PATTERN",
+            "Forget the runs whose deployment/run or run matches, so that the next workflow measures them again; `invalid`: those of "
+            "which some part cannot be trusted. Repeatable.",
+            complete=completion.runs,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """missing: not measured. measured. stale: something that defines the run has changed since. invalid: measured, and some part of it
     cannot be trusted; the part and the reasons follow. Failed requests are the server's answer to its load: they do not make a run
-    invalid.
+    invalid. --discard also forgets the summary and the manifest made from the runs; deleting a run's folder is not enough, as Snakemake
+    would not miss it behind newer results. --select with the same pattern shows what would go.
     """
     if watch:
-        from bench.cli.watching import follow
-
-        if configfile or select or json:
+        if configfile or select or discard or json:
             raise BenchError("--watch shows every session of this folder. Leave the other options out.")
-        follow()
+        _follow()
         return
     from bench.cli.study import load_plan
-    from bench.cli.verdicts import in_words, judged_runs, unjudged_text, verdict_text
+
+    _, plan = load_plan(configfile, select, json=json)
+    if discard:
+        _discard(plan, discard, json=json)
+    else:
+        _list(plan, json=json)
+
+
+def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
+    from bench.runs.store import Store
+    from bench.shipped import BENCH
+    from bench.study.state import run_states
+
+    store, judged = Store(), judged_runs() if _INVALID in patterns else {}
+    rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
+    if _INVALID in patterns and (unjudged := _unjudged_text(run_states(plan, store, rejected), judged)):
+        raise BenchError(unjudged)
+    named = [pattern for pattern in patterns if pattern != _INVALID]
+    wanted = [
+        run
+        for run in plan.runs
+        if run.digest in rejected or any(fnmatchcase(run.key, each) or fnmatchcase(run.name, each) for each in named)
+    ]
+    if named and not wanted:
+        raise BenchError(f"no run matches {' or '.join(patterns)}; `{BENCH} runs` lists them.")
+    for run in wanted:
+        store.discard(run)
+    if json:
+        print_json([run.key for run in wanted])
+        return
+    for run in wanted:
+        print(f"forgot {run.key}")
+    if not wanted:
+        print("No measured run of this study is invalid: nothing to forget.")
+
+
+def _list(plan: Plan, *, json: bool) -> None:
     from bench.measure.preflight import misfits
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
     from bench.study.state import run_states, unended_searches
 
-    _, plan = load_plan(configfile, select, json=json)
     judged = judged_runs()
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     states = run_states(plan, Store(), rejected)
@@ -63,7 +121,7 @@ def runs(
                     **asdict(plan.place_of(run)),
                     "digest": run.digest,
                     "state": state,
-                    **in_words(judged.get(run.digest, unknown)),
+                    **_in_words(judged.get(run.digest, unknown)),
                 }
                 for run, state in states
             ]
@@ -88,7 +146,7 @@ def runs(
         print(f"Cannot be measured here: {fault}")
     if plan.tuned:
         print(_tuning_text(plan))
-    if unjudged := unjudged_text(states, judged):
+    if unjudged := _unjudged_text(states, judged):
         print(f"Note: {unjudged}")
     if rejected:
         from bench.findings.trust import accept_others
@@ -100,10 +158,7 @@ def runs(
 
 
 def _tuning_text(plan: Plan) -> str:
-    from pathlib import Path
-
     from bench.runs.files import read
-    from bench.runs.paths import Paths
     from bench.runs.tuning import TuningRecord, read_visits
     from bench.search.tuning_words import state_line
 
@@ -125,7 +180,6 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
     Args:
         searches: those that have not ended.
     """
-    from bench.cli.verdicts import durations
     from bench.measure.progress import Clock, duration_text
     from bench.report.measuring import runs_and_searches, starts
     from bench.runs.store import Store
@@ -134,7 +188,7 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
     missing = [run for run in plan.listed if not holds(run)]
     if not missing and not searches:
         return ""
-    clock, known = Clock(), durations()
+    clock, known = Clock(), _durations()
     clock.add([*missing, *(run for run in plan.runs if run.digest in known)])
     for run in plan.runs:
         if run.digest in known:
@@ -166,3 +220,140 @@ def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[st
         invalid = bool(answer.runs) and all(run.digest in rejected for run in answer.runs)
         found.append((search, "invalid" if invalid else "measured", f"{search_limit(answer)}; {search_ended(answer)}"))
     return found
+
+
+# What the last aggregate says of runs
+
+
+class Verdict(TypedDict):
+    """What the summary table says of a run: parts at fault, the reasons' codes, failed requests, and an early end (None if none)."""
+
+    faults: list[str]
+    reasons: list[str]
+    failures: str | None
+    stopped: str | None
+
+
+def judged_runs() -> dict[str, Verdict]:
+    """The verdict on each run, by digest, from the last aggregate; none where there was none."""
+    path = Path(Paths.SUMMARY)
+    if not path.exists():
+        return {}
+    import polars as pl  # half a second, which a list of runs without a table must not cost
+
+    from bench.parse.validity import failures, stopped
+
+    columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
+    with _readable(path):
+        table = pl.scan_parquet(path)
+        counts = [name for name in table.collect_schema().names() if name in further or name.startswith("outcome_")]
+        rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
+    return {
+        row["digest"]: {
+            "faults": row["faults"],
+            "reasons": row["reasons"],
+            "failures": failures(row),
+            "stopped": stopped(row),
+        }
+        for row in rows
+    }
+
+
+def _durations() -> dict[str, float]:
+    """How long each run of the last aggregate took (s), by digest."""
+    path = Path(Paths.SUMMARY)
+    if not path.exists():
+        return {}
+    import polars as pl  # as above
+
+    with _readable(path):
+        return dict(pl.scan_parquet(path).select("digest", "duration_s").drop_nulls().collect().iter_rows())
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    import polars as pl  # as above
+
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        raise BenchError(
+            f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
+        ) from None
+
+
+def _in_words(verdict: Verdict) -> Verdict:
+    """The verdict with its reasons in words."""
+    if not verdict["reasons"]:
+        return verdict
+    from bench.parse.validity import reason_texts
+
+    return {**verdict, "reasons": reason_texts(verdict["reasons"])}
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
+    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(_in_words(verdict)['reasons'])}"] if verdict["faults"] else []
+    return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))
+
+
+def _unjudged_text(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:
+    """That measured runs have no verdict here, and what gives them one; empty where all have."""
+    count = sum(state in ("measured", "invalid") and run.digest not in judged for run, state in states)
+    return (
+        f"{count} of the measured runs {'has' if count == 1 else 'have'} no verdict: {Paths.SUMMARY} is of another study, or is "
+        "not there. The command that measured this study judges them, and measures none of them again."
+        if count
+        else ""
+    )
+
+
+# Sessions while they measure, from the small file that each of them writes between runs
+
+
+def _follow() -> None:
+    """Show a line for each session, once a second until Ctrl-C: again in its place on a terminal, else where it changed."""
+    from bench.terminal import fitted
+
+    with suppress(OSError):
+        os.nice(19)  # no measurement may wait for who watches it
+    told: list[str] = []
+    with suppress(KeyboardInterrupt):
+        while True:
+            if sys.stdout.isatty():
+                lines = list(map(fitted, watched_lines(time.time())))  # one that is wrapped would be two to go back
+                print(f"\033[{len(told)}A" * bool(told) + "\033[J" + "\n".join(lines), flush=True)
+            else:
+                lines = watched_lines()
+                print(*(f"{line}\n" for line in lines if line not in told), sep="", end="", flush=True)
+            told = lines
+            time.sleep(_EVERY_S)
+
+
+def watched_lines(now: float | None = None) -> list[str]:
+    """A line for each session of this folder that measures, else for the last one. Args: now: as of `session_line`."""
+    from bench.measure.progress import session_line
+    from bench.measure.progress_file import SessionProgress
+    from bench.runs.files import read
+
+    records = []
+    for pattern in (Paths.PROGRESS, Paths.SESSION_PROGRESS):
+        for path in Path().glob(pattern.format(deployment="*", session="*")):
+            with suppress(BenchError):  # another program's
+                records.append(read(SessionProgress, path))
+    records.sort(key=lambda record: record.written)
+    running = [record for record in records if not record.over and not _gone(record)]
+    if running:
+        return [session_line(record, now) for record in running]
+    if not records:
+        return ["No session runs here, and none has; `make figures` starts them."]
+    last = records[-1]
+    lost = "its process is gone; it was at: " if not last.over else ""
+    return [f"No session runs. The last one: {lost}{session_line(last)}"]
+
+
+def _gone(record: SessionProgress) -> bool:
+    """Whether its process has ended without a word; of one on another machine nobody knows."""
+    import psutil
+
+    return record.host == socket.gethostname() and not psutil.pid_exists(record.pid)

@@ -17,7 +17,6 @@ class Chat(Choices):
     meaning = "prompts as text, to /v1/chat/completions, whose lengths follow from the server's own counts of two short ones"
     path = "chat/completions"
     keys = ("messages",)
-    keeps_reasoning = True
     lacks = ("token_ids",)
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ Every shape here is one that some server in the field sends; tests/load/test_ans
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bench.runs.form import RequestForm
@@ -62,16 +62,6 @@ class Choices(Endpoint):
     def text(self, content: Mapping[str, Any]) -> str:
         parts = (self.text_of(choice) for choice in content.get("choices") or ())
         return "".join(part for part in parts if isinstance(part, str))
-
-    def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:
-        contents = list(contents)
-        message = super().message(contents, reasoning=reasoning)
-        choices = [choice for content in contents for choice in content.get("choices") or ()] if reasoning else []
-        for key in _REASONING:
-            parts = [(choice.get("delta") or choice.get("message") or {}).get(key) for choice in choices]
-            if thought := "".join(part for part in parts if isinstance(part, str)):
-                return {**message, key: thought}
-        return message
 
     @abstractmethod
     def text_of(self, choice: Mapping[str, Any]) -> Any:

@@ -172,7 +172,6 @@ class Endpoint(ABC):
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        keeps_reasoning: whether a chat's history may hold the reasoning of an answer.
         kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
     """
 
@@ -190,7 +189,6 @@ class Endpoint(ABC):
     cuts: ClassVar[tuple[str, ...]] = ("length",)
     hides_cuts: ClassVar[tuple[str, ...]] = ()
     reasons: ClassVar[bool] = True
-    keeps_reasoning: ClassVar[bool] = False
     kinds: ClassVar[tuple[str, ...]] = ("text", "chat")
 
     @property
@@ -300,11 +298,9 @@ class Endpoint(ABC):
     def text(self, content: Mapping[str, Any]) -> str:
         """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
 
-    def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:  # noqa: ARG002
-        """An answer as a message of a chat's history; empty where it cannot stand there.
-
-        Args:
-            contents: its events, or the whole. reasoning: whether that is kept.
+    def message(self, contents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """An answer, without reasoning, as a message of a chat's history; empty where it cannot stand there. Args: contents: its
+        events, or the whole.
         """
         return {"role": "assistant", "content": "".join(map(self.text, contents))}
 

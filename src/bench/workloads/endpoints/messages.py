@@ -25,7 +25,6 @@ class Messages(Endpoint):
     path = "messages"
     keys = ("messages", "system")
     headers: ClassVar[Mapping[str, str]] = {"anthropic-version": "2023-06-01"}  # its newest that takes a temperature
-    keeps_reasoning = True
     limits = ("max_tokens",)
     lacks = ("token_ids", "stream_options", "max_tokens")
     endings = ("message_stop",)
@@ -82,16 +81,9 @@ class Messages(Endpoint):
     def text(self, content: Mapping[str, Any]) -> str:
         return "".join(str(part.get("text") or "") for part in _parts(content))
 
-    def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:
-        contents = list(contents)
-        message = super().message(contents, reasoning=reasoning)
-        parts = [part for content in contents for part in _parts(content)] if reasoning else []
-        thought = {key: "".join(str(part.get(key) or "") for part in parts) for key in (_REASONING, "signature")}
-        said = message["content"]
-        if not thought[_REASONING]:
-            return message if said else {}  # Anthropic refuses an empty text
-        text = [{"type": "text", "text": said}] if said else []
-        return {**message, "content": [{"type": "thinking", **thought}, *text]}
+    def message(self, contents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        message = super().message(contents)
+        return message if message["content"] else {}  # Anthropic refuses an empty text
 
     def read(self, chunk: Any) -> Read:
         usage = self.usage(chunk)

@@ -17,7 +17,7 @@ from bench.table_file import Row, read_rows, read_text
 from bench.workloads.endpoints import Prompt
 from bench.workloads.prompts.dataset import DATASET, REVISION, fetch_dataset
 from bench.workloads.prompts.functions import right_calls_beside, with_functions
-from bench.workloads.prompts.own import Own, OwnPrompt, characters, drawn
+from bench.workloads.prompts.own import Own, OwnPrompt, drawn
 
 # Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
 _CHATS = ("messages", "conversations")
@@ -62,11 +62,9 @@ class PromptFile(Own):
     revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = Field(
         default=None, description="Commit of the data set, 40 hexadecimal digits; required with `dataset`."
     )
-    min_characters: Annotated[int, Field(ge=0)] = Field(default=0, description="Shorter prompts are left out.")
-    max_characters: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Longer prompts are left out.")
     sample: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="So many prompts are drawn from those that are not left out, the same for every run and deployment.",
+        description="So many prompts are drawn, the same for every run and deployment.",
     )
     seed: Annotated[int, Field(ge=0)] = Field(default=0, description="Draws `sample`.")
 
@@ -84,8 +82,6 @@ class PromptFile(Own):
             raise ValueError(f"file {self.file} is no path inside a {'wheel' if self.package else 'data set'}")
         if self.seed and not self.sample:
             raise ValueError("seed draws a sample; give sample too, or remove it")
-        if self.max_characters and self.max_characters < self.min_characters:
-            raise ValueError(f"max_characters {self.max_characters} is below min_characters {self.min_characters}")
         return self
 
     @property
@@ -107,16 +103,12 @@ class PromptFile(Own):
         if self.dataset and self.revision and not self._path.exists():
             print(f"prompts: fetching {self.file} of {self.dataset}", file=sys.stderr, flush=True)
             fetch_dataset(self.dataset, self.revision, self.file, self._path)
-        every, most = _read(str(self._path), self.column), self.max_characters
-        kept = [each for each in every if self.min_characters <= characters(each.prompt) <= (most or sys.maxsize)]
-        if not kept:
-            bounds = f"{self.min_characters:,} to {most:,}" if most else f"{self.min_characters:,} or more"
-            raise BenchError(f"{self._path}: none of its {len(every):,} prompts has {bounds} characters.")
-        if self.sample and self.sample > len(kept):
+        every = _read(str(self._path), self.column)
+        if self.sample and self.sample > len(every):
             raise BenchError(
-                f"{self._path}: sample is {self.sample:,}, and there are {len(kept):,} prompts to draw from. Lower it."
+                f"{self._path}: sample is {self.sample:,}, and there are {len(every):,} prompts to draw from. Lower it."
             )
-        return drawn(kept, self.sample, f"{self.seed}/sample") if self.sample else kept
+        return drawn(every, self.sample, f"{self.seed}/sample") if self.sample else every
 
 
 @cache

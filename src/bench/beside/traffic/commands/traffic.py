@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bench.cli import defaults
 from bench.cli.entry import command
 from bench.cli.options import Json, option, positive
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
+from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from bench.beside.traffic.describe import Described
     from bench.beside.traffic.log import Log
 
+    Endpoint = str
+else:  # in the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's
+    Endpoint = Literal[tuple(ENDPOINTS.every())]
 
 _READ, _WRITE = "How the log is read", "What is written"
 
@@ -61,7 +64,7 @@ class Traffic:
         option("FILE", "A study whose servers and decision the new one takes.", _WRITE, default="the template running-server"),
     ] = None
     endpoint: Annotated[
-        defaults.Endpoint | None,
+        Endpoint | None,
         option(None, "Where the requests are sent.", _WRITE, default="that of the workloads in --configfile, else completions"),
     ] = None
     json: Json = False
@@ -99,7 +102,7 @@ class Traffic:
         from bench.cli.study import installed
 
         study, replay = (shlex.quote(str(self.output / f"{name}.yaml")) for name in ("study", "replay"))
-        scale = "" if self.scale == 1 else f" --time-scale {self.scale:g}"
+        scale = "" if self.scale == 1 else f" --set time_scale={self.scale:g}"
         slos = (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"]
         limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
         print(

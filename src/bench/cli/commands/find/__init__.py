@@ -87,7 +87,7 @@ class Find(Sending):
 
     def run(self) -> None:
         """Search, and print the answer; the exit status says how it ended."""
-        from bench.cli.searching import answered, as_json, searched
+        from bench.cli.commands.find.searching import answered, as_json, searched
         from bench.runs.files import write_object
         from bench.search.chart import draw
         from bench.search.search import Budget
@@ -179,8 +179,8 @@ class Find(Sending):
         from bench.workloads.workload import OPEN
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
-        if unsteady := next((key for key in ("step", "ramp") if content.get(key)), None):
-            raise BenchError(f"The workload has {unsteady}, and a search needs a steady load. Remove it.")
+        if content.get("step"):
+            raise BenchError("The workload has step, and a search needs a steady load. Remove it.")
         content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
         workload = self.checked({**content, "num_requests": 1})
         sent = ("closed",) if self.concurrency else OPEN

@@ -1,0 +1,372 @@
+"""What a model of a measured server predicts: loads of one instance, and fleets of equal instances behind a router."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from bench.axes import CONCURRENCY, RATE
+from bench.cli.commands.fleet import TRACE, UNMEASURED, Fleet
+from bench.cli.options import number
+from bench.cli.output import print_json, print_table, tracked
+from bench.errors import BenchError, is_are, shown_share, three_digits
+from bench.findings.predicted import PHASE_TITLES, REPORTED, doubt_text, shares_rows
+from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate, elsewhere
+from bench.predict.calibration import METRICS, Doubt, Interval
+from bench.predict.day import Day
+from bench.predict.instances import Course, NotPredictedError, PeakFleet, Question, for_peak, for_trace, for_traffic
+from bench.predict.judge import self_judged
+from bench.predict.predict import Predicted, misfits, predict
+from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
+from bench.predict.state import Limits
+from bench.predict.traffic import Traffic, read_traffic
+from bench.results import Results
+from bench.study.read import read_workload
+from bench.study.slo import Slo
+from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.workload import Workload
+
+HOUR_S = 3600.0
+_START_UP_S = 120.0  # of an instance, where neither `start_up_s` nor a measured start says it
+_CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
+_MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensemble replays several times
+_KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
+
+
+def loads(asked: Fleet) -> None:
+    """One instance at the levels of `--concurrency` or `--request-rate`."""
+    levels, axis = _levels(asked), CONCURRENCY if asked.concurrency else RATE
+    times = {key: asked.settings.get(key, 1.0) for key in ("bandwidth", "flops")}
+    workload = _load(asked, axis)
+    server = _Server(asked)
+    there, obeyed = elsewhere(server.judged, **times), server.what_if
+    found = {}
+    for level in tracked(levels, "Replaying"):
+        load = workload
+        if load.num_requests == "auto":
+            count = _OPEN_REQUESTS if axis == RATE else max(200, int(_CLOSED_REQUESTS * level))
+            load = load.model_copy(update={"num_requests": count})
+        held = int(level) if load.arrival == "closed" else None
+        found[level] = predict(there, partial(_planned, load, level), held=held, limits=obeyed)
+    extrapolated = dict(times) if set(times.values()) != {1.0} else None
+    if asked.json:
+        print_json({"extrapolated": extrapolated, "predictions": [_as_json(*each) for each in found.items()]})
+    else:
+        _print_loads(server, found, asked=workload.turn_count if axis == RATE else 0, extrapolated=extrapolated)
+    if any(each.doubts for each in found.values()):
+        raise SystemExit(1)
+
+
+def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
+    """Equal instances for a peak, for traffic over a day, or for a recorded trace."""
+    if of_class := next((slo for slo in slos if slo.request_class), None):
+        raise BenchError(
+            f"--slo: {of_class} limits a class, and a fleet is predicted for all requests together. Leave the class out."
+        )
+    workload = _load(asked, RATE, also="time_scale")
+    asked.refuse_unfit(TRACE if workload.trace else UNMEASURED)
+    traffic = None if workload.trace else _traffic(asked, workload)
+    server = _Server(asked)
+    if found := list(misfits(server.judged)):
+        raise NotPredictedError(found)
+    question = Question(server.judged, server.what_if, workload, slos, asked.router, tracked)
+    if traffic is None:
+        _print_trace(question, asked)
+        return
+    peak = for_peak(question, traffic.peak)
+    starts, told = server.starts
+    course = for_traffic(question, traffic, peak, starts) if asked.traffic else None
+    if asked.json:
+        _print_fleet_json(question, traffic.peak, peak, course, starts)
+        return
+    _print_peak(question, traffic.peak, peak)
+    if course:
+        _print_course(course, told, asked.price_per_hour and asked.price_per_hour * server.gpus)
+
+
+class _Server:
+    """The model of the one deployment that is asked about.
+
+    Attributes:
+        judged: the model, with intervals as its own runs judge them. what_if: what its scheduler obeys, with the settings asked for.
+    """
+
+    def __init__(self, asked: Fleet) -> None:
+        """Raises: BenchError: there are several deployments, or no runs to fit a model to."""
+        source, self.asked = asked.results or "results", asked
+        found = Results.open(source)
+        self.table, self.root = found.runs, found.folder
+        names = self.table["deployment"].unique(maintain_order=True).to_list()
+        if found.deployment is None and len(names) > 1:
+            raise BenchError(
+                f"one deployment is predicted at a time; name it, as {source}:{names[0]}. There are: {', '.join(names)}."
+            )
+        self.deployment = found.deployment or names[0]
+        self.table = self.table.filter(pl.col("deployment") == self.deployment)
+        given = (asked.settings.get(name) for name in ("max_num_batched_tokens", "max_num_seqs", "kv_tokens", "prefix_caching"))
+        limits = read_limits(self.root, self.deployment, Given(*given))
+        model = calibrate(runs := self._runs(limits), limits)
+        if model is None:
+            raise BenchError(f"{source}: its valid runs show too few steps of the engine to calibrate a model.")
+        self.judged: Calibrated = self_judged(model, runs)
+        self.what_if = self._what_if(model.limits)
+
+    def _runs(self, limits: Limits) -> list[MeasuredRun]:
+        if runs := measured_runs(self.table, self.root, self.deployment, limits):
+            return runs
+        invalid = self.table.filter(~pl.col("valid")).height
+        again = f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
+        raise BenchError(
+            f"{self.root}: no valid run of {self.deployment} with streamed answers whose requests.parquet is there"
+            f"{again if invalid else ''}. Left out are runs in which tokens were drafted, traces whose prompts share blocks, and "
+            "classes with models, priorities or shared beginnings of their own."
+        )
+
+    def _what_if(self, limits: Limits) -> Limits:
+        settings = self.asked.settings
+        if "kv_tokens" in settings:
+            if limits.blocks is None:
+                raise BenchError("--set kv_tokens: this engine has slots, whose number is max_num_seqs.")
+            limits = replace(limits, blocks=settings["kv_tokens"] // limits.block_size + 1)
+        names = {"max_num_seqs": "sequences", "max_num_batched_tokens": "tokens", "prefix_caching": "cached"}
+        return replace(limits, **{names[key]: value for key, value in settings.items() if key in names})
+
+    @property
+    def gpus(self) -> int:
+        return self.asked.gpus or self.table["gpus"][0] or 1
+
+    @property
+    def starts(self) -> tuple[tuple[float, ...], str]:
+        """How long an instance takes to start (s), as given, as each start was measured, or as is assumed; and the same in words."""
+        if (given := self.asked.settings.get("start_up_s")) is not None:
+            return (given,), f"{given:g} s to start an instance"
+        known = start_ups_s(self.root, self.deployment)
+        if not known:
+            return (_START_UP_S,), f"{_START_UP_S:g} s to start an instance, which is assumed: RESULTS measured no start"
+        each = f" ({min(known):.3g} to {max(known):.3g} s in {len(known)} starts)" if len(known) > 1 else " (one start)"
+        return known, f"{median(known):.3g} s to start an instance, as measured{each}"
+
+
+def _levels(asked: Fleet) -> list[float]:
+    if asked.concurrency and asked.request_rate:
+        raise BenchError("Give --concurrency or --request-rate, not both.")
+    name, text = ("concurrency", asked.concurrency) if asked.concurrency else ("request-rate", asked.request_rate or "")
+    found = [number(part) for part in text.split(",")]
+    if not all(0 < level < math.inf for level in found) or (asked.concurrency and any(level % 1 for level in found)):
+        kind = "whole numbers of 1 or more" if asked.concurrency else "numbers above 0"
+        raise BenchError(f"--{name} {text}: not {kind}, with commas between.")
+    return found
+
+
+def _load(asked: Fleet, axis: str, also: str | None = None) -> Workload:
+    """The load of `--workload` or of the two lengths. Args: axis, also: as of `load_to_predict`."""
+    if asked.workload is not None:
+        content = read_workload(Path(asked.workload))
+    elif asked.prompt_length is None or asked.output_length is None:
+        raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
+    else:
+        arrival = "closed" if axis == CONCURRENCY else "poisson"
+        content = {"arrival": arrival, "prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
+    return load_to_predict(content, asked.workload or "the command line", axis, also=also)
+
+
+def _planned(workload: Workload, level: float, number: int) -> Sequence[PlannedRequest]:
+    return schedule(workload, level, f"predict/{number}")
+
+
+def _traffic(asked: Fleet, workload: Workload) -> Traffic:
+    if workload.step:
+        raise BenchError("--workload: a step is traffic; give it as --traffic FILE, and leave it out of the workload.")
+    if (asked.peak_rps is None) == (asked.traffic is None):
+        raise BenchError("Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.")
+    if asked.traffic is None:
+        given = {
+            "--price-per-hour": asked.price_per_hour,
+            "--gpus": asked.gpus,
+            "--set start_up_s": asked.settings.get("start_up_s"),
+        }
+        if name := next((name for name, value in given.items() if value is not None), None):
+            raise BenchError(f"{name} needs a course of traffic: --traffic FILE.")
+        peak = asked.peak_rps or 0.0
+        return Traffic((0.0, 1.0), (peak, peak))
+    found = read_traffic(asked.traffic)
+    if found.seconds < HOUR_S:
+        raise BenchError(f"--traffic {asked.traffic}: lasts {found.seconds:g} s; an hour is the least.")
+    return found
+
+
+# What is printed
+
+
+def _as_json(level: float, found: Predicted) -> dict[str, Any]:
+    return {
+        "level": level,
+        **{name: vars(interval) for name, interval in found.numbers.items() if not found.doubts},
+        "kv_peak": found.kv_peak,
+        "cached_share": found.cached,
+        "waiting": found.waiting,
+        "preemptions": found.preemptions,
+        "shares_of_time": {} if found.doubts else found.shares,
+        "refused_because": [doubt_text(doubt) for doubt in found.doubts],
+    }
+
+
+def _print_loads(
+    server: _Server, predictions: Mapping[float, Predicted], *, asked: int, extrapolated: Mapping[str, float] | None
+) -> None:
+    """Args: asked: requests that come for each that a rate counts; 0 where none is asked for. extrapolated: times of the device's."""
+    here, there = map(_settings, (server.judged.limits, server.what_if))
+    if changed := [f"{name} {there[name]} in place of {value}" for name, value in here.items() if there[name] != value]:
+        print(f"What if: {', '.join(changed)}.\n")
+    if given := {level: found for level, found in predictions.items() if not found.doubts}:
+        _print_table(given, asked)
+    for level, found in predictions.items():
+        for doubt in found.doubts:
+            print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")
+    if extrapolated:
+        print(
+            f"\nExtrapolated to a device with {extrapolated['bandwidth']:g} times the bandwidth and {extrapolated['flops']:g} times "
+            "the FLOP/s: nothing was measured there, and the intervals do not hold what that leaves open."
+        )
+
+
+def _settings(limits: Limits) -> dict[str, object]:
+    return {
+        "KV tokens": None if limits.blocks is None else (limits.blocks - 1) * limits.block_size,
+        "max_num_seqs": limits.sequences,
+        "max_num_batched_tokens": limits.tokens,
+        "prefix caching": "on" if limits.cached else "off",
+    }
+
+
+def _print_table(given: Mapping[float, Predicted], asked: int) -> None:
+    names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
+    cached = any(found.cached for found in given.values())
+    rows = [["load", *(METRICS[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]]
+    for level, found in given.items():
+        ends = (found.numbers[name] for name in names)
+        cells = [f"{three_digits(i.value)} ({three_digits(i.low)}–{three_digits(i.high)})" for i in ends]
+        kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
+        rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}", *([shown_share(found.cached)] if cached else [])])
+    print("Predicted, latencies and rates each with a 90 % interval, over whole runs, their beginning included:\n")
+    print_table(rows)
+    for level, found in given.items():
+        answered = found.numbers.get("throughput_requests_per_s")
+        if asked and answered and answered.high < _KEEPS_UP * level * asked:
+            print(f"\nAt {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come.")
+    print("\nWhere a request's time goes: of median ones, and of the slowest 5 %:\n")
+    shares = [[f"{level:g}", *row] for level, found in given.items() for row in shares_rows(found.shares)]
+    print_table([["load", "requests", *PHASE_TITLES.values()], *shares], "><>>>>>")
+
+
+def _print_fleet_json(question: Question, rate: float, peak: PeakFleet, course: Course | None, starts: Sequence[float]) -> None:
+    together = max(peak.behind)
+    print_json(
+        {
+            "slos": list(map(str, question.slos)),
+            "peak_rps": rate,
+            "router": question.router,
+            "alone_rps": vars(peak.alone.rate),
+            "alone_there": {name: vars(interval) for name, interval in peak.alone.at.numbers.items()},
+            "together": together,
+            "together_rps": vars(peak.behind[together]),
+            "instances": vars(peak.instances),
+            "start_up_s": list(starts) if course and course.days else None,
+            "traffic": [_day_numbers(day, why) for day, why in course.days] if course else [],
+            "hours": [asdict(hour) for hour in course.hours] if course else [],
+            "notes": course.notes if course else [],
+        }
+    )
+
+
+def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
+    together, there = max(peak.behind), peak.alone.at.numbers
+    unit = "conversations/s" if question.workload.turns else "requests/s"
+    print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}:\n")
+    rows = [[f"one instance alone carries, {unit}", _interval(peak.alone.rate)]]
+    rows += [[f"… its {METRICS[name]} there", _interval(there[name])] for name in REPORTED if name in there]
+    if together > 1:
+        rows.append([f"one of {together} behind a router ({question.router}), {unit}", _interval(peak.behind[together])])
+    rows.append([f"instances for {rate:,.4g} {unit}", _whole(peak.instances)])
+    rows.append(["enough even if one fails (N + 1)", f"{peak.instances.high + 1:,.0f}"])
+    print_table(rows, head=False)
+
+
+def _print_course(course: Course, starts: str, price: float | None) -> None:
+    """Args: starts: how long one takes, in words. price: of an instance-hour (USD)."""
+    print("\nInstances that each hour's highest rate takes:\n")
+    hours = [[f"{hour.number:,}", f"{hour.peak:,.3g}", _whole(hour.instances)] for hour in course.hours]
+    print_table([["hour", "requests/s", "instances"], *hours])
+    if course.days:
+        print(f"\nAll the traffic, {starts}; ranges are those of three replays, with a slow, a typical and a fast instance:\n")
+        head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
+        print_table([head + (["USD"] if price else []), *(_day(day, bool(why), price) for day, why in course.days)])
+    for day, why in course.days:
+        for doubt in why:
+            print(f"\nNot predicted, {day.name}: {doubt_text(doubt)}.")
+    for note in course.notes:
+        print(f"\n{note}")
+
+
+def _day_numbers(day: Day, why: Sequence[Doubt]) -> dict[str, Any]:
+    numbers = {name: vars(value) if hasattr(value, "low") else value for name, value in vars(day).items() if name != "replays"}
+    return numbers | {"doubts": [doubt_text(doubt) for doubt in why]}
+
+
+def _day(day: Day, doubted: bool, price: float | None) -> list[str]:
+    instances = f"{day.least:,}" if day.least == day.most else f"{day.least:,} to {day.most:,}"
+    met = {True: "yes", False: "no", None: "not known"}[day.meets]
+    shares = ["–"] * 3 if doubted else [_share(day.within), _share(day.worst), met]
+    return [day.name, instances, _whole(day.hours), *shares, *([f"{day.hours.value * price:,.2f}"] if price else [])]
+
+
+def _print_trace(question: Question, asked: Fleet) -> None:
+    scale = asked.settings.get("time_scale", 1.0)
+    plans = schedule(question.workload, scale, "traffic")
+    if len(plans) > _MOST_OF_TRACE:
+        raise BenchError(
+            f"{question.workload.trace}: {len(plans):,} requests, and {_MOST_OF_TRACE:,} are the most that are replayed so often. Take "
+            "a part with its busiest time: bench traffic LOG --from MOMENT --to MOMENT --output DIR."
+        )
+    needed, shares = for_trace(question, plans)
+    seconds = max(plan.due_s or 0.0 for plan in plans)
+    if asked.json:
+        print_json(
+            {
+                "slos": list(map(str, question.slos)),
+                "requests": len(plans),
+                "seconds": seconds,
+                "router": question.router,
+                "instances": vars(needed),
+                "within": {str(count): vars(share) for count, share in shares.items()},
+            }
+        )
+        return
+    hour = "the trace" if scale == 1 else f"the replay ({scale:g} h of the trace)"
+    print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}, each hour of {hour} by itself:\n")
+    rows = [
+        ["requests of the trace", f"{len(plans):,} in {seconds:,.0f} s"],
+        [f"instances behind a router ({question.router})", _whole(needed)],
+        ["enough even if one fails (N + 1)", f"{needed.high + 1:,.0f}"],
+        *([f"within all limits, {count:,} of them", shown_share(share.within, 2)] for count, share in shares.items()),
+    ]
+    print_table(rows, head=False)
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.value:.3g} ({interval.low:.3g} to {interval.high:.3g})"
+
+
+def _whole(interval: Interval) -> str:
+    return f"{interval.value:,.0f} ({interval.low:,.0f} to {interval.high:,.0f})"
+
+
+def _share(interval: Interval) -> str:
+    return f"{shown_share(interval.value, 2)} ({shown_share(interval.low, 2)} to {shown_share(interval.high, 2)})"

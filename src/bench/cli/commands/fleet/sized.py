@@ -1,0 +1,92 @@
+"""A fleet from numbers, and from what a study measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bench.cli.checks import refuse_strange_classes
+from bench.cli.commands.fleet import Fleet
+from bench.cli.output import print_json, print_table
+from bench.errors import BenchError
+from bench.findings.capacity.words import with_texts
+from bench.findings.sizing import (
+    UNKNOWN_GPUS,
+    OperatingPoint,
+    is_machine,
+    little,
+    meets,
+    next_step,
+    no_point,
+    sized,
+    sized_rows,
+)
+from bench.results import Results
+from bench.runs.classes import class_names
+from bench.study.slo import Slo
+
+
+def from_numbers(asked: Fleet, slos: Sequence[Slo]) -> None:
+    """Size it by `--usable-rps`."""
+    lengths = {"prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
+    point = OperatingPoint(asked.usable_rps or 0.0, asked.gpus or 1, **(lengths | asked.settings))
+    _print(asked, slos, point, {}, {"device": None, "gpus": point.gpus})
+
+
+def from_results(asked: Fleet, slos: Sequence[Slo]) -> None:
+    """Size it by the operating point of one measured curve."""
+    found = Results.open(asked.results or "results")
+    runs, deployment = found.runs, found.deployment
+    if asked.workload is not None:
+        if asked.workload not in runs["workload"]:
+            known = ", ".join(runs["workload"].unique(maintain_order=True))
+            raise BenchError(f"--workload {asked.workload}: no file, and no workload of the results, which have {known}.")
+        runs = runs.filter(runs["workload"] == asked.workload)
+        found = replace(found, runs=runs)
+    mine = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
+    classes = dict.fromkeys(name for text in mine["classes"].unique(maintain_order=True) for name in class_names(text))
+    refuse_strange_classes(slos, list(classes), "these runs do")  # without its limit a rate's curve would be sized by none
+    points = found.capacity(asked.slo or [], asked.settings.get("failed_share", 0.01))  # of all, whose repeats tell of noise
+    points = points if deployment is None else points.filter(points["deployment"] == deployment)
+    if points.height != 1:
+        curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
+        raise BenchError(
+            f"one curve is sized at a time; name it as RESULTS:DEPLOYMENT and with --workload. There are: {curves or 'none'}."
+        )
+    row = points.row(0, named=True)
+    run = runs.filter(runs["deployment"] == row["deployment"]).row(0, named=True)
+    point, curve = OperatingPoint.of(row, run), f"{row['deployment']} with {row['workload']}"
+    if point is None and row["basis"] == "burst" and row["c_max"] is not None:
+        raise BenchError(
+            f"{curve}: a burst does not show what an instance carries in the long run. Measure a closed or an open loop "
+            "(`arrival: closed`, `poisson`), and size that."
+        )
+    if point is None:
+        raise BenchError(f"{curve}: {no_point(row)}. {next_step(row)}".rstrip())
+    if asked.gpus is not None and point.gpus not in (None, asked.gpus):
+        raise BenchError(
+            f"--gpus {asked.gpus}: an instance of {row['deployment']} has {point.gpus}, as the results say; leave --gpus out."
+        )
+    _print(asked, slos, replace(point, gpus=point.gpus or asked.gpus), row, run)
+
+
+def _print(
+    asked: Fleet, slos: Sequence[Slo], point: OperatingPoint, measured: Mapping[str, Any], run: Mapping[str, Any]
+) -> None:
+    """Args: measured: row of `operating_points`, empty of numbers. run: a row of its curve."""
+    if asked.api_price is not None and asked.price_per_hour is None:
+        raise BenchError("--api-price needs what our own GPUs cost: --price-per-hour.")
+    prices = {"gpu_hour": asked.price_per_hour, "token_price": asked.api_price}
+    found = {**sized(point, asked.peak_rps or 0.0, safety=asked.safety or 1.3, slos=slos, **prices), "device": run["device"]}
+    if asked.json:
+        evidence = {"source": "measured", **with_texts(measured)} if measured else {"source": "given"}
+        print_json({**found, "evidence": evidence})
+        return
+    if measured:
+        print(f"{meets(measured)}\n")
+    print_table(sized_rows(found, measured, "machines" if is_machine(run) else "GPUs"), head=False)
+    if found["gpus"] is None:
+        print(f"\n{UNKNOWN_GPUS}")
+    if found["consistent"] is False:
+        print(f"\n{little(found['little'])}")

@@ -1,0 +1,62 @@
+"""`make wheels`: fetch the packages that a study needs on a machine without network, for its Python and not for the one that runs here.
+
+Saturate's own and those of the engines that the study builds from locks, checked against the locks' hashes; what lies there is kept.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from bench.servers.environment import indexed_locks, installer_environment, requirements
+from bench.study.read import load_file
+
+_ROOT = Path(__file__).parents[2]
+_OLDEST_GLIBC, _NEWEST_GLIBC = 5, 39  # of manylinux tags, 2.x
+
+
+def pins(lock: Path, python: str, machine: str) -> str:
+    """A lock's requirements with their hashes, without markers: pip would evaluate them for the Python that runs here."""
+    system = {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": machine}
+    system |= {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+    target = {**system, "python_version": python, "python_full_version": f"{python}.0"}
+    kept = ""
+    for entry in requirements(lock):
+        first, *hashes = entry.splitlines()
+        wanted = Requirement(first.rstrip("\\ "))
+        if wanted.marker is None or wanted.marker.evaluate(target):
+            kept += "\n".join([f"{first.rstrip(chr(92) + ' ').partition(';')[0].rstrip()} \\", *hashes]) + "\n"
+    return kept
+
+
+def main() -> None:
+    """Fill a folder. Arguments: the study, the folder, and the version and machine of the Python there."""
+    study, folder, python, machine = sys.argv[1:]
+    config = load_file(Path(study))
+    engines = {name: config.engines[name] for name in {each.engine for each in config.deployments.values()}}
+    locks: dict[Path, str | None] = {_ROOT / "requirements.lock": None, _ROOT / "requirements-slurm.lock": None}
+    for engine in engines.values():
+        locks |= dict(indexed_locks(engine))
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    command += ["--implementation", "cp", "--python-version", python, "--dest", folder, "--find-links", folder]
+    # The first platform that has a wheel is taken: the oldest glibc, which runs on the most machines. pip matches each name alone.
+    tags = [*("1", "2010", "2014"), *(f"_2_{minor}" for minor in range(_OLDEST_GLIBC, _NEWEST_GLIBC + 1))]
+    command += [word for tag in tags for word in ("--platform", f"manylinux{tag}_{machine}")]
+    for lock, index in locks.items():
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(pins(lock, python, machine))
+            file.flush()
+            print(lock, file=sys.stderr, flush=True)
+            failed = subprocess.run([*command, "--requirement", file.name], env=installer_environment(index)).returncode
+        if failed:
+            sys.exit(
+                f"{lock}: a package cannot be had for Python {python} on {machine}. What was fetched is kept; run again to go on."
+            )
+    for name in (name for name, engine in engines.items() if engine.source != "lock"):
+        print(f"Engine {name} is a {engines[name].source}: that machine has to have it.")
+
+
+if __name__ == "__main__":
+    main()
