@@ -28,17 +28,16 @@ from bench.findings.registry import used_by
 from bench.beside.quality.graded_set import graded_sets
 from bench.beside.quality.graded_set import set_checksums
 from bench.measure.slurm.needs import needs_of
-from bench.runs.files import read
+from bench.runs.checksums import checksum
 from bench.runs.grades import failed_gradings
 from bench.runs.paths import Paths as paths
 from bench.runs.paths import TABLES
-from bench.runs.session import SessionIndex
 from bench.runs.store import Store
 from bench.study.last import remember_study
 from bench.study.plan import Plan
 from bench.study.plan import PROTOCOL
 from bench.study.read import load_config
-from bench.study.state import refresh_sessions
+from bench.study.state import measured
 from bench.study.state import unended_searches
 from bench.study.state import unmeasured_sessions
 from bench.report.measuring import measuring_lines
@@ -67,9 +66,6 @@ if PACKED and (absent := [run.key for run in PLAN.runs if not STORE.holds(run)])
         f"the pack lacks {len(absent)} of its {len(PLAN.runs)} runs, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
-# The jobs of a cluster read these rules while others measure.
-if workflow.is_main_process:
-    refresh_sessions(PLAN, STORE)
 
 TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
 FIGURES = figures_of(PLAN.rows, tuned=bool(TUNED))
@@ -87,19 +83,17 @@ GRADED_SETS = (
 GRADED = (
     [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
 )
-INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
-# Sessions without a measured run.
+# What a pack has was measured elsewhere: no session of it is waited for.
+SESSIONS = [] if PACKED else PLAN.sessions
+INDEXES = [str(paths.session(*session)) for session in SESSIONS]
+# Sessions of which nothing is measured.
 NEW = {
     (deployment, session)
-    for deployment, session in PLAN.sessions
+    for deployment, session in SESSIONS
     if not PLAN.searches_of(deployment, session)
+    and not paths.session(deployment, session).exists()
     and not any(STORE.holds(run) for run in PLAN.listed_of(deployment, session))
 }
-SEARCHING = [
-    str(paths.session(deployment))
-    for deployment in PLAN.deployments
-    if PLAN.searches_of(deployment)
-]
 
 
 onstart:
@@ -166,8 +160,17 @@ def code_of_figure(wildcards):
 
 @cache
 def plan_of(_moments):
-    """The plan with what searches have measured by now."""
-    return Plan.of(PLAN.config)
+    """The plan with what searches have measured by now. It refuses indexes that promise more than there is: their sessions would not start."""
+    plan = Plan.of(PLAN.config)
+    for deployment, session in SESSIONS:
+        if (deployment, session) not in NEW and not measured(
+            plan, deployment, session, STORE
+        ):
+            raise WorkflowError(
+                f"{paths.session(deployment, session)} stands for a session that lacks a run, an answer or its facts. Remove this file, "
+                "and run again: what is there is kept."
+            )
+    return plan
 
 
 def of_runs(pattern):
@@ -178,8 +181,8 @@ def of_runs(pattern):
     """
 
     def files(wildcards):
-        for deployment, session in PLAN.sessions:
-            if not PACKED and (deployment, session) not in NEW:
+        for deployment, session in SESSIONS:
+            if (deployment, session) not in NEW:
                 checkpoints.measure.get(deployment=deployment, session=session)
         moments = tuple(
             Path(index).stat().st_mtime_ns for index in INDEXES if Path(index).exists()
@@ -210,15 +213,9 @@ def sessions_of_runs():
 
 
 def index_of_run(wildcards):
-    """The index that lists a run."""
+    """The index that lists a run; none of a pack."""
     number = sessions_of_runs().get((wildcards.deployment, wildcards.run), 1)
-    return str(paths.session(wildcards.deployment, number))
-
-
-@cache
-def runs_in(index, _moment):
-    """SHA-256 of each record that an index lists."""
-    return read(SessionIndex, index).runs
+    return [] if PACKED else str(paths.session(wildcards.deployment, number))
 
 
 def record_of_run(wildcards):
@@ -226,10 +223,8 @@ def record_of_run(wildcards):
 
     Snakemake compares a parameter only if its function asks for wildcards alone.
     """
-    index = Path(index_of_run(wildcards))
-    if not index.exists():
-        return None
-    return runs_in(index, index.stat().st_mtime_ns).get(wildcards.run)
+    record = Path(paths.RECORD.format(**wildcards))
+    return checksum(record) if record.exists() else None
 
 
 def engine_of(wildcards):

@@ -8,9 +8,6 @@ rule figure:
             CALIBRATED if "calibration" in uses_of(wildcards) else []
         ),
         grades=lambda wildcards: (GRADED if "grades" in uses_of(wildcards) else []),
-        sessions=lambda wildcards: (
-            SEARCHING if "searches" in uses_of(wildcards) else []
-        ),
         tuning=lambda wildcards: TUNED if "tuning" in uses_of(wildcards) else [],
     output:
         svg=report(paths.FIGURE_SVG, category="Figures", labels={"figure": "{figure}"}),

@@ -14,9 +14,8 @@ with job(snakemake.log[0]):
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
         next(map(Path, snakemake.input.calibration), None),
-        [Path(Paths.SEARCHES.format(deployment=Path(index).parent.name)) for index in snakemake.input.sessions],
-        Path(Paths.ANALYSIS),
-        next(map(Path, snakemake.input.grades), None),
+        analysis=Path(Paths.ANALYSIS),
+        grades=next(map(Path, snakemake.input.grades), None),
         tuning=next(map(Path, snakemake.input.tuning), None),
     )
     draw_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

@@ -195,6 +195,11 @@ class Plan:
         """Every session as (deployment, session), in the order in which one machine measures them."""
         return alternating({name: self.sessions_of(name) for name in self.deployments})
 
+    def wanted(self, deployment: str, session: int) -> str:
+        """Digest of all that a session measures, in any order: where it changes, the session starts again."""
+        asked = [*self.listed_of(deployment, session), *self.searches_of(deployment, session)]
+        return digest([self.deployments[deployment].digest, *sorted(each.digest for each in asked)])
+
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it; 0 of a pack, which sends
         none.

@@ -34,11 +34,12 @@ def discard(
     dry_run: Annotated[bool, flag("--dry-run", "Only print what would be forgotten.")] = False,
     json: Json = False,
 ) -> None:
-    """Forgets the measurements of the runs that match, and the summary and manifest made from them; the next workflow measures them
-    again. (Deleting a run's folder is not enough: Snakemake would not miss it behind newer results.)
+    """Forgets the measurements of the runs that match, and the indexes of their sessions, so that the next workflow measures them
+    again. (Deleting a run's folder is not enough: its session would still count as measured.)
     """
     from bench.cli.study import load_plan
     from bench.cli.verdicts import judged_runs, unjudged_text
+    from bench.runs.paths import Paths
     from bench.runs.store import Store
     from bench.shipped import BENCH
     from bench.study.state import run_states
@@ -69,6 +70,7 @@ def discard(
     store = Store()
     if not dry_run:
         for run in wanted:
+            Paths.session(run.deployment.name, plan.place_of(run).session).unlink(missing_ok=True)
             store.discard(run)
     if json:
         print_json([run.key for run in wanted])
