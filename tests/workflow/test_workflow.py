@@ -73,8 +73,8 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
-@pytest.mark.workflow
-@pytest.mark.timeout(300)
+@pytest.mark.long(part="workflows")
+@pytest.mark.timeout(600)
 def test_a_session_starts_for_what_is_wanted_of_it_and_measures_what_is_not_there(project):
     a, b = (f"measure:deployment={name}, session=1" for name in "ab")
 

@@ -4,7 +4,7 @@ rule aggregate:
         summaries=of_runs(paths.RUN_SUMMARY),
         requests=of_runs(paths.REQUESTS),
         telemetry=of_runs(paths.TELEMETRY),
-        launches=expand(paths.LAUNCH, deployment=PLAN.deployments),
+        launches=LAUNCHES,
         sessions=INDEXES,
     output:
         summary=paths.SUMMARY,
@@ -12,7 +12,6 @@ rule aggregate:
         timeseries=paths.TIMESERIES,
     log:
         "logs/aggregate.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

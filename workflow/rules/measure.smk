@@ -7,8 +7,7 @@ checkpoint measure:
     input:
         launch=paths.LAUNCH,
         # Only the order counts, not the time: sessions of all deployments alternate on one machine.
-        previous=lambda wildcards: ancient(session_before(wildcards)),
-        checked=preflight,
+        previous=lambda wildcards: ancient(PLAN.index_before(wildcards.deployment, int(wildcards.session))),
     output:
         index=paths.SESSION,
     log:
@@ -19,14 +18,12 @@ checkpoint measure:
     resources:
         **placed(),
         nodes=1,
-        gpu=gpus_of_session,
+        gpu=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus_started,
         mem_mb=memory_of,
         runtime=minutes_of,
         slurm_extra=further_options,
     params:
         # No code: PROTOCOL, a part of every run's digest, says what is measured again.
-        wanted=lambda wildcards: PLAN.wanted(
-            wildcards.deployment, int(wildcards.session)
-        ),
+        wanted=lambda wildcards: PLAN.wanted(wildcards.deployment, int(wildcards.session)),
     script:
         "../scripts/measure.py"

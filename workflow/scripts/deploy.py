@@ -11,6 +11,6 @@ with job(snakemake.log[0]):
         plan.started[snakemake.wildcards.deployment],
         snakemake.params.longest,
         engine=Path(snakemake.input.engine),
-        checkpoint=Path(snakemake.input.checkpoint) if snakemake.input.checkpoint else None,
+        checkpoint=Path(checkpoint) if (checkpoint := snakemake.input.get("checkpoint")) else None,
         launch=Path(snakemake.output.launch),
     )
