@@ -1,4 +1,4 @@
-# What a session's job asks of a SLURM cluster, and what is done before the first is submitted. All else is in src/bench/measure/slurm.
+# What a session's job asks of a SLURM cluster, and what comes before the first one. All else is in src/bench/measure/slurm.
 from bench.measure.slurm.configuration import keep_configuration
 from bench.measure.slurm.partitions import partition_for, partitions
 from bench.measure.slurm.refused import refuse_to_measure_twice, refuse_untaken, type_of
@@ -34,8 +34,7 @@ def minutes_of(wildcards, attempt):
 
 
 def further_options(wildcards):
-    """Options of sbatch that are no resources of the plugin."""
-    # A measurement wants its node for itself; SLURM gives GPUs to one job alone.
+    """Options of sbatch beside resources: a measurement wants its node for itself, and SLURM gives GPUs to one job alone."""
     return "--exclusive" if PLAN.whole_node(wildcards.deployment) else ""
 
 
@@ -60,12 +59,9 @@ def placed():
 
 
 def given(name):
-    """What the profile gives every session of a resource: `set-resources`, else `default-resources`. None where it gives nothing, or an
-    expression that differs from session to session.
-    """
-    own = (workflow.resource_settings.overwrite_resources or {}).get("measure", {})
-    value = own.get(name) or GIVEN.get(name)
-    value = getattr(value, "value", value)
+    """What the profile gives every session of a resource, `set-resources` first; None if it gives none, or one that differs."""
+    own = (workflow.resource_settings.overwrite_resources or {}).get("measure", {}).get(name) or GIVEN.get(name)
+    value = getattr(own, "value", own)
     return value if isinstance(value, str) and "wildcards" not in value else None
 
 

@@ -75,16 +75,12 @@ onstart:
     end_jobs_on_sigterm()
     if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
         remember_study(Path(os.path.relpath(workflow.configfiles[0])))
-    # With its limit of jobs a second, Snakemake looks for jobs once a second for every job that has ended, on cores that are measured.
-    # No option takes the limit away.
+    # With its limit of jobs a second, which no option takes away, Snakemake looks for jobs every second for each one that ended,
+    # on cores that are measured.
     workflow.scheduler.job_rate_limiter = None
-    if not workflow.touch and any(job.rule.name == "measure" for job in workflow.dag.needrun_jobs()):
-        begin_measuring()
-
-
-def begin_measuring():
-    """Say what is going to be measured, and end here if it cannot be, before any job runs. On a cluster the nodes are other machines."""
-    if sessions := unmeasured_sessions(PLAN, STORE):
+    starts = not workflow.touch and any(job.rule.name == "measure" for job in workflow.dag.needrun_jobs())
+    if starts and (sessions := unmeasured_sessions(PLAN, STORE)):
+        # What will be measured, and an end if it cannot be, before any job runs. On a cluster the nodes are other machines.
         for line in measuring_lines(PLAN, STORE.holds, unended_searches(PLAN, STORE)):
             print(line, file=sys.stderr)
         if on_slurm():
@@ -118,8 +114,8 @@ def plan_of(_moments):
 def of_runs(pattern):
     """`pattern` for every run of the study.
 
-    Of a session that was begun before, once it has ended: searches choose runs, and a run that drifted is measured again. The runs of a
-    new one are those that the study lists, so that a dry run shows them.
+    Of a session that was begun before, once it has ended: searches choose runs, and one that drifted is measured again. The runs
+    of a new one are those that the study lists, so that a dry run shows them.
     """
 
     def files(wildcards):
@@ -133,19 +129,13 @@ def of_runs(pattern):
 
 
 def record_of_run(wildcards):
-    """SHA-256 of a run's record, None before it is measured: another one means that it was measured again.
-
-    Snakemake compares a parameter only if its function asks for wildcards alone.
-    """
+    """SHA-256 of a run's record, None before it is measured: another one means that it was measured again."""
     record = Path(paths.RECORD.format(**wildcards))
     return checksum(record) if record.exists() else None
 
 
 def cores_of(wildcards):
-    """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement.
-
-    With `--resources gpu=N` those that it needs, where it has GPUs: such sessions run side by side, on GPUs of their own.
-    """
+    """Cores of a session: here all, so that nothing runs beside it; with `--resources gpu=N` what it needs, if it has GPUs."""
     spec, here = PLAN.deployments[wildcards.deployment], workflow.resource_settings.cores
     beside = spec.gpus_started and "gpu" in workflow.global_resources
     return here if here and not beside else session_needs(PLAN, spec.name).cores

@@ -1,12 +1,11 @@
 from pathlib import Path
 
 from bench.servers.launch import write_launch
-from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.study.read import plan_of
 from bench.workflow import job
 
 with job(snakemake.log[0]):
-    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    plan = plan_of(snakemake.config)
     write_launch(
         plan.started[snakemake.wildcards.deployment],
         snakemake.params.longest,
