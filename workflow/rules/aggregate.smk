@@ -8,7 +8,7 @@ rule aggregate:
         sessions=INDEXES,
     output:
         summary=paths.SUMMARY,
-        csv=paths.SUMMARY_CSV,
+        csv=report(paths.SUMMARY_CSV, caption="../report/summary.rst", category="Runs"),
         timeseries=paths.TIMESERIES,
     log:
         "logs/aggregate.log",

@@ -10,7 +10,7 @@ rule figure:
         timeseries=paths.TIMESERIES,
         analysis=ANALYSED,
     output:
-        svg=report(paths.FIGURE_SVG, category="Figures", labels={"figure": "{figure}"}),
+        svg=report(paths.FIGURE_SVG, caption="../report/figure.rst", category="Figures", labels={"figure": "{figure}"}),
         png=paths.FIGURE_PNG,
         spec=paths.FIGURE_SPEC,
     log:

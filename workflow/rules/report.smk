@@ -12,7 +12,7 @@ rule report:
         grades=GRADED,
         tuning=TUNED,
     output:
-        page=paths.REPORT,
+        page=report(paths.REPORT, caption="../report/page.rst", category="Report"),
         markdown=paths.REPORT_MARKDOWN,
     log:
         "logs/report.log",
