@@ -9,11 +9,33 @@ if "study" not in config:
     configfile: "config/config.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
+
+
+# Seconds each: on a cluster they run where the workflow runs.
+localrules:
+    parse,
+    aggregate,
+    analyse,
+    relieve,
+    findings,
+    calibrate,
+    figure,
+    report,
+    manifest,
 
 
 # A pack was measured elsewhere: whatever this folder did before, nothing of it is deployed or measured here, and no answer in it is run.
 if not PACKED:
+
+    localrules:
+        engine,
+        weights,
+        deploy,
+        grade,
 
     include: "workflow/rules/engine.smk"
     include: "workflow/rules/weights.smk"

@@ -28,7 +28,7 @@ from bench.runs.paths import Paths
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.state import refresh_sessions
+from bench.study.state import unmeasured_sessions, write_index
 from bench.workflow import job
 from tests.support import records
 from tests.support.fake_server import fake_server
@@ -230,15 +230,16 @@ def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured
         assert main(["runs", "--configfile", "study.yaml", "--discard", one.key]) == 0
         # Missing: a file of a run that was copied in part.
         (two.record.parent / "requests.jsonl").unlink()
-        refresh_sessions(study.plan, study.store)
-        index, missing = (Path(each.format(deployment="a", session=1)) for each in (Paths.SESSION, Paths.MISSING))
-        assert set(json.loads(missing.read_text())["missing"]) == {one.name, two.name}
-        assert not index.exists()
+        assert unmeasured_sessions(study.plan, study.store) == [("a", 1)]
+        with pytest.raises(BenchError, match="not all of it is measured"):
+            write_index(study.plan, "a", 1, study.store)
         assert study.healed({})
         assert any("is measured again" in line and two.name in line for line in study.said)
         assert parse_run(one.record.parent, **files)["ok"] == 4
-        refresh_sessions(study.plan, study.store)
-        assert set(json.loads(index.read_text())["runs"]) == {one.name, two.name}
+        write_index(study.plan, "a", 1, study.store)
+        assert set(json.loads(Paths.session("a").read_text())["runs"]) == {one.name, two.name}
+        assert main(["discard", "--configfile", "study.yaml", one.key]) == 0
+        assert not Paths.session("a").exists()
 
 
 def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):

@@ -52,9 +52,9 @@ class Folder:
             stderr=subprocess.STDOUT, text=True, start_new_session=group,
         )  # fmt: skip
 
-    def run(self):
+    def run(self, status=0):
         done = snakemake(*self._arguments(), folder=self.path)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+        assert done.returncode == status, (done.stdout + done.stderr)[-6000:]
         return done.stdout + done.stderr
 
     def stored(self):
@@ -105,6 +105,8 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert len(server.requests) == sent
     plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / "results")
     shutil.rmtree((tmp_path / plan.runs[0].record).parent)
+    assert "results/sessions/a/1.json stands for a session that lacks a run" in folder.run(status=1)
+    (tmp_path / Paths.session("a")).unlink()
     kept = {digest: at for digest, at in folder.stored().items() if digest != plan.runs[0].digest}
     folder.run()
     found = folder.search

@@ -1,5 +1,6 @@
 """What an edit does again, of a study that the real workflow drew from made runs; and that made runs are what the project reads."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
+from tests.support.command import bench
 from tests.support.forked import snakemake
 from tests.support.made import made_study, make_run
 from tests.support.planted import reasons
@@ -128,6 +130,23 @@ AGAIN = {"aggregate", "analyse", "figure"}
 def test_an_edit_does_again_what_it_decides(project, file, jobs):
     project.edit(*file.split())
     assert project.jobs("--dry-run") == jobs
+
+
+def test_a_session_is_planned_for_another_level_and_for_a_run_that_is_discarded(project):
+    config = project.keep(project.folder / "config/config.yaml")
+    content = yaml.safe_load(config.read_text())
+    content["study"]["ladders"][0]["concurrency"].append(6)
+    config.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert project.jobs("--dry-run", target="measured") == {"measure", "measured"}
+    config.write_text(project.before[config])
+    index = project.keep(project.folder / "results/sessions/d000/1.json")
+    moment = index.stat().st_mtime_ns
+    assert bench("discard", "--dry-run", "d000/*", cwd=project.folder).returncode == 0
+    assert project.jobs("--dry-run", target="measured") == set()
+    index.unlink()
+    assert project.jobs("--dry-run", target="measured") == {"measure", "measured"}
+    index.write_text(project.before[index])
+    os.utime(index, ns=(moment, moment))
 
 
 def test_a_file_that_is_gone_is_drawn_alone(project):

@@ -73,6 +73,43 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
+@pytest.mark.long(part="workflows")
+@pytest.mark.timeout(600)
+def test_a_session_starts_for_what_is_wanted_of_it_and_measures_what_is_not_there(project):
+    a, b = (f"measure:deployment={name}, session=1" for name in "ab")
+
+    def planned(*arguments):
+        return [job for job in project.run(*arguments, target="measured") if job.startswith("measure:")]
+
+    def measured(*sessions):
+        """How many runs the next workflow measures, which starts these sessions; then there is nothing to do."""
+        before = project.stored_at()
+        assert planned() == list(sessions)
+        after = project.stored_at()
+        assert planned("--dry-run") == []
+        return len(after.items() - before.items())
+
+    assert measured(a) == 2
+    library = project.folder / "src/bench/measure/session.py"
+    text = library.read_text()
+    library.write_text(text + "# an edit\n")
+    assert planned("--dry-run") == []
+    library.write_text(text)
+    project.bench("discard", "*_c0002_*")
+    project.config["study"]["ladders"][0]["concurrency"] = [1, 2, 3]
+    project.config["deployments"]["b"] = project.config["deployments"]["a"]
+    project.config["study"]["ladders"].append({"deployment": "b", "workload": "loop", "concurrency": [1]})
+    assert measured(a, b) == 2 + 1
+    project.config["select"] = "a/*_c0002_*"
+    assert measured(a) == 0
+    # Nothing says that a folder is gone; who asks for its results is told what to do.
+    shutil.rmtree(next(project.folder.glob("results/runs/a/*_c0002_*")))
+    project.run("--dry-run", target=TABLE, status=1)
+    assert "results/sessions/a/1.json stands for a session that lacks a run, an answer or its facts. Remove" in project.output
+    (project.folder / "results/sessions/a/1.json").unlink()
+    assert measured(a) == 1
+
+
 @pytest.mark.long(part="kills")
 def test_a_folder_of_ones_own_ends_on_sigterm_as_a_clone_does(project):
     """The workflow is a module there, of which Snakemake starts no handler by itself."""

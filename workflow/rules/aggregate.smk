@@ -4,15 +4,14 @@ rule aggregate:
         summaries=of_runs(paths.RUN_SUMMARY),
         requests=of_runs(paths.REQUESTS),
         telemetry=of_runs(paths.TELEMETRY),
-        launches=expand(paths.LAUNCH, deployment=PLAN.deployments),
+        launches=LAUNCHES,
         sessions=INDEXES,
     output:
         summary=paths.SUMMARY,
-        csv=paths.SUMMARY_CSV,
+        csv=report(paths.SUMMARY_CSV, caption="../report/summary.rst", category="Runs"),
         timeseries=paths.TIMESERIES,
     log:
         "logs/aggregate.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

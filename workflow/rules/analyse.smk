@@ -6,7 +6,6 @@ rule analyse:
         ANALYSED,
     log:
         "logs/analyse.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -22,14 +21,13 @@ rule relieve:
         capacity=paths.ANALYSED.format(table="capacity.parquet"),
         summary=paths.SUMMARY,
         requests=of_runs(paths.REQUESTS),
-        launches=expand(paths.LAUNCH, deployment=PLAN.deployments),
+        launches=LAUNCHES,
         sessions=INDEXES,
     output:
         # Curves whose runs, limit and code are the same are kept from the file that is there.
         reliefs=update(paths.RELIEFS),
     log:
         "logs/relieve.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -50,12 +48,11 @@ rule findings:
         findings=paths.FINDINGS,
     log:
         "logs/findings.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
         code=code_of("findings"),
         decision=PLAN.config.decision.model_dump(),
-        device=PLAN.device.model_dump() if PLAN.device else None,
+        device=DEVICE,
     script:
         "../scripts/findings.py"

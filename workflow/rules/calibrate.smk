@@ -3,14 +3,13 @@ rule calibrate:
     input:
         summary=paths.SUMMARY,
         requests=of_runs(paths.REQUESTS),
-        launches=expand(paths.LAUNCH, deployment=PLAN.deployments),
+        launches=LAUNCHES,
         sessions=INDEXES,
     output:
         # Models whose runs and code are the same are kept from the file that is there.
         calibration=update(paths.CALIBRATION),
     log:
         "logs/calibrate.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

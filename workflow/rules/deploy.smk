@@ -1,13 +1,11 @@
 rule deploy:
     """The launch command and the memory plan; refuses what cannot fit, before any server starts."""
     input:
-        engine=engine_of,
-        checkpoint=checkpoint_of,
+        unpack(lambda wildcards: PLAN.started[wildcards.deployment].inputs),
     output:
         launch=paths.LAUNCH,
     log:
         "logs/deploy/{deployment}.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

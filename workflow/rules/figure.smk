@@ -1,35 +1,25 @@
+# What some figures are drawn from beside the runs.
+USED = {"calibration": CALIBRATED, "grades": GRADED, "tuning": TUNED}
+
+
 rule figure:
     """One chart, as SVG, PNG and Vega-Lite specification."""
     input:
+        unpack(lambda w: {use: file for use, files in USED.items() if use in used_by(w.figure) for file in files}),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
         analysis=ANALYSED,
-        calibration=lambda wildcards: (
-            CALIBRATED if "calibration" in uses_of(wildcards) else []
-        ),
-        grades=lambda wildcards: (GRADED if "grades" in uses_of(wildcards) else []),
-        sessions=lambda wildcards: (
-            SEARCHING if "searches" in uses_of(wildcards) else []
-        ),
-        tuning=lambda wildcards: TUNED if "tuning" in uses_of(wildcards) else [],
     output:
-        svg=report(paths.FIGURE_SVG, category="Figures", labels={"figure": "{figure}"}),
+        svg=report(paths.FIGURE_SVG, caption="../report/figure.rst", category="Figures", labels={"figure": "{figure}"}),
         png=paths.FIGURE_PNG,
         spec=paths.FIGURE_SPEC,
     log:
         "logs/figures/{figure}.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of_figure,
-        decision=lambda wildcards: PLAN.config.decision.model_dump(
-            include=set(uses_of(wildcards))
-        ),
-        device=lambda wildcards: (
-            PLAN.device.model_dump()
-            if PLAN.device and "accelerator" in uses_of(wildcards)
-            else None
-        ),
+        code=lambda wildcards: code_of("figure", module_of(wildcards.figure)),
+        decision=lambda wildcards: PLAN.config.decision.model_dump(include=set(used_by(wildcards.figure))),
+        device=lambda wildcards: (DEVICE if "accelerator" in used_by(wildcards.figure) else None),
     script:
         "../scripts/figure.py"

@@ -6,7 +6,6 @@ rule grade:
         grades=paths.GRADES,
     log:
         "logs/grade.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

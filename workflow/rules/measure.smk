@@ -2,15 +2,12 @@ checkpoint measure:
     """One start of a server: load and telemetry of every run that is missing, then of its searches.
 
     Run folders are no outputs: each is written whole under its final name, and stays whatever becomes of the job. The index lists
-    those of the session. There are no parameters: what a session lacks decides, and a raised PROTOCOL changes the names of all runs.
+    those of the session. A session that finds everything measured starts no server.
     """
     input:
         launch=paths.LAUNCH,
-        # Written when these rules are read, where a run is missing; the others of the session are measured already.
-        missing=paths.MISSING,
         # Only the order counts, not the time: sessions of all deployments alternate on one machine.
-        previous=lambda wildcards: ancient(session_before(wildcards)),
-        checked=preflight,
+        previous=lambda wildcards: ancient(PLAN.index_before(wildcards.deployment, int(wildcards.session))),
     output:
         index=paths.SESSION,
     log:
@@ -21,9 +18,12 @@ checkpoint measure:
     resources:
         **placed(),
         nodes=1,
-        gpu=gpus_of_session,
+        gpu=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus_started,
         mem_mb=memory_of,
         runtime=minutes_of,
         slurm_extra=further_options,
+    params:
+        # No code: PROTOCOL, a part of every run's digest, says what is measured again.
+        wanted=lambda wildcards: PLAN.wanted(wildcards.deployment, int(wildcards.session)),
     script:
         "../scripts/measure.py"

@@ -2,7 +2,7 @@ rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:
         # Its time does not count, since it is as new as the session's last run: `measured` says whether this run is another one.
-        index=lambda wildcards: ancient(index_of_run(wildcards)),
+        index=lambda wildcards: ancient(PLAN.index_of(wildcards.deployment, wildcards.run)),
     output:
         requests=paths.REQUESTS,
         telemetry=paths.TELEMETRY,
@@ -10,7 +10,6 @@ rule parse:
         summary=paths.RUN_SUMMARY,
     log:
         "logs/parse/{deployment}/{run}.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

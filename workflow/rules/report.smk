@@ -12,11 +12,10 @@ rule report:
         grades=GRADED,
         tuning=TUNED,
     output:
-        page=paths.REPORT,
+        page=report(paths.REPORT, caption="../report/page.rst", category="Report"),
         markdown=paths.REPORT_MARKDOWN,
     log:
         "logs/report.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -26,7 +25,7 @@ rule report:
         listed=sum(not run.searched for run in PLAN.every),
         decision=PLAN.config.decision.model_dump(),
         thresholds=PLAN.config.thresholds.model_dump(),
-        device=PLAN.device.model_dump() if PLAN.device else None,
+        device=DEVICE,
     script:
         "../scripts/report.py"
 
@@ -45,7 +44,6 @@ rule manifest:
         manifest=paths.MANIFEST,
     log:
         "logs/manifest.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

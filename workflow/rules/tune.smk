@@ -4,9 +4,7 @@ rule tune:
     What its visits measured stays in a file that is no output: one that was ended, or that gets more minutes, goes on from there.
     """
     input:
-        launches=expand(
-            paths.LAUNCH, deployment=PLAN.tuned.deployments if PLAN.tuned else []
-        ),
+        launches=expand(paths.LAUNCH, deployment=PLAN.tuned.deployments if PLAN.tuned else []),
     output:
         tuning=paths.TUNING,
     log:
@@ -16,7 +14,7 @@ rule tune:
     # All that there are: nothing else is measured meanwhile.
     threads: workflow.resource_settings.cores or 1
     resources:
-        gpu=max(map(gpus_of, PLAN.tuned.deployments)) if PLAN.tuned else 0,
+        gpu=(max(spec.gpus_started for spec in PLAN.tuned.deployments.values()) if PLAN.tuned else 0),
     params:
         tune=PLAN.config.tune.model_dump() if PLAN.tuned else None,
         digest=PLAN.tuned.digest if PLAN.tuned else None,

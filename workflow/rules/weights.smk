@@ -4,14 +4,11 @@ rule weights:
         record=paths.CHECKPOINT,
     log:
         "logs/weights/{model}.log",
-    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
-        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(
-            exclude_defaults=True
-        ),
-        fingerprint=fingerprint_of,
+        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(exclude_defaults=True),
+        fingerprint=lambda wildcards: PLAN.fingerprints.get(wildcards.model),
         protocol=PROTOCOL,
     script:
         "../scripts/weights.py"

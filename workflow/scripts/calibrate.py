@@ -4,12 +4,11 @@ from bench.predict.calibration import Calibration
 from bench.predict.study import calibrate_study
 from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
-from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.study.read import plan_of
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
-    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    plan = plan_of(snakemake.config)
     file = Path(snakemake.output.calibration)
     found = calibrate_study(
         read_summary(Path(snakemake.input.summary)),

@@ -8,15 +8,13 @@ from bench.study.decision import Decision
 from bench.workflow import job
 
 with job(snakemake.log[0]):
+    used = {use: Path(file) for use in ("calibration", "grades", "tuning") if (file := snakemake.input.get(use))}
     results = Tables.read(
         Path(snakemake.input.summary),
         Path(snakemake.input.timeseries),
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
-        next(map(Path, snakemake.input.calibration), None),
-        [Path(Paths.SEARCHES.format(deployment=Path(index).parent.name)) for index in snakemake.input.sessions],
-        Path(Paths.ANALYSIS),
-        next(map(Path, snakemake.input.grades), None),
-        tuning=next(map(Path, snakemake.input.tuning), None),
+        analysis=Path(Paths.ANALYSIS),
+        **used,
     )
     draw_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

@@ -7,12 +7,11 @@ from bench.parse.windows import of_windows
 from bench.predict.relief_record import Reliefs
 from bench.runs.files import read_known
 from bench.runs.summary import read_summary
-from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.study.read import plan_of
 from bench.workflow import job
 
 with job(snakemake.log[0]):
-    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    plan = plan_of(snakemake.config)
     folder = Path(snakemake.output.findings).parent
     found = Analysis(
         of_windows(read_summary(Path(snakemake.input.summary)))[0],

@@ -7,29 +7,29 @@ from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.search.laddered import LadderSearches
 from bench.study.plan import Plan
-from bench.study.read import load_config
-from bench.study.state import write_index
+from bench.study.read import plan_of
+from bench.study.state import measured, write_index
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
-    config = load_config(snakemake.config, source="the workflow's configuration")
-    plan = Plan.of(config)
+    plan = plan_of(snakemake.config)
     deployment, session = snakemake.wildcards.deployment, int(snakemake.wildcards.session)
     spec, store = plan.deployments[deployment], Store(owner=deployment)
-    searching = plan.searches_of(deployment, session)
-    searches = LadderSearches(plan, spec, store, say) if searching else None
-    with own_gpus(spec, os.environ, say):
-        measure(
-            plan,
-            deployment,
-            plan.listed_of(deployment, session),
-            session=session,
-            launch=Path(snakemake.input.launch),
-            facts=Paths.facts(deployment, session),
-            store=store,
-            say=say,
-            search=searches,
-        )
-    if searches:
-        searches.write(Path(Paths.SEARCHES.format(deployment=deployment)))
-    write_index(Plan.of(config), deployment, session, store)  # with what the searches found
+    if not measured(plan, deployment, session, store):
+        searching = plan.searches_of(deployment, session)
+        searches = LadderSearches(plan, spec, store, say) if searching else None
+        with own_gpus(spec, os.environ, say):
+            measure(
+                plan,
+                deployment,
+                plan.listed_of(deployment, session),
+                session=session,
+                launch=Path(snakemake.input.launch),
+                facts=Paths.facts(deployment, session),
+                store=store,
+                say=say,
+                search=searches,
+            )
+        if searches:
+            searches.write(Path(Paths.SEARCHES.format(deployment=deployment)))
+    write_index(Plan.of(plan.config), deployment, session, store)  # with what the searches found

@@ -5,22 +5,19 @@ from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.models.config_json import geometry_of_model
 from bench.runs.paths import Paths
-from bench.study.config import Thresholds
-from bench.study.decision import Decision
-from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.study.read import plan_of
 from bench.workflow import job
 
 with job(snakemake.log[0]):
-    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    plan = plan_of(snakemake.config)
     write_report(
         Path(snakemake.output.page),
         summary=Path(snakemake.output.markdown),
-        title=snakemake.params.title,
+        title=plan.config.study.title,
         results=Tables.read(
             Path(snakemake.input.summary),
             Path(snakemake.input.timeseries),
-            Decision(**snakemake.params.decision),
+            plan.config.decision,
             plan.device,
             next(map(Path, snakemake.input.calibration), None),
             [Path(Paths.SEARCHES.format(deployment=name)) for name in plan.deployments if plan.searches_of(name)],
@@ -32,6 +29,6 @@ with job(snakemake.log[0]):
         facts=[Paths.facts(name) for name in plan.deployments],
         commit=commit_of(),
         of_study=plan.of_study,
-        thresholds=Thresholds(**snakemake.params.thresholds),
+        thresholds=plan.config.thresholds,
         geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
     )

@@ -49,6 +49,16 @@ def faults(plan: Plan, store: Store) -> list[str]:
     return _faults_of(plan, store, _checks)
 
 
+def refuse_faults(plan: Plan, store: Store) -> None:
+    """Refuse to start sessions that cannot measure on this machine.
+
+    Raises:
+        BenchError: it has `faults`, one a line.
+    """
+    if found := faults(plan, store):
+        raise BenchError("\n".join(found))
+
+
 def misfits(plan: Plan, store: Store) -> list[str]:
     """Those of `faults` that files and sums alone show: models that cannot be read, and servers without room for a request."""
     return _faults_of(plan, store, lambda plan, spec, _: [] if spec.engine.source == "external" else [_fitting(plan, spec)])

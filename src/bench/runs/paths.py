@@ -31,7 +31,6 @@ class Paths:
     SEARCHES = "results/deployments/{deployment}/search.json"
     ALONE = "results/deployments/{deployment}/alone-{load}.json"
     SESSION = "results/sessions/{deployment}/{session}.json"
-    MISSING = "results/sessions/{deployment}/{session}-missing.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
     RUNS = "results/runs"

@@ -11,6 +11,7 @@ from bench.models.model import Model
 from bench.plugins import origin
 from bench.runs.environment import redacted
 from bench.runs.files import digest
+from bench.runs.paths import Paths
 from bench.servers.deployment import Deployment, Engine
 from bench.servers.settings import SETTINGS, VARIABLE, flag_column
 
@@ -59,6 +60,17 @@ class DeploymentSpec:
             return 0
         given = d.model_fields_set & {"tensor_parallel", "pipeline_parallel", "data_parallel"}
         return None if external and not given else d.workers * (len(self.engine.workers) or d.replicas)
+
+    @property
+    def gpus_started(self) -> int:
+        """GPUs that a session takes: those of the server that it starts."""
+        return 0 if self.engine.source == "external" else self.gpus or 0
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The records that its launch is made from: of its engine, and of its checkpoint where the server is ours to start."""
+        model = {} if self.engine.source == "external" else {"checkpoint": Paths.CHECKPOINT.format(model=self.deployment.model)}
+        return {"engine": Paths.ENGINE.format(engine=self.deployment.engine), **model}
 
     @property
     def settings(self) -> dict[str, str | int | float | bool | None]:

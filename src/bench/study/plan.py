@@ -147,6 +147,16 @@ class Plan:
         return {**(self.tuned.deployments if self.tuned else {}), **self.deployments}
 
     @property
+    def engine_locks(self) -> dict[str, dict[str, str]]:
+        """SHA-256 of each lock of each engine, by its path."""
+        return {spec.deployment.engine: dict(spec.locks) for spec in self.started.values()}
+
+    @property
+    def fingerprints(self) -> dict[str | None, str | None]:
+        """What identifies the files of each model; None for one that is not given by its path."""
+        return {spec.deployment.model: spec.checkpoint for spec in self.started.values()}
+
+    @property
     def of_study(self) -> int:
         """How many runs the whole study has."""
         return len(self.every)
@@ -194,6 +204,32 @@ class Plan:
     def sessions(self) -> list[tuple[str, int]]:
         """Every session as (deployment, session), in the order in which one machine measures them."""
         return alternating({name: self.sessions_of(name) for name in self.deployments})
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """The workload of each ladder, whatever `select` leaves of the study."""
+        return [self.config.workloads[ladder.workload] for ladder in self.config.study.ladders]
+
+    def index_before(self, deployment: str, session: int) -> list[str]:
+        """What a session waits for: the index of the one before it. None where each deployment has one session: any order will do."""
+        place = self.sessions.index((deployment, session))
+        before = self.sessions[max(0, place - 1) : place] if self.config.study.sessions > 1 else []
+        return [str(Paths.session(*each)) for each in before]
+
+    def index_of(self, deployment: str, run: str) -> list[str]:
+        """The index that lists a run; none of a pack, which was measured elsewhere."""
+        session = self._session_of.get(f"{deployment}/{run}", 1)  # searches have their runs in the first one
+        return [] if self.config.packed else [str(Paths.session(deployment, session))]
+
+    @cached_property
+    def _session_of(self) -> dict[str, int]:
+        return {run.key: self.place_of(run).session for run in self.listed}
+
+    def wanted(self, deployment: str, session: int) -> str:
+        """Digest of all that a session measures, in any order: where it changes, the session starts again."""
+        runs = [run.digest for run in self.listed_of(deployment, session)]
+        searches = [search.digest for search in self.searches_of(deployment, session)]
+        return digest([self.deployments[deployment].digest, *sorted(runs + searches)])
 
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it; 0 of a pack, which sends

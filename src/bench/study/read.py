@@ -17,6 +17,7 @@ from bench.fields import KINDS, NAME
 from bench.shipped import BENCH
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
+from bench.study.plan import Plan
 from bench.study.sweep import expand
 from bench.study.tuning import with_ladder
 from bench.workloads.lengths import LengthDistribution
@@ -57,6 +58,11 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
     for file in files:
         read_yaml(file)
     return _checked(content, source, files)
+
+
+def plan_of(content: Mapping[str, Any]) -> Plan:
+    """The plan of the workflow's configuration, for its jobs."""
+    return Plan.of(load_config(content, source="the workflow's configuration"))
 
 
 def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> Config:

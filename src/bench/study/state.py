@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal
 
 from bench.errors import BenchError
 from bench.runs.checksums import checksum, record_digest, whole
-from bench.runs.files import read, write_record
+from bench.runs.files import read_known, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.session import SessionIndex
@@ -58,7 +55,49 @@ def kept_facts(spec: DeploymentSpec, facts: Path) -> Path:
 
 def unmeasured_sessions(plan: Plan, store: Store) -> list[tuple[str, int]]:
     """The sessions that lack a run, a search or their facts, as (deployment, number), in the order in which they are measured."""
-    return [each for each in plan.sessions if not _measured(plan, *each, store)]
+    return [each for each in plan.sessions if not measured(plan, *each, store)]
+
+
+def new_sessions(plan: Plan, store: Store) -> set[tuple[str, int]]:
+    """The sessions of which nothing is measured, and which choose none of their runs."""
+    return {
+        each
+        for each in plan.sessions
+        if not plan.searches_of(*each)
+        and not Paths.session(*each).exists()
+        and not any(store.holds(run) for run in plan.listed_of(*each))
+    }
+
+
+def refuse_lacking(plan: Plan, store: Store) -> None:
+    """Refuse a pack's study whose runs are not all here.
+
+    Raises:
+        BenchError: it names how many are not.
+    """
+    absent = [run.key for run in plan.runs if plan.config.packed and not store.holds(run)]
+    if absent:
+        raise BenchError(
+            f"the pack lacks {len(absent)} of its {len(plan.runs)} runs, such as {absent[0]}, and a pack's study measures nothing. "
+            "Unpack one that has them, or narrow SELECT."
+        )
+
+
+def refuse_unmeasured(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store) -> None:
+    """Refuse indexes that promise more than there is, so that their sessions would not start.
+
+    Args:
+        sessions: those that have an index.
+
+    Raises:
+        BenchError: one lacks a run, an answer or its facts.
+    """
+    for each in sessions:
+        if not measured(plan, *each, store):
+            raise BenchError(
+                f"{Paths.session(*each)} stands for a session that lacks a run, an answer or its facts. Remove this file, and run "
+                "again: what is there is kept."
+            )
 
 
 def unended_searches(plan: Plan, store: Store) -> list[SearchSpec]:
@@ -66,23 +105,21 @@ def unended_searches(plan: Plan, store: Store) -> list[SearchSpec]:
     return [search for search in plan.searches if not _ended(search, plan, store)]
 
 
-def _measured(plan: Plan, deployment: str, session: int, store: Store) -> bool:
+def measured(plan: Plan, deployment: str, session: int, store: Store) -> bool:
+    """Whether a session has its facts, each run that the study lists, and the answer of each search.
+
+    A run that its index does not list may have been copied here in part, so its files are looked at.
+    """
+    index = read_known(SessionIndex, Paths.session(deployment, session))
+    known = index.runs if index else {}
     return (
         record_digest(Paths.facts(deployment, session)) == plan.deployments[deployment].digest
-        and not _missing(plan, deployment, session, store)
+        and all(
+            store.holds(run) and (run.name in known or whole(store.folder(run), RECORD))
+            for run in plan.listed_of(deployment, session)
+        )
         and all(_ended(search, plan, store) for search in plan.searches_of(deployment, session))
     )
-
-
-def _missing(plan: Plan, deployment: str, session: int, store: Store) -> list[str]:
-    """The listed runs that are not measured, by name; one that the index does not list yet may have been copied here in part."""
-    index = _index(Paths.session(deployment, session))
-    known = index.runs if index else {}
-    return [
-        run.name
-        for run in plan.listed_of(deployment, session)
-        if not store.holds(run) or not (run.name in known or whole(store.folder(run), RECORD))
-    ]
 
 
 def _ended(search: SearchSpec, plan: Plan, store: Store) -> bool:
@@ -94,69 +131,27 @@ def _ended(search: SearchSpec, plan: Plan, store: Store) -> bool:
     return all(run.digest in held for run in answer.runs)
 
 
-def refresh_sessions(plan: Plan, store: Store) -> None:
-    """Make what stands of each session below `results/sessions` agree with what lies on disk, before the workflow plans its jobs.
-
-    A session that has something to measure gets a new list of what is missing, by which Snakemake starts it: the study may have another
-    level, a run may have been discarded or removed, a killed session may have left some. The index of any other one is written again if
-    it does not list what is there, such as runs that were copied here.
-    """
-    for deployment, session in plan.sessions:
-        path, missing = (Path(each.format(deployment=deployment, session=session)) for each in (Paths.SESSION, Paths.MISSING))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not _measured(plan, deployment, session, store):
-            names = _missing(plan, deployment, session, store)
-            missing.write_text(json.dumps({"missing": names, "noticed": time.time()}, indent=2) + "\n")
-            continue
-        if _outdated(path, plan, deployment, session, store):
-            write_index(plan, deployment, session, store)
-        if not missing.exists() or missing.stat().st_mtime > path.stat().st_mtime:  # what was missing then is here again
-            missing.write_text("{}\n")
-            os.utime(missing, (0, 0))  # no reason to start a session
-
-
-def _outdated(path: Path, plan: Plan, deployment: str, session: int, store: Store) -> bool:
-    """Whether an index is not that of what is there, to the byte: runs may have been copied here, with times of their own."""
-    return _index(path) != _index_of(plan, deployment, session, store)
-
-
-def _index(path: Path) -> SessionIndex | None:
-    try:
-        return read(SessionIndex, path) if path.exists() else None
-    except BenchError:
-        return None
-
-
-def _runs(plan: Plan, deployment: str, session: int, store: Store) -> list[RunSpec]:
-    """What is measured of a session, whatever `select` leaves of the study."""
-    return [
-        run
-        for run in plan.every
-        if run.deployment.name == deployment and plan.place_of(run).session == session and store.holds(run)
-    ]
-
-
 def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None:
     """Write the index of a session that is measured.
 
     Raises:
         BenchError: a run or a search of it is missing.
     """
-    if not _measured(plan, deployment, session, store):
+    if not measured(plan, deployment, session, store):
         raise BenchError(f"{deployment}, session {session}: not all of it is measured. Run the workflow again.")
-    index = _index_of(plan, deployment, session, store)
-    path = Paths.session(deployment, session)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_record(index, path)
-
-
-def _index_of(plan: Plan, deployment: str, session: int, store: Store) -> SessionIndex:
     searches = Path(Paths.SEARCHES.format(deployment=deployment))
-    return SessionIndex(
+    index = SessionIndex(
         deployment=deployment,
         session=session,
         digest=plan.deployments[deployment].digest,
         facts=checksum(Paths.facts(deployment, session)),
         searches=checksum(searches) if plan.searches_of(deployment, session) else None,
-        runs={run.name: checksum(store.record(run)) for run in _runs(plan, deployment, session, store)},
+        runs={
+            run.name: checksum(store.record(run))
+            for run in plan.every  # whatever `select` leaves of the study
+            if run.deployment.name == deployment and plan.place_of(run).session == session and store.holds(run)
+        },
     )
+    path = Paths.session(deployment, session)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_record(index, path)

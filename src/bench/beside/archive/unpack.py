@@ -27,7 +27,7 @@ from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.read import load_file
 from bench.study.specs import RunSpec
-from bench.study.state import kept_facts, refresh_sessions
+from bench.study.state import kept_facts
 from bench.yaml_file import read_yaml
 
 # Request records and logs compress 5 to 20 times, and telemetry is compressed already; gzip reaches 1,000 on zeros.
@@ -80,7 +80,6 @@ def unpack(file: Path, store: Store) -> Packed:
                     f"{file}: {results / name} is here, of another tuning or with other visits. Unpack it elsewhere."
                 )
         _place_all(plan, specs, visits, folder, store)
-        refresh_sessions(plan, store)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for part in _BESIDE:

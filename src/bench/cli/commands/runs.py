@@ -58,8 +58,8 @@ def runs(
 ) -> None:
     """missing: not measured. measured. stale: something that defines the run has changed since. invalid: measured, and some part of it
     cannot be trusted; the part and the reasons follow. Failed requests are the server's answer to its load: they do not make a run
-    invalid. --discard also forgets the summary and the manifest made from the runs; deleting a run's folder is not enough, as Snakemake
-    would not miss it behind newer results. --select with the same pattern shows what would go.
+    invalid. --discard also forgets the indexes of the runs' sessions; deleting a run's folder is not enough, as its session
+    would still count as measured. --select with the same pattern shows what would go.
     """
     if watch:
         if configfile or select or discard or json:
@@ -76,6 +76,7 @@ def runs(
 
 
 def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
+    from bench.runs.paths import Paths
     from bench.runs.store import Store
     from bench.shipped import BENCH
     from bench.study.state import run_states
@@ -93,6 +94,7 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
     if named and not wanted:
         raise BenchError(f"no run matches {' or '.join(patterns)}; `{BENCH} runs` lists them.")
     for run in wanted:
+        Paths.session(run.deployment.name, plan.place_of(run).session).unlink(missing_ok=True)
         store.discard(run)
     if json:
         print_json([run.key for run in wanted])

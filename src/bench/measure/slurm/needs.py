@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bench.axes import AXES
 from bench.runs.launch import Launch
 from bench.servers.spec import DeploymentSpec
+from bench.study.plan import Plan
 from bench.study.specs import RunSpec
 from bench.workloads.schedule import at_least_s, schedule
 
@@ -19,6 +20,8 @@ _CLIENT_CORES = 2
 # keeps its finished runs and goes on in its next attempt, which gets more time.
 _ANSWERED_S = 120.0
 _DRAIN_S = 30.0
+# a search's time, reference loads and what lies between runs included, ÷ that under load
+_BESIDE_LOAD = 1.5
 _SHORTEST_MIN = 30
 
 
@@ -36,6 +39,27 @@ class Needs:
     gpus: int
     gpu_type: str | None = None
     minutes: int
+
+
+def session_needs(
+    plan: Plan,
+    deployment: str,
+    session: int | None = None,
+    *,
+    launch: Launch | None = None,
+    gpu_type: str | None = None,
+    attempt: int = 1,
+) -> Needs:
+    """What a session of a study needs; without its number, what any session of the deployment does, and no time.
+
+    Args:
+        launch, gpu_type, attempt: as of `needs_of`.
+    """
+    runs = [] if session is None else plan.listed_of(deployment, session)
+    searches = [] if session is None else plan.searches_of(deployment, session)
+    # A search may take its whole budget, whose seconds are those under load.
+    start_s = plan.config.measurement.ready_timeout_s + sum(_BESIDE_LOAD * search.settings.seconds for search in searches)
+    return needs_of(plan.deployments[deployment], runs, launch, gpu_type=gpu_type, start_s=start_s, attempt=attempt)
 
 
 def needs_of(
@@ -59,12 +83,11 @@ def needs_of(
     """
     external = spec.engine.source == "external"
     d = spec.deployment
-    gpus = 0 if external else spec.gpus or 0
     seconds = start_s + sum(_length_s(run) for run in runs)
     return Needs(
         cores=_CLIENT_CORES if external else (d.cores or 1) * d.workers * d.replicas + _CLIENT_CORES,
-        memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus) / 2**20),
-        gpus=gpus,
+        memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, spec.gpus_started) / 2**20),
+        gpus=spec.gpus_started,
         gpu_type=gpu_type,
         minutes=attempt * max(_SHORTEST_MIN, math.ceil(seconds / 60)),
     )
