@@ -37,20 +37,21 @@ _FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:    .*)?\n)+", re.MULTILINE)
 
 
 @cache
-def code_of(script: str, *modules: str) -> str:
+def code_of(script: str, *modules: str, shows: bool = True) -> str:
     """Digest of all code of this library that a script reaches by its imports: a change in any of it runs the script's jobs again.
 
     Data files count that lie beside the modules reached, such as templates and tables.
 
     Args:
         script: its name, such as `parse`.
-        modules: those that it imports by names that it is given.
+        modules: those that it imports by names that it is given. shows: without, how anything is shown does not count: no table is made
+            by it, though charts and sections stand beside what makes tables.
     """
     text = (ROOT / f"workflow/scripts/{script}.py").read_text(encoding="utf-8")
     reached: set[Path] = set()
     waiting = [*_modules(text), *(file for name in modules for file in _files(name))]
     while waiting:
-        if (file := waiting.pop()) not in reached:
+        if (file := waiting.pop()) not in reached and (shows or file.parent.name != "report"):
             reached.add(file)
             waiting += _imports(file)
     reached |= {file for folder in {file.parent for file in reached} for file in _data(folder)}

@@ -9,7 +9,7 @@ rule analyse:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("analyse"),
+        code=code_of("analyse", shows=False),
         decision=PLAN.config.decision.model_dump(include={"slo", "failed_share"}),
     script:
         "../scripts/analyse.py"
@@ -51,7 +51,7 @@ rule findings:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("findings"),
+        code=code_of("findings", shows=False),
         decision=PLAN.config.decision.model_dump(),
         device=DEVICE,
     script:

@@ -76,7 +76,6 @@ def runs(
 
 
 def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
-    from bench.runs.paths import Paths
     from bench.runs.store import Store
     from bench.shipped import BENCH
     from bench.study.state import run_states
