@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import vl_convert
-from bench.findings.page import write_report
 
 from bench.cli import main
-from bench.findings import page
 from bench.findings.analysis import Analysis, write_analysis
 from bench.findings.registry import draw_figure, figures_of
+from bench.findings.report import closing_lines, write_report
 from bench.findings.tables import Tables
-from bench.findings.trust import closing_lines
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
 from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
@@ -54,7 +51,6 @@ _CLOSED, _BURST, _RATES = (
 )  # levels; rates are shares of the capacity
 _ARCHITECTURE = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "head_dim": 128, "intermediate_size": 1408,
                  "vocabulary": 1024, "context": 16384}  # fmt: skip
-_environment = cache(page._environment)  # templates are compiled once for all studies
 
 
 Levels = tuple[float, ...]
@@ -204,10 +200,9 @@ def _write_outputs(results: Tables, folder: Path, facts: list[Path], figures: li
     with patch.object(saving, "save_chart", save):
         for name in figures:
             specs += draw_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
-    with patch.object(page, "_environment", _environment):
-        write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
-                     summary=folder / "report.md")  # fmt: skip
-    lines = closing_lines(results.runs, figures=len(specs))
+    write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
+                 summary=folder / "report.md")  # fmt: skip
+    lines = closing_lines(results, figures=len(specs))
     for row in results.points.filter(pl.col("usable_rps").is_not_null()).head(1 if figures else 0).iter_rows(named=True):
         slos = [word for text in results.decision.slo for word in ("--slo", text)]
         with redirect_stdout(StringIO()) as said:

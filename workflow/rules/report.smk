@@ -41,6 +41,9 @@ rule manifest:
         page=paths.REPORT,
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+        analysis=ANALYSED,
+        causes=paths.CAUSES,
+        findings=paths.FINDINGS,
     output:
         manifest=paths.MANIFEST,
     log:
@@ -50,5 +53,6 @@ rule manifest:
         "../envs/bench.yaml"
     params:
         code=code_of("manifest"),
+        decision=PLAN.config.decision.model_dump(),
     script:
         "../scripts/manifest.py"
