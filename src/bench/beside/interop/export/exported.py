@@ -296,5 +296,3 @@ def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> It
         slos = ", ".join(row["slos"]) or "none"
         ends = f"; limit: {found}" if (found := limit(row)) else ""
         yield f"workload {row['workload']}, SLOs {slos}: sustains {sustains(row)}{ends}"
-            f"; limit: {ends}" if (ends := limit(row)) else ""
-        )
