@@ -100,8 +100,6 @@ def _beside_limit(claim: Claim, curve: Curve) -> str | None:
 
 
 def _met(claim: Claim, curve: Curve) -> str | None:
-    if "requests of" in claim.found[0] and "meet the SLOs" not in claim.text:
-        return None
     level = curve.levels.get(claim.number("at"))
     if level is None:
         return f"{claim.found['at']} is no load with a valid run"
@@ -219,7 +217,7 @@ def _measured(claim: Claim, curve: Curve) -> str | None:
 def _cause(claim: Claim, curve: Curve) -> str | None:
     """A cause that leaves out the KV cache, where that was full, requests were preempted, and some waited all the time."""
     level = curve.levels.get(claim.load or -1.0)
-    if level is None or re.search(r"cache|preempt", claim.text.partition("Replayed")[0]):
+    if level is None or re.search(r"cache|preempt", claim.text.partition("replayed")[0]):
         return None
     preempted = sum(run["preemptions"] or 0 for run in level.runs) / max(1, sum(run["requests"] for run in level.runs))
     full = all((run["kv_usage_peak"] or 0) >= 0.95 and (run["waiting_standing"] or 0) >= 1 for run in level.runs)
@@ -239,12 +237,10 @@ def _modelled(claim: Claim, _: Curve) -> str | None:
     return "both are said of it" if "by the calibrated model" in claim.text else None
 
 
-def _instances(claim: Claim, _: Curve) -> str | None:
-    rate = re.search(rf"[Ss]ustains ({N}) requests/s", claim.text[: claim.found.start()])
-    ends = [math.ceil(claim.number("peak") / (number(rate[1]) * by)) for by in (1.006, 0.994)] if rate else [0.0, math.inf]
-    return (
-        None if ends[0] <= claim.number("instances") <= ends[1] else f"{claim.found['peak']} ÷ {rate and rate[1]} is {ends[0]}"
-    )
+def _instances(claim: Claim, curve: Curve) -> str | None:
+    rate = claim.study.tables["capacity"][curve.deployment, curve.workload]["usable_rps"]
+    needed = math.ceil(claim.number("peak") / rate - 1e-9) if rate else math.inf
+    return None if claim.number("instances") == needed else f"{claim.found['peak']} ÷ {rate} is {needed}"
 
 
 def _safety(claim: Claim, _: Curve) -> str | None:
@@ -267,20 +263,19 @@ def _valid(claim: Claim, _: Curve) -> str | None:
 CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("missed", SLO, _missed),
     ("missed", rf"(?P<label>{_METRIC}) {N} (?:ms|s) \((?P<how>within|misses) its limit, (?P<limit>{N} (?:ms|s))", _beside_limit),
-    ("met", rf"[Ss]ustains {N} requests/s(?: \([^)]*\))? at (?P<at>{N})", _met),
-    ("met", rf"up to (?P<at>{N}) meet", _met),
-    ("met", rf"[Aa] burst of (?P<at>{N})[^.]* meets the SLOs", _met),
-    ("met", rf"(?:meets the SLOs up to [a-z ]+|within the SLOs, is |C_max is )(?P<at>{N})(?={UNIT}? \(| or more)", _met),
-    ("met", rf"(?P<at>{N}) requests? of ", _met),
-    ("met", rf"\((?P<at>{N}) do not\)", _not_met),
+    ("met", rf"[Ss]ustains (?:about )?{N} requests/s(?: \([^)]*\))? at (?P<at>{N})", _met),
+    ("met", rf"up to (?P<at>{N})[^.;]* it sustains hardly", _met),
+    ("met", rf"[Ss]ustains a burst of (?P<at>{N})", _met),
+    ("met", rf"meets the SLOs up to [a-z ]+(?P<at>{N})(?={UNIT}? \(| or more)", _met),
+    ("met", rf"misses at (?P<at>{N})(?![^;]*too close)", _not_met),
     ("interval", rf"(?<![\w-])(?P<value>[+−-]?{N})(?:{UNIT}(?: at {N}{UNIT})?)? \((?P<low>[+−-]?{N}) to (?P<high>[+−-]?{N})", _inside),
     ("interval", rf"(?P<value>{N})(?:{UNIT})? \(at least (?P<low>{N}), below (?P<high>{N})", _inside),
     ("interval", rf"{N} requests/s(?: at {N}{UNIT})? \({N} to (?P<high>{N})", _possible),
     ("no more", r"(?:with|without) [^;.:]*?, no more", _no_more),
-    ("no more", rf"(?:up to|C_max is) (?P<most>{N})[^.;]*? sustains? (?:no|hardly) more", _hardly_more),
+    ("no more", rf"up to (?P<most>{N})[^.;]*? sustains? hardly more", _hardly_more),
     ("best", rf"(?P<at>{N})(?:{UNIT})?,? (?:is )?the (?P<end>lowest|highest)(?! rate| throughput)", _end),
-    ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) (?P<at>{N})", _peak),
-    ("flat", rf"(?:is flat from|stops growing at) (?P<at>{N})", _flat),
+    ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) (?:about )?(?P<at>{N})", _peak),
+    ("flat", rf"stops growing at (?:about )?(?P<at>{N})", _flat),
     ("flat", rf"(?P<at>{N})(?:{UNIT})? \([^)]*\), then flat", _flat),
     ("flat", rf"{N}(?:{UNIT})? \([^)]*\), then it falls", _falls),
     ("full", rf"full (?:at|from) (?P<at>{N})(?:(?: in flight)?(?:,| \()(?: ?and)? ?not(?: yet)? at (?P<below>{N}))?", _full),
@@ -291,7 +286,8 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("model", r"[Nn]o model of ", _modelled),
     ("model", r"by the calibrated model", lambda *_: None),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),
-    ("count", rf"plan (?P<gpus>{N}) [^()]*\((?P<instances>{N}) instances, times the safety factor (?P<safety>{N})", _safety),
+    ("count", rf"plan (?:at least )?(?P<gpus>{N}) [^()]*\((?P<instances>{N}) instances?, times the safety factor (?P<safety>{N})",
+     _safety),
     ("count", r"(?:All \d+ runs are|None of the \d+ runs is|\d+ of \d+ runs are) (?:in)?valid", _valid),
 )  # fmt: skip
 _AT = re.compile(rf"(?:\b[Aa]t|burst of|\bin) ({N})(?!\d| ms| s\b| %|\.\d| run)")
@@ -303,9 +299,17 @@ _MISSES = re.compile(
 def check(folder: Path) -> Checked:
     """What the outputs in a results folder claim, and which of it their tables contradict."""
     study, outputs = Study(folder), read_outputs(folder)
+    first = [table for table in outputs.tables if _MISSING in table.heads]
+    outputs.texts += [
+        Text(table.where, f"{row[0]}: " + "; ".join(map(" ".join, zip(table.heads[1:], row[1:], strict=False))))
+        for table in first
+        for row in table.rows
+        if row != table.heads
+    ]
     cells = (
         Text(table.where, f"{row[0]}: {head} {cell}")
         for table in outputs.tables
+        if table not in first
         for row in table.rows
         for head, cell in zip(table.heads, row, strict=False)
     )
@@ -361,7 +365,7 @@ def _bold(study: Study, tables: Sequence[Table]) -> Told:
 def _named(study: Study, outputs: Outputs) -> Told:
     """A number names its curve where there are several, and its unit."""
     for text in outputs.texts:
-        found = re.search(rf"[Ss]ustains {N} requests/s|it misses|KV cache is full at {N}", text.text)
+        found = re.search(rf"[Ss]ustains (?:about )?{N} requests/s|misses at {N}|KV cache is full at {N}", text.text)
         if found and len(study.curves) > 1:
             every = len(study.curves_at(text.text, found.start(), text.context)) == len(study.curves)
             yield "named", Finding("named", text.where, text.text[:200], "no curve is named") if every else None
@@ -369,7 +373,7 @@ def _named(study: Study, outputs: Outputs) -> Told:
             unit = re.search(
                 r"in flight|requests?/s|users|burst|conversations|times|concurrency|rate", text.text, re.IGNORECASE
             )
-            bare = re.search(rf"\b(?:[Aa]t|[Uu]p to) {N},? (?:it|meets?|keeps?)\b", text.text)
+            bare = re.search(rf"\b(?:[Aa]t|[Uu]p to) {N}(?:,? (?:it|meets?|keeps?)\b|[;:]|\.?$)", text.text)
             yield "unit", None if unit and not bare else Finding("unit", text.where, text.text[:200], "the load has no unit")
 
 
@@ -430,9 +434,12 @@ class Shown:
 
     @classmethod
     def text(cls, curve: Curve, at: str | float | None, quantity: str, where: str, text: str, factor: float = 1.0) -> Shown:
-        """As printed: within half of the last digit, of three digits of a whole number."""
+        """As printed: within half of the last digit, of three digits of a whole number; zeros may round what has an interval."""
         value, decimals = number(text), len(text.partition(".")[2])
-        half = 0.5 * 10.0 ** (-decimals if decimals or value < 1000 else math.floor(math.log10(value)) - 2)
+        last = -decimals if decimals or value < 1000 else math.floor(math.log10(value)) - 2
+        if quantity in _ROUNDED and not decimals:
+            last = max(last, len(text) - len(text.rstrip("0,")) if value else 0)
+        half = 0.5 * 10.0**last
         return cls.of(curve, at, quantity, where, (value - half) * factor - 1e-12, (value + half) * factor + 1e-12)
 
 
@@ -451,31 +458,34 @@ def contradictions(shown: Sequence[Shown]) -> Iterator[Finding]:
 _PERCENTILES = [f"{metric}_{at}_s" for metric in ("ttft", "tpot", "e2e") for at in ("p50", "p90", "p95", "p99")]
 _OF_HEADS = {
     "requests/s": _RATE, "tokens/s": _TOKENS, "peak KV usage": "kv_usage_peak", "knee": "knee", "instances": "instances",
-    "KV cache full": "kv_full", "standing queue": "queue", "operated at": "operate_at", "C_max": "c_max",
+    "KV cache full at": "kv_full", "standing queue": "queue",
     **{f"{name[:-7].upper()} {name[-5:-2].upper()}{unit}": name for name in _PERCENTILES for unit in ("", " (s)")},
 }  # fmt: skip
 _OPERATED = "tokens/s at the operating point"
 _COUNTED = "kv_usage_peak of the runs whose counts hold, whether their latencies do or not"
+_MISSING = "first load that misses"  # a column of the first screen's table, whose rows are read as sentences
+_ROUNDED = ("usable_rps", "usable_low", "usable_high", "equilibrium_at", "saturation_at")  # by their intervals
 _CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")
 _POINTS = {name: tuple(f"{name}_{end}" for end in ("at", "low", "high")) for name in ("equilibrium", "saturation")}
 _ENDS = rf"({N})[^(;]*\(({N}) to ({N})"
 # Of a sentence, a card or a cell of one curve: a pattern, and what its groups are.
 _SAID = (
-    (rf"[Ss]ustains ({N}) requests/s(?: \([^)]*\))? at ({N})", ("usable_rps", "operate_at")),
-    (rf"[Ss]ustains {N} requests/s(?: at {N}{UNIT})? \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
-    (rf"usable requests/s[^:]*\) ({N}) \(({N}) to ({N})\)", ("usable_rps", "usable_low", "usable_high")),
+    (rf"[Ss]ustains (?:about )?({N}) requests/s(?: \([^)]*\))? at ({N})", ("usable_rps", "operate_at")),
+    (rf"[Ss]ustains (?:about )?{N} requests/s \(({N}) to ({N})", ("usable_low", "usable_high")),
+    (rf"[Ss]ustains a burst of ({N})", ("c_max",)),
     (rf"takes ({N}) instances", ("instances",)),
     (rf"Within the SLOs: (?:.*, )?[\w-]+(?: · [\w-]+)? ({N})(?: tokens/s)?(?=,|$)", (_OPERATED,)),
     (rf": instances +({N})$", ("instances",)),
     (rf"usable requests/s of an instance +({N})", ("usable_rps",)),
     (rf"KV cache (?:is )?full (?:at )?({N})", ("kv_full",)),
-    (rf"(?:within the SLOs, is|C_max is|meets the SLOs up to [a-z ]+) ({N})(?={UNIT}? \(| or more)", ("c_max",)),
-    (rf"(?:C_max[^.;]* is|meets the SLOs up to [a-z ]+) {N}(?:{UNIT}| or more)? \(at least ({N})(?:, below ({N}))?", ("low", "high")),
-    (rf"C_max[^.;]* is {N}(?:{UNIT})? \(the limit lies between ({N}) and ({N})", ("low", "high")),
-    (rf"(?:puts the limit at|sustains within .*) {N} in flight(?: of \w+)? \(({N}) to ({N})", ("low", "last_within")),
-    (rf"puts the limit at {N} requests?/s \(({N}) to ({N})", ("low", "high")),
-    (rf"(?:equilibrium A\|B|proportional up to|in proportion at)(?: \(\w+\))? {_ENDS}", _POINTS["equilibrium"]),
-    (rf"(?:saturation B\|C|throughput (?:is flat from|peaks at|stops growing at))(?: \(\w+\))? {_ENDS}", _POINTS["saturation"]),
+    (rf"meets the SLOs up to [a-z ]+ ({N})(?={UNIT}? \(| or more)", ("c_max",)),
+    (rf"(?:limit:?|meets the SLOs up to [a-z ]+ {N}(?:{UNIT}| or more)?) \(?at least ({N})(?:, below ({N}))?", ("low", "high")),
+    (rf"limit:? below ({N})", ("high",)),
+    (rf"limit:? ({N}) or more", ("low",)),
+    (rf"limit:? {N} in flight(?: of \w+)? \(({N}) to ({N})", ("low", "last_within")),
+    (rf"limit:? {N} requests?/s \(({N}) to ({N})", ("low", "high")),
+    (rf"equilibrium A\|B(?: \(\w+\))? (?:about )?{_ENDS}", _POINTS["equilibrium"]),
+    (rf"(?:saturation B\|C|throughput (?:peaks|stops growing) at)(?: \(\w+\))? (?:about )?{_ENDS}", _POINTS["saturation"]),
 )  # fmt: skip
 _LATENCY = re.compile(rf"(TTFT|TPOT|E2E) (P\d\d)(?: ≤ {N} (?:ms|s)(?: is met[^(;]*)?)? \(({N}) (ms|s)(?: there)?\)")
 
@@ -518,7 +528,7 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
 
 def _of_table(study: Study, table: Table) -> Iterator[Shown]:
     """The tables of runs, levels and curves, by their heads."""
-    if not table.caption.startswith(("Every run", "Every level", "What one instance", "A fleet", "Predicted and measured sat")):
+    if not table.caption.startswith(("Every run", "Every level", "One instance", "Predicted and measured sat")):
         return
     for cells in table.rows:
         run = study.runs.get(tuple(cells[0].split("/", 1))) if table.caption == "Every run" else None  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ def _markdown(text: str, found: Outputs) -> None:
         elif not begun:
             heads = cells
             found.tables.append(
-                Table("report.md", heading if "load" not in cells else "Every level", heads, [heads], [[False] * len(heads)])
+                Table("report.md", "Every level" if "load" in cells else heading, heads, [heads], [[False] * len(heads)])
             )
         else:
             found.tables[-1].rows.append([cell.replace("**", "") for cell in cells])

@@ -19,9 +19,8 @@ import vl_convert
 from bench.cli import main
 from bench.findings.analysis import Analysis, write_analysis
 from bench.findings.registry import draw_figure, figures_of
-from bench.findings.report import write_report
+from bench.findings.report import closing_lines, write_report
 from bench.findings.tables import Tables
-from bench.findings.trust import closing_lines
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
 from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
@@ -203,7 +202,7 @@ def _write_outputs(results: Tables, folder: Path, facts: list[Path], figures: li
             specs += draw_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
     write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
                  summary=folder / "report.md")  # fmt: skip
-    lines = closing_lines(results.runs, figures=len(specs))
+    lines = closing_lines(results, figures=len(specs))
     for row in results.points.filter(pl.col("usable_rps").is_not_null()).head(1 if figures else 0).iter_rows(named=True):
         slos = [word for text in results.decision.slo for word in ("--slo", text)]
         with redirect_stdout(StringIO()) as said:

@@ -7,17 +7,27 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.findings.answers import answers
 from bench.findings.capacity.curves import curves_of
-from bench.findings.headline import headline
 from bench.findings.lengths import streaming_gains
 from bench.findings.tables import Tables
-from bench.findings.trust import alike, changed_thresholds, closing_lines, first_line, remedy
-from bench.report.answer import AGAIN, by_advice
+from bench.findings.trust import alike, changed_thresholds, first_line, remedy, warnings
+from bench.report.answer import by_advice
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors, levels, plain, with_and_without_streaming
-from tests.support.answers import EMPTY, WRONG, answered, compared_rows, length_rows, named, noisy, streamed_rows, study, text
+from tests.support.answers import (
+    EMPTY,
+    WRONG,
+    answered,
+    compared_rows,
+    length_rows,
+    named,
+    noisy,
+    screen,
+    streamed_rows,
+    study,
+    text,
+)
 from tests.support.crossed import planted as crossed
 from tests.support.findings import reported
 from tests.support.planted import rate_row, steady_row
@@ -143,18 +153,19 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     rows = [rate_row(base, 4), rate_row(base, 8), rate_row(base, 24, growth=0.4, ttft=5.0, rps=10.0)]
     step = {**rate_row({**base, "workload": "step", "family": "step"}, 3), "recovered": True, "recovery_s": 1.7}
     found = answered(study([*rows, step]))
-    assert list(found) == ["capacity", "recovery"]
-    (curve,) = found["capacity"].lines
-    assert re.search(r"sustains \S+ requests/s \(.*\) at 8 requests/s; at 24 requests/s it misses steadiness \(.* 40 % ", curve)
+    assert list(found) == ["recovery"]
     assert "1.7 s after the step" in found["recovery"].lines[0]
-    assert "sets no SLO" in found["capacity"].sure[0] and "is 8 (" in found["capacity"].sure[1]
-    assert "admit at most 8 requests/s" in found["capacity"].do[0] and "Set `decision.slo`" in found["capacity"].do[1]
-    fast = answered(study(rows[:2]))["capacity"]
-    assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
-    lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
-    assert lost["capacity"].lines == ("a · chat: no valid run, so its capacity is not known.",)
-    assert lost["recovery"].lines == ("a · step at 3 requests/s: not known, the run is invalid.",)
-    assert sum("discard" in line for answer in lost.values() for line in answer.do) == 1
+    (curve,), (free, admit) = screen(study([*rows, step]))[0].values(), screen(study([*rows, step]))[1]
+    assert re.fullmatch(r"(about )?8(\.\d)? requests/s \(.*\) at 8 requests/s", curve["sustains"])
+    assert re.match(r"at 24 requests/s: steadiness \(.* 40 % ", curve["misses"])
+    assert free.startswith("`decision` sets no SLO, such as `slo: [ttft_p99=1s]`") and admit.startswith(
+        "Admit at most what an instance"
+    )
+    fast = screen(study(rows[:2]))[0]["a"]
+    assert fast["misses"] == "none up to 8 requests/s" and fast["limit"].endswith("or more requests/s")
+    lost = study([{**row, **WRONG} for row in (*rows, step)])
+    assert screen(lost)[0]["a · chat"]["sustains"] == "not known: no valid run"
+    assert answered(lost)["recovery"].lines == ("a · step at 3 requests/s: not known, the run is invalid.",)
 
 
 def of_lengths(summary, levels, **more):
@@ -168,9 +179,8 @@ def of_lengths(summary, levels, **more):
 
 def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_own(summary):
     decision = Decision(slo=["ttft_p90=1s"])
-    found = answered(study(of_lengths(summary, (1, 2, 4, 8)), decision=decision))
-    assert set(found) == {"capacity", "concurrency"}
-    assert [line.split(": sustains")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
+    found = study(of_lengths(summary, (1, 2, 4, 8)), decision=decision)
+    assert answered(found) == {} and list(screen(found)[0]) == ["a · chat-o64", "a · chat-o128"]
     lonely = answered(study(of_lengths(summary, (4,)), decision=decision))
     assert set(lonely) == {"alone"}
     assert [line.partition(", 4 requests in flight")[0] for line in lonely["alone"].lines] == ["a · chat-o64", "a · chat-o128"]
@@ -209,15 +219,14 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     decision = Decision(slo=["ttft_p99=1s"], peak_rps=100)
     base = {**summary, "deployment": "a", "workload": "w", "family": "w"}
     rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
-    found = answered(study(rows, decision=decision))
-    assert next(iter(found)) == "capacity"
-    (line,) = found["capacity"].lines
-    assert line.startswith("a: sustains 8 requests/s (")
-    assert "takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3" in line
-    assert "plan 19 GPUs of a (14 instances, times the safety factor 1.3)" in found["capacity"].do[0]
-    lost = answered(study([{**row, **WRONG} for row in rows], decision=decision))["capacity"]
-    assert lost.lines == ("a: no valid run, so its capacity is not known.",)
-    assert lost.sure == () and "bench runs --discard" in lost.do[-1]
+    found, (plan, *_) = screen(study(rows, decision=decision))
+    assert re.match(r"(about )?8 requests/s \(", found["a"]["sustains"])
+    assert plan == (
+        "A peak of 100 requests/s takes 13 instances of a (7 to 14 at 95 % confidence): plan 19 GPUs (14 instances, times the safety "
+        "factor 1.3)."
+    )
+    lost, notes = screen(study([{**row, **WRONG} for row in rows], decision=decision))
+    assert (lost["a"]["sustains"], notes) == ("not known: no valid run", [])
 
 
 def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, tmp_path):
@@ -230,16 +239,15 @@ def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, 
     for row in mix:
         row |= {"classes": classes, "judged": [{**each, "request_class": "chat"} for each in row["judged"]]}
     found = study([*plain, *mix], decision=Decision(slo=["chat.ttft_p99=1s"], peak_rps=100))
-    rows = {row["workload"]: ("no SLO" in row["sustains"], bool(row["fleet"])) for row in headline(curves_of(found))}
-    assert rows == {"mix": (False, True), "plain": (True, False)}
-    said = answered(found)["capacity"]
-    assert "within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and" in said.question
-    assert said.sure[0] == "a · mix: judged by TTFT P99 of chat ≤ 1 s."
-    assert said.sure[1].startswith("No SLO limits a · plain")
+    rows, (plan, *notes) = screen(found)
+    assert {row["workload"]: "no SLO limits it" in row["sustains"] for row in rows.values()} == {"mix": False, "plain": True}
+    assert "instances of a · mix" in plan and notes[0] == "a · mix: judged by TTFT P99 of chat ≤ 1 s."
+    assert notes[1].startswith("No SLO limits a · plain")
     page, _ = reported(tmp_path, found)
-    assert page.count("No SLO limits it.") == 1
-    only = answered(study(mix, decision=found.decision))["capacity"]
-    assert "sustain within TTFT P99 of chat ≤ 1 s, and" in only.question
+    assert "sustains within the limits of its own classes (TTFT P99 of chat ≤ 1 s) (in" in page
+    assert page.count("no SLO limits it") == 1
+    only, _ = reported(tmp_path, study(mix, decision=found.decision))
+    assert "sustains within TTFT P99 of chat ≤ 1 s (in" in only
 
 
 def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
@@ -273,7 +281,7 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert "<code>thresholds: { other_share: 0.9 }</code>" in page
 
 
-def test_what_is_alike_is_one_line(summary):
+def test_what_is_alike_is_one_line():
     # Reasons that differ in numbers alone are one.
     parts = [f"2{i} % slower in round 1 from 0{i}:00:00 UTC on than in its part from 09:00:00 UTC on" for i in (1, 2)]
     expected = [("21–22 % slower in round 1 from 01:00:00–02:00:00 UTC on than in its part from 09:00:00 UTC on", 2)]
@@ -285,12 +293,6 @@ def test_what_is_alike_is_one_line(summary):
     assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
     assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
     assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]
-    # What the peak takes of alike curves is one part.
-    loads = ((name, level) for name in "ab" for level in (1, 2, 4, 8))
-    curves = [steady_row({**summary, "deployment": name}, level, ttft=0.1 if level < 8 else 9.0) for name, level in loads]
-    decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
-    (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
-    assert re.search(r"plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)", plan)
 
 
 def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
@@ -300,7 +302,7 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     told = {"requests": 64, "goodput_requests_per_s": 1.51}
     rows = [{**steady_row(base, level, requests=54, rps=1.5), **told} for level in (1, 2)]
     curve = curves_of(study(rows, decision=decision))[0]
-    assert curve.sure.startswith("54 requests in 1 run were judged there.")
+    assert curve.sure.startswith("54 requests in 1 run were judged at 2 requests in flight.")
     assert curve.point["goodput_rps"] == curve.point["usable_rps"] == 1.5
 
 
@@ -321,28 +323,15 @@ def test_which_advice_on_invalid_runs_is_given(summary):
         found = study(rows)
         said = remedy(found.runs)
         assert said.startswith(begins) and also in said, (spoilt, lasting)
-        told = [line for answer in answers(found, curves_of(found)) for line in answer.do]
-        assert (AGAIN in told) <= said.startswith(AGAIN), (spoilt, lasting)
     # What to do about invalid runs depends on why they are.
     rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
-    line, _ = closing_lines(study(rows).runs, figures=1)
+    (line,) = warnings(study(rows).runs, figures=1)
     assert line.startswith("1 of 2 runs is valid")
     assert "Measured again they would be the same" in line  # the server ends answers early
     rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
-    line, allowed, _ = closing_lines(study(rows).runs, figures=1)
+    line, allowed = warnings(study(rows).runs, figures=1)
     assert "`thresholds: { other_share: 0.9 }`" in allowed
     assert "say why. Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`" in line
-    # How to measure again is said once in a command that is there.
-    decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
-    base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
-    rows = [*(steady_row(base, level) for level in (1, 2)), *length_rows(summary, wrong=range(17))]
-    found = answered(study(rows, decision=decision))
-    assert set(found) == {"capacity", "lengths"}
-    remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
-    expected = [
-        "Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`, then the same `make` command as before."
-    ]
-    assert remedies == expected
 
     # The first line counts what can be trusted.
     def runs(valid, counts, reasons):
@@ -394,9 +383,7 @@ def test_no_question_is_without_an_answer(summary):
     # A trace at two speeds is answered without slos.
     base = {**summary, "deployment": "a", "workload": "trace", "family": "trace"}
     rows = [{**rate_row(base, level), "axis": "time_scale", "arrival": "trace"} for level in (1, 2)]
-    found = answered(study(rows))
-    assert re.search(r"a: sustains \S+ requests/s \([^)]*\) at 2 times the trace's speed", found["capacity"].lines[0])
-    assert all(each.lines for each in found.values())
+    assert re.search(r"requests/s \([^)]*\) at 2 times the trace's speed", screen(study(rows))[0]["a"]["sustains"])
     # A baseline with replicas alone asks nothing of others.
     for axis in ("concurrency", "request_rate"):
         rows = [{**row, "axis": axis} for row in compared_rows(summary)]
@@ -404,4 +391,4 @@ def test_no_question_is_without_an_answer(summary):
         found = answered(
             type(results)(results.runs.with_columns(replica=results.runs["deployment"] == "new"), results.timeseries)
         )
-        assert found and "comparison" not in found and all(text(each) and each.lines for each in found.values()), axis
+        assert "comparison" not in found and all(text(each) and each.lines for each in found.values()), axis

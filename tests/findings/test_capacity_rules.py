@@ -70,7 +70,7 @@ def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
         counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_answers"), 0)
         row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
         assert (row["unjudged"], row["missed_at"]) == (why, 800), (slo, told)
-        assert words in capacity.sustains(row, burst=False) and words in capacity.c_max(row), (slo, told)
+        assert words in capacity.sustains(row) and words in capacity.c_max(row), (slo, told)
 
 
 def test_a_failed_request_exceeds_every_limit(summary):
@@ -304,6 +304,6 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     )
     assert (alone["kind"], alone["missed"][0]["close"], capacity.too_close(alone)) == ("below", True, True)
     assert capacity.c_max(alone) == "too close to tell at 8 requests in flight, the lowest level"
-    assert "it is too close to tell: E2E P95 ≤ 1 s is met" in capacity.sustains(alone, burst=True)
+    assert capacity.first_miss(alone).startswith("at 8 requests in flight: too close to tell: E2E P95 ≤ 1 s is met")
     assert (capacity.with_texts(alone)["missed_by"], margin_title(pl.DataFrame([alone]), slos)) == (None, None)
     assert (missed_by(with_another), capacity.it_misses(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (3 s)")

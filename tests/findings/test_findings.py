@@ -9,12 +9,13 @@ import polars as pl
 
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import curves_of
-from bench.findings.headline import headline
 from bench.findings.registry import load_figure
+from bench.findings.report import closing_lines
 from bench.findings.tables import Tables
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.table import aggregate
 from bench.predict.calibration import Calibration
+from bench.runs.sentences import sure_text
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from tests.support.findings import SERVED, SLO, reported, study
@@ -29,28 +30,28 @@ BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_req
 
 def test_a_curve_in_a_sentence(summary):
     for told, decision, words in (
-        ({}, SLO, "Sustains 4 requests/s (3.6 to 6.52 at 95 % confidence) at 2 requests in flight. C_max is 2 (at least 2, below 4)."),
-        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "C_max is 2 (at least 2, below 4), but sustains hardly more."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "at 4 requests in flight. C_max is 4 or more (at least 4, the upper end is not established)."),
-        ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load is sustained: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
-        ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "its load did not become steady; let it last 50 s."),
-        ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 request in flight has that latency."),
-        (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
-        (WRONG, SLO, "No valid run, so its capacity is not known."),
-        ({}, Decision(), "The KV cache is full from 4 in flight on; throughput is highest at 1 in flight."),
-        (WRONG, Decision(), "No run has server counts that can be trusted."),
+        ({}, SLO, "about 4 requests/s (4 to 7) at 2 requests in flight | at least 2, below 4 requests in flight | at 4 requests in flight: TTFT P99 ≤ 1 s (3 s)"),
+        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "; up to 2 requests in flight it sustains hardly more | at least 2, below 4"),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "at 4 requests in flight | 4 or more requests in flight | none up to 4 requests in flight"),
+        ({"ttft_p99_s": [2.0] * 3}, SLO, "less than 1 request in flight, the lowest load |  | at 1 request in flight: TTFT P99 ≤ 1 s (2 s)"),
+        ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "its load did not become steady; let it last 50 s |  | "),
+        ({"ttft_p99_s": [None] * 3}, SLO, "not known: TTFT P99 ≤ 1 s cannot be judged: no answer at 1 request in flight has that latency |  | "),
+        (BURST, SLO, "a burst of 2 requests | at least 2, below 4 requests | at 4 requests in flight: TTFT"),
+        (WRONG, SLO, "not known: no valid run |  | "),
+        ({}, Decision(), " |  | "),
     ):  # fmt: skip
-        assert words in curves_of(study(summary, decision, a={**CURVE, **told}))[0].sustains, (told, decision)
+        curve = curves_of(study(summary, decision, a={**CURVE, **told}))[0]
+        assert words in f"{curve.sustains} | {curve.ends} | {curve.misses}", (told, decision)
     # None misses at 2 and all do at 16: the limit lies between levels, at the same place wherever it is shown.
     results = study(summary, a={**CURVE, "levels": (1, 2, 16), "ttft_p99_s": [0.1, 0.2, 30.0], "duration_s": [1.0] * 3})
     point = results.points.row(0, named=True)
     assert 2 <= point["low"] < point["high"] <= 16
     (curve,) = curves_of(results)
-    assert f"C_max is 2 (at least {point['low']:g}, below {point['high']:g})" in curve.sustains
+    assert curve.ends == f"at least {point['low']:g}, below {point['high']:g} requests in flight"
     spec = load_figure("slo-margin").draw(results).to_dict()
     drawn = {(row["low"], row["high"]) for rows in spec["datasets"].values() for row in rows if "reached" in row}
     assert drawn == {(point["low"], point["high"])}
-    assert f"({point['usable_low']:.3g} to {point['usable_high']:.3g} at 95 % confidence)" in curve.sustains
+    assert " to ".join(sure_text(point["usable_rps"], point["usable_low"], point["usable_high"])[1:]) in curve.sustains
     # 3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many.
     failing = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
     for share, c_max in ((0.01, 1), (0.05, 4)):
@@ -61,30 +62,33 @@ def test_a_curve_in_a_sentence(summary):
 def test_the_fleet_and_the_cause_in_a_sentence(summary):
     results = study(summary)
     told = curves_of(results)[0]
-    assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
-    assert told.at_most == " (16 to 28 at 95 % confidence)"
-    assert told.takes.startswith("A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs")
-    assert (told.fleet["cost"]["hour"], told.sure) == (66, "400 requests in 1 run were judged there.")
-    assert curves_of(study(summary, Decision(slo=["ttft_p99=1s"])))[0].takes == ""
-    above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
-    assert curves_of(study(summary, a=above))[0].sure.endswith(
-        "Levels above 2 requests in flight would establish the upper end."
+    assert (
+        load_figure("fleet").finding(results)
+        == "A peak of 100 requests/s takes 25 instances, 33 GPUs with the safety factor 1.3"
     )
+    assert told.at_most == " (16 to 28 at 95 % confidence)"
+    assert told.plan.startswith(
+        "A peak of 100 requests/s takes 25 instances of a (16 to 28 at 95 % confidence): plan 37 GPUs (28 inst"
+    )
+    assert (told.fleet["cost"]["hour"], told.sure) == (66, "400 requests in 1 run were judged at 2 requests in flight.")
+    assert curves_of(study(summary, Decision(slo=["ttft_p99=1s"])))[0].plan == ""
+    above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
+    assert curves_of(study(summary, a=above))[0].narrowed == "Levels above 2 requests in flight would establish the upper end."
     # A burst has no fleet and says why.
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
     found = curves_of(burst)[0]
-    assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
+    assert (found.fleet, found.plan, found.found.measured) == (None, "", None)
     # Nothing is claimed of a server that tells nothing.
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
     (curve,) = curves_of(results)
-    assert curve.limit.cause == "unknown" and "the cause is not known" in curve.why.lower()
+    assert curve.limit.cause == "unknown" and curve.why.startswith("not known")
     assert "cache has room" not in curve.why and "cache is full" not in curve.why
     # What a higher load shows is not said to miss what the first one misses.
     (curve,) = curves_of(study(summary))
-    assert curve.limit and "At 4 requests in flight, " in curve.why and " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why
+    assert curve.limit and curve.why.startswith("the KV cache is full")
     other = replace(curve, limit=replace(curve.limit, level=5.0))
-    assert other.why.endswith(" At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s).")
+    assert other.why.startswith("at 5 requests in flight, the KV cache is full")
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
@@ -96,18 +100,15 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
         told = curves_of(known)
         return told[0], answers(known, told)
 
-    curve, (capacity, *others) = with_search()
+    curve, others = with_search()
     point = results.points.row(0, named=True)  # by all runs of the curve, whatever the search knew when it ended
     ends = f"{point['low']:g} to {point['high'] - 1:g}"  # the last loads that are within
-    assert f"A search puts the limit at {int(point['limit'])} in flight ({ends} at 95 % confidence): 0 runs, 60 s" in curve.sure
-    assert capacity.sure == (
-        f"a: C_max, the highest load within the SLOs (requests in flight), is 2 of those measured. {curve.sure}",
-    )
-    assert "C_max is 2 of those measured." in curve.sustains  # its interval is the search's
+    assert curve.ends == f"{int(point['limit'])} in flight ({ends})"
+    assert curve.narrowed.startswith("Its search: 0 runs, 60 s")
     assert "searches" not in {answer.name for answer in others}
     # Of other SLOs it says nothing about C_max.
     curve, (search, *_) = with_search(slos=("TTFT P99 ≤ 2 s",))
-    assert (curve.sure, search.name) == ("400 requests in 1 run were judged there.", "searches")
+    assert (curve.sure, search.name) == ("400 requests in 1 run were judged at 2 requests in flight.", "searches")
 
 
 def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
@@ -136,10 +137,13 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
         record = searched(**{"workload": results.runs["workload"][0], **of_record})
         assert replace(results, searches=(("a", record),)).answered == (("a", record),), (told, of_record)
     # A record has 0 where no load is known to be within.
-    for low, high, between in ((2, 4, "2 to 4"), (0, 4, "at most 4"), (2, None, "2 or more"), (0, None, "")):
+    for low, high, said in (
+        (2, 4, "3 in flight (2 to 4)"), (0, 4, "3 in flight (at most 4)"), (2, None, "2 in flight or more, perhaps 3 in flight"),
+        (0, None, "perhaps 3 in flight"),
+    ):  # fmt: skip
         curve = curves_of(study(summary))[0]
-        (row,) = headline([replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))])
-        assert row["sustains"] == "**3** in flight" + (f" ({between})" if between else ""), (low, high)
+        found = replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))
+        assert found.ends == said, (low, high)
     # A search of a single load asks for no second one by hand.
     results = study(summary, a={"levels": (1,), "ttft_p99_s": [0.1]})
     record = searched(workload=results.runs["workload"][0], why="runs", limit=1, low=1, high=None)
@@ -151,25 +155,32 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
 def test_the_page_says_it_all(tmp_path, summary):
     text, short = reported(tmp_path, study(summary), of_study=4)
     for words in (
-        "C_max is 2", "At 4 requests in flight, the KV cache is full: 0.75 preemptions a request", "It misses TTFT P99 ≤ 1 s (3 s).",
-        "More KV memory", "A peak of 100 requests/s takes 25 instances", "admit at most 2 requests in flight",
+        "the KV cache is full: 0.75 preemptions a request", "at 4 requests in flight: TTFT P99 ≤ 1 s (3 s)", "more KV memory",
+        "A peak of 100 requests/s takes 25 instances of a (16 to 28 at 95 % confidence): plan 37 GPUs", "Admit at most what an instance",
+        "<h1>a sustains about 4 requests/s (4 to 7) at 2 requests in flight; a full KV cache ends it</h1>", '<p class="study">t</p>',
         "The load that earns the most on one instance", "All 3 runs are valid. The whole study has 4 runs.",
     ):  # fmt: skip
         assert words in text, words
     sections = re.findall(r'<section id="([a-z]+)"', text)
-    assert sections[:5] == ["headline", "answers", "levels", "verdicts", "operating"]
+    assert sections[:4] == ["headline", "levels", "verdicts", "operating"]
     assert "economics" in sections
     assert "answer-recovery" not in text
     lines = short.splitlines()
-    assert (lines[0], lines[2]) == ("## t", "**All 3 runs are valid.** The whole study has 4 runs.")
-    first = lines.index(
-        "| curve | load | TTFT P99 | requests/s | tokens/s | best second (tokens/s) | peak KV usage | valid runs |"
-    )
-    assert [line.rpartition(" % |")[0][:46].rpartition("|")[0] for line in lines[first + 2 : first + 5]] == [
-        "| a · short | 1 | **100 ms** | 2 | 100 | – ", "| a · short | 2 | **120 ms** | 4 | 100 | – ", "| a · short | 4 | 3 s | 8 | 100 | – "
+    assert lines[0] == "## a sustains about 4 requests/s (4 to 7) at 2 requests in flight; a full KV cache ends it"
+    assert lines[2] == "t **All 3 runs are valid.** The whole study has 4 runs."
+    first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | peak KV usage |")
+    assert [line.rpartition(" | ")[0] for line in lines[first + 2 : first + 5]] == [
+        "| a · short | 1 | **100 ms** | 2 | 100", "| a · short | 2 | **120 ms** | 4 | 100", "| a · short | 4 | 3 s | 8 | 100"
     ]  # fmt: skip
-    top = lines.index(next(line for line in lines if line.startswith("| curve | sustains within TTFT P99 ≤ 1 s |")))
-    assert lines[top + 2].startswith("| a | **4** requests/s")
+    top = lines.index("| curve | sustains | limit | first load that misses | because | would raise it |")
+    assert lines[top + 2].startswith("| a | **about 4** requests/s (4 to 7) at 2 requests in flight | at least 2, below 4")
+    # The terminal ends with the same, and where the report is.
+    answer, plan, where = closing_lines(study(summary), figures=1)
+    assert answer.startswith(
+        "a: sustains about 4 requests/s (4 to 7) at 2 requests in flight (limit: at least 2, below 4 requests in flight)"
+    )
+    assert "; misses at 4 requests in flight: TTFT P99 ≤ 1 s (3 s), because the KV cache is full" in answer
+    assert plan.startswith("A peak of 100 requests/s") and where.startswith("The report: results/report.html")
 
 
 def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
@@ -178,7 +189,7 @@ def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
     (model,) = calibrated(results.runs).models
     beyond = replace(model.predicted[-1], level=14.0)
     known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
-    assert re.findall(r"Where the time goes at ([^,]*),", reported(tmp_path, known)[0]) == ["1 request in flight"]
+    assert re.findall(r"Time by the calibrated model at ([^:]*):", reported(tmp_path, known)[0]) == ["1 request in flight"]
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):

@@ -100,12 +100,12 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
     page = drawn(tmp_path, study, names=["latencies", "performance-profile"], pictures=False)
     sections = [a["id"] for a, _ in page.find("section")]
-    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "models", "economics"]
-    assert sections == ["headline", "answers", "levels", *decided, "runs", "invalid", "provenance", "methods"]
-    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
+    decided = ["verdicts", "saturation", "comparison", "models", "economics"]
+    assert sections == ["headline", "answers", "figures", "levels", *decided, "runs", "invalid", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#figures", "#levels"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
-    left = ["answers", "levels", "verdicts", "saturation", "runs", "invalid", "provenance", "methods"]
+    left = ["answers", "levels", "saturation", "runs", "invalid", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
     assert "knee" in [text for _, text in without.find("th")]  # which takes no SLO
 
@@ -266,8 +266,8 @@ def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_be
     slow = [steady_row(base, level, e2e=0.5, rps=2.0 * level) for level in (1, 2)]  # Little's law: level ÷ 0.5 s
     study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
     page = drawn(tmp_path, study)
-    heads = re.findall(r'<th scope="col">(.*?)</th>', page.text.partition("What one instance sustains")[2])
-    assert heads.index("TTFT P50, P99 (s)") == 6
+    heads = re.findall(r'<th scope="col">(.*?)</th>', page.text.partition("One instance at what it sustains")[2])
+    assert heads.index("TTFT P50, P99 (s)") == 3
     assert "Little's law gives" not in page.text
     fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
     assert "Little&#39;s law gives 0.1 times the requests/s" in drawn(tmp_path, fast).text

@@ -35,7 +35,7 @@ from tests.support.words import CAUSE, TURNS, cell
 SLOS = [parse_slo("ttft_p99=2s")]
 POINT = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": None, "missed_at": None, "deployment": "a", "workload": "w",
          "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "low_needs_requests": 2000, "over": None, "runs": 2,
-         "high_needs_at": 16.0, "requests": 400, "absent_at": None, "unsettled_class": None, "unjudged": None}  # fmt: skip
+         "high_needs_at": 16.0, "requests": 400, "highest": 16.0, "absent_at": None, "unsettled_class": None, "unjudged": None}  # fmt: skip
 GROWS = [{"by": "growth", "growth": 0.5}]
 
 
@@ -64,6 +64,12 @@ def test_loads_and_intervals():
     assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
     assert sizing.ends(12, None) == "12 to not established"
+    for number, said in (
+        ((2.04, 1.98, 2.1), ("2.04", "1.98 to 2.10")), ((10.7, 6.44, 25.7), ("about 11", "6 to 26")), ((4.71, 1, 8), ("about 5", "1 to 8")),
+        ((1520, 900, 2200), ("about 1,500", "900 to 2,200")), ((8, 8, 8), ("8", "8 to 8")), ((0.4, 0.0, 3.0), ("about 0.4", "0.0 to 3.0")),
+        ((2.0386, None, None), ("about 2", "95 % interval not established")), ((10.7, 6.44, None), ("about 11", "6.4 or more")), ((0, 0, 1), ("0", "0 to 1")),
+    ):  # fmt: skip
+        assert loads.sure_text(*number) == said, number
 
 
 # Causes and recommendations
@@ -162,12 +168,12 @@ def test_what_a_curve_sustains_and_why_a_fleet_cannot_be_sized():
     lines = []
     for name, told in POINTS_OF.items():
         point = {**POINT, **ended(None, None), "c_max": None, **told}
-        said = [capacity.sustains(point, burst=burst) for burst in (False, True)]
-        said += [capacity.evidence(point)]
+        bases = [{**point, "basis": basis} for basis in ("steady", "burst")]
+        said = [f"sustains {capacity.sustains(each)}; limit: {capacity.limit(each) or '–'}" for each in bases]
+        said += [f"misses {capacity.first_miss(point) or '–'}", capacity.evidence(point), capacity.narrowed(point)]
         said += [] if point["c_max"] else [sizing.no_point(point), sizing.next_step(point)]
         lines += [f"{name}:", *(f"  {text}" for text in dict.fromkeys(said) if text)]
-    saturated = [{"measured": 8.0, "peak_at": 4.0, "cache_known": True}, *({"measured": None, "peak_at": None, "cache_known": known} for known in (True, False)), None]  # fmt: skip
-    snapshots.same("capacity", [*lines, "without SLOs:", *(f"  {capacity.full_cache(row)}" for row in saturated)])
+    snapshots.same("capacity", lines)
 
 
 FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus": 33, "peak_rps": 1000.0, "safety": 1.3}
@@ -175,13 +181,17 @@ FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus":
 
 def test_a_fleet():
     told = [{"gpus": None}, {"instances": 1, "gpus": 1}, *({f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
-    snapshots.same("fleet", [*(sizing.takes({**FLEET, **each}, "machine") for each in told), sizing.little(2.345)])
-    assert (sizing.takes(None, "GPU"), sizing.interval(None)) == ("", "")
+    fleets = [{**FLEET, "gpus_most": 1337, "cost": None, **each} for each in told]
+    lines = [text for each in fleets for text in (sizing.takes(each, "machine"), sizing.plan(each, "machine", "a"))]
+    snapshots.same(
+        "fleet", [*lines, sizing.plan({**fleets[1], "cost": {"price_per_hour": 2.0}}, "GPU", "a"), sizing.little(2.345)]
+    )
+    assert (sizing.takes(None, "GPU"), sizing.plan(None, "GPU", "a"), sizing.interval(None)) == ("", "", "")
 
 
 def test_the_title_of_fleets_names_the_curves():
     one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
-    assert sizing.title([one], "GPU") == sizing.takes(FLEET, "GPU").removesuffix(".")
+    assert sizing.title([one], "GPU") == "A peak of 1,000 requests/s takes 25 instances, 33 GPUs with the safety factor 1.3"
     assert sizing.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
     assert [sizing.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
 
@@ -372,4 +382,4 @@ def test_a_count_of_one_takes_the_singular():
     assert [count_text(n, "run") for n in (1, 2)] == ["1 run", "2 runs"]
     assert [is_are(1), is_are(0), was_were(1), was_were(2)] == ["is", "are", "was", "were"]
     point = {**POINT, "c_max": 8.0, "requests": 1, "runs": 1}
-    assert capacity.evidence(point) == "1 request in 1 run was judged there."
+    assert capacity.evidence(point) == "1 request in 1 run was judged at 8 requests in flight."

@@ -108,5 +108,5 @@ def test_where_curves_saturate():
             for i, (point, predicted, below, measured, apart) in enumerate([
                 (TURNS[0], 16.0, 15.0, 16.0, 0), (TURNS[3], None, None, None, None), (TURNS[5], 42.7, 40.0, 50.0, 1), (TURNS[8], 10.0, 12.0, 16.0, None),
                 (TURNS[4], 10.0, None, None, None), (TURNS[1], None, None, 8.0, None)])]  # fmt: skip
-    answers = (saturates.answer(rows, several_workloads=each, decided=each) for each in (False, True))
+    answers = (saturates.answer(rows, several_workloads=each) for each in (False, True))
     snapshots.same("saturates", [line for each in answers for line in written("", each)])

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import polars as pl
 
+from bench.findings import headline
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import curves_of
 from bench.findings.tables import Tables
+from bench.findings.view import View
 from bench.parse.table import summary_frame
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
@@ -33,6 +35,13 @@ def answered(results):
     """The answers by the names of their questions, and all of their text."""
     found = answers(results, curves_of(results))
     return {each.name: each for each in found}
+
+
+def screen(results):
+    """What the first screen says: its rows by curve, and its notes."""
+    view = View(results)
+    (*_, notes) = headline.section(view).short
+    return {row["name"]: row for row in view.curve_rows}, list(notes.lines)
 
 
 def text(answer):

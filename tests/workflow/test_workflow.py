@@ -10,7 +10,7 @@ import time
 import polars as pl
 import pytest
 
-from bench.findings.trust import closing_lines
+from bench.findings.trust import warnings
 from bench.study.begin import begin
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
@@ -236,8 +236,7 @@ def test_what_a_workflow_says_last():
             },
             schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String)},
         )
-        *lines, last = closing_lines(runs, figures=figures)
-        assert last.startswith("The report: results/report.html")
+        lines = warnings(runs, figures=figures)
         assert len(lines) == len(said), reasons
         assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), reasons
 
@@ -247,9 +246,9 @@ def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_sh
         {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [[UNSCRAPED]] * 2 + [[]],
          "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
     )  # fmt: skip
-    invalid, failing, _ = closing_lines(runs, figures=3)
+    invalid, failing = warnings(runs, figures=3)
     assert invalid.startswith(
         "3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s, over 0.5 s."
     )
     assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
-    assert len(closing_lines(runs[:2], figures=3)) == 3  # latencies can be trusted
+    assert len(warnings(runs[:2], figures=3)) == 2  # latencies can be trusted

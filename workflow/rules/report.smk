@@ -40,6 +40,9 @@ rule manifest:
         page=paths.REPORT,
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+        analysis=ANALYSED,
+        causes=paths.CAUSES,
+        findings=paths.FINDINGS,
     output:
         manifest=paths.MANIFEST,
     log:
@@ -48,5 +51,6 @@ rule manifest:
         "../envs/bench.yaml"
     params:
         code=code_of("manifest"),
+        decision=PLAN.config.decision.model_dump(),
     script:
         "../scripts/manifest.py"

@@ -152,9 +152,11 @@ def evicted(valid: pl.DataFrame) -> Iterator[Advice]:
 
 
 TEXTS = {
-    "kv_bytes": "For developers: KV bytes per token, not parameters, decide how many requests fit: the KV cache of {other} is full at "
-    "{other_requests:g} requests of {workload}, that of {deployment}, with {parameters:.2g} times the parameters, at {requests:g}. "
-    "Both have {kv_bytes:size} of KV memory; a token takes {other_token_bytes:,} and {token_bytes:,} bytes of it.",
+    "kv_bytes": "KV bytes per token, not parameters, decide how many requests fit: the KV cache of {other} is full at "
+    "{other_requests:g} "
+    "requests of {workload}, that of {deployment}, with {parameters:.2g} times the parameters, at {requests:g} "
+    "({other_token_bytes:,.0f} "
+    "and {token_bytes:,.0f} bytes a token of {kv_bytes:size}).",
     "pools": "For system architects: give each type of workload a pool of its own: within its SLOs one {deployment} sustains, in "
     "requests/s, {carried}. A mixed pool is sized by the heaviest.",
     "front_end": "For system architects: not the engine of {deployment} limits {workload} but what lies between it and its clients, "

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.axes import AXES
-from bench.findings import advice, lengths, recovery, trust
+from bench.findings import advice, lengths, recovery
 from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
-from bench.findings.capacity import sustained
 from bench.findings.capacity.curves import Curve
 from bench.findings.comparison import words as against
 from bench.findings.factors import words as factors
@@ -24,7 +23,7 @@ from bench.findings.found import asked_of
 from bench.findings.lengths import streamed_both_ways
 from bench.findings.levels import level_rows, shown_latencies
 from bench.findings.tables import Tables
-from bench.report.answer import Answer, remedy_once
+from bench.report.answer import Answer
 from bench.report.blocks import Article, Section
 from bench.search import answer as searches
 from bench.search import tuning_words as tuning
@@ -42,10 +41,10 @@ if TYPE_CHECKING:
 
 
 def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
-    """What the runs answer, the study's own question first."""
+    """What the runs answer beyond what curves sustain, which the first screen has; the study's own question first."""
     rows, searched = asked_of(results.runs), results.answered
     found = [answer for answer in _answers(results, rows, curves) if answer.lines]
-    # What a curve sustains within the SLOs is answered once, with what its search says of it.
+    # What a curve sustains within the SLOs is said once, with what its search says of it.
     told = [curve.searched for curve in curves if curve.point]
     others = searches.answer((name, record) for name, record in searched if record not in told)
     found = [others, *found] if others.lines else found
@@ -53,17 +52,13 @@ def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
     if left.height:
         slos = results.decision.slos
         found.append(alone.answer(level_rows(left, slos), shown_latencies(slos)))
-    return remedy_once(found, trust.remedy(results.runs))
+    return found
 
 
 def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
-    runs, decision, findings = results.runs, results.decision, results.analysis.findings
+    runs, findings = results.runs, results.analysis.findings
     if results.tuning:
         yield tuning.answer(results.tuning)
-    judged = [curve for curve in curves if curve.point]
-    sized = decision.peak_rps is not None
-    if judged and sized:
-        yield sustained.answer(judged, decision)
     against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
     told: set[frozenset[str]] = set()
     if against_others:
@@ -78,14 +73,12 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
     # What the comparison with the baseline answers is not answered again.
     if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
         yield setting_gain.answer(gains)
-    if judged and not sized:
-        yield sustained.answer(judged, decision)
     if steps := runs.drop_nulls("recovered").to_dicts():
         yield recovery.answer(steps)
-    full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
+    full = [each.saturation for each in curves if each.saturation and not each.point and AXES[each.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
-    if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
-        yield saturates.answer(full, several_workloads=results.several_workloads, decided=bool(decision.slo))
+    if full and not compared:  # else it is a detail, which the tables have
+        yield saturates.answer(full, several_workloads=results.several_workloads)
     yield advice.answer(findings.advice)
 
 

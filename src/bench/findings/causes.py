@@ -16,7 +16,7 @@ from bench.findings.evidence import RESOURCES, RULES, Bottleneck
 from bench.parse.server import pinned
 from bench.predict.relief_record import CurveRelief, Gain
 from bench.runs.classes import class_column
-from bench.runs.sentences import filled, load_text
+from bench.runs.sentences import filled, load_text, sure_text
 from bench.statistics.textbook import TAIL, rarer_by_chance
 from bench.study.slo import Slo
 
@@ -252,36 +252,37 @@ def _silent(runs: pl.DataFrame, *, known: bool) -> str | None:
     return "no_gauges" if whole else "metrics_gaps"
 
 
-def why(limit: Bottleneck) -> str:
-    """Why it sustains no more, a sentence or two; empty where nothing was judged."""
-    return "" if limit.evidence is None else filled(RULES[limit.evidence].why, _numbers(limit))
+def why(limit: Bottleneck, missed_at: float | None = None) -> str:
+    """Why it sustains no more; empty where nothing was judged. Args: missed_at: the first load that misses; another one is named."""
+    return "" if limit.evidence is None else filled(RULES[limit.evidence].why, _numbers(limit, missed_at))
 
 
 def remedy(limit: Bottleneck) -> str:
-    """What would raise it, a sentence or two; empty where nothing follows."""
+    """What would raise it, and what replays say; empty where nothing follows."""
     if limit.evidence is None:
         return ""
     causes = [gain.resource for gain in limit.gains[: limit.tied]] if limit.evidence == "relieved" else [limit.cause]
     own = RULES[limit.evidence].remedy
     remedies = [own] if own else [RESOURCES[cause].remedy for cause in causes if cause in RESOURCES]
-    return " ".join(filled(text, _numbers(limit)) for text in remedies)
+    replayed = [f"replayed {_reliefs(limit.gains)}"] if limit.gains else []
+    return "; ".join(filled(text, _numbers(limit)) if text in remedies else text for text in [*remedies, *replayed])
 
 
-def _numbers(limit: Bottleneck) -> dict[str, Any]:
+def _numbers(limit: Bottleneck, missed_at: float | None = None) -> dict[str, Any]:
     why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
     reasons = [filled(RESOURCES[gain.resource].reason, vars(limit)) for gain in limit.gains[: limit.tied]]
     reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
-    texts = {"at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains), "unknown": _unknown(limit)}
-    return {**vars(limit), **texts}
+    at = None if limit.level == missed_at else _at(limit)
+    return {**vars(limit), "at": at, "unsettled": why, "reason": reason, "unknown": _unknown(limit)}
 
 
 def _unknown(limit: Bottleneck) -> str:
     """Why no resource is known to be the cause."""
     if not limit.gains:
-        return "The cause is not known: the limit was not replayed" + (f" ({limit.no_model})" if limit.no_model else "")
-    if all(gain.none for gain in limit.gains):
-        return "In replays, no resource by itself would bring more"
-    return f"The cause is not known: replayed {_reliefs(limit.gains)}"
+        return "the limit was not replayed" + (f" ({limit.no_model})" if limit.no_model else "")
+    return (
+        f"in replays no resource by itself {'would bring' if all(gain.none for gain in limit.gains) else 'surely brings'} more"
+    )
 
 
 def _reliefs(gains: Sequence[Gain]) -> str:
@@ -293,19 +294,17 @@ def _reliefs(gains: Sequence[Gain]) -> str:
 
 
 def _relief(gain: Gain, *, first: bool) -> str:
-    """What more of a resource brings, such as `with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2)`."""
-    low = shown_over(gain.low, 1.0) if gain.low > 1 else "1"
-    ends = f"at least {low}" if gain.more else f"{low} to {gain.high:.3g}"
-    times = f"{gain.gain:.3g} times"
+    """What more of a resource brings, such as `with steps twice as fast, 1.8 times the requests/s (1.7 to 2)`."""
+    number, between = sure_text(gain.gain, gain.low, gain.high)
+    low = shown_over(gain.low, 1.0, 2) if gain.low > 1 else "1"
+    ends = f"at least {low}" if gain.more else f"{low} to {between.rpartition(' ')[2]}"
     established = "" if gain.low > 1 else ", not established"
-    return (
-        f"{RESOURCES[gain.resource].relief}, {f'it carries {times} the requests/s' if first else times} ({ends}){established}"
-    )
+    return f"{RESOURCES[gain.resource].relief}, {number} times{' the requests/s' * first} ({ends}){established}"
 
 
 def _at(limit: Bottleneck) -> str | None:
     if limit.level is None:
         return None
     if limit.burst:
-        return f"In a burst of {limit.level:g}"
-    return f"At {limit.level:g}" if limit.unit is None else f"At {load_text(limit.level, limit.unit)}"
+        return f"in a burst of {limit.level:g}"
+    return f"at {limit.level:g}" if limit.unit is None else f"at {load_text(limit.level, limit.unit)}"

@@ -135,11 +135,9 @@ _DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
 @figure(
     "economics",
     title="Costs, revenue and profit against demand",
-    question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
-    reading="USD an hour of one instance under each load, a panel a curve: the fixed cost of its GPUs (or machine), the "
-    "variable one of energy and requests, their total, revenue from output tokens/s, and profit (thick), what is left; means "
-    "of a level's valid runs, in their steady windows. Diamond: the load that leaves the most, whether it meets the SLOs or "
-    "not; upright: the operating point, within them. Prices are those of the study's decision.",
+    question="From which load on does an instance earn what it costs?",
+    reading="Fixed, variable and total cost, revenue, and profit (thick), at the study's prices. Diamond: the load that earns "
+    "the most; upright: what is sustained within the SLOs.",
     invalid="Left out",
 )
 def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
@@ -210,11 +208,9 @@ def section(view: View) -> Section:
     variable = f" energy at {prices.kwh:g} USD a kWh" if prices.kwh else ""
     variable += f" {prices.million_requests:g} USD a million requests" if prices.million_requests else ""
     meaning = (
-        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: {prices.gpu_hour:g} USD an hour of a GPU (of "
-        f"the machine, where the engine runs on a CPU). Variable:{variable or ' none'}. These prices are the study's "
-        f"assumptions, not "
-        "offers. The best load is the best of all that were measured, whether they meet the SLOs or not; the last column is "
-        "at the operating point, within them."
+        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: {prices.gpu_hour:g} USD an hour of a GPU (or "
+        f"machine). "
+        f"Variable:{variable or ' none'}. Prices are the study's. The best load may miss the SLOs."
     )
     return Section(
         "economics",

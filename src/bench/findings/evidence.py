@@ -19,10 +19,11 @@ class Resource:
     """What of a server may be short.
 
     Attributes:
-        reason: why it sustains no more. relief: what a replay gives it. remedy: what would raise the limit.
+        reason: why it sustains no more. short: the same in a title. relief: what a replay gives it. remedy: what would raise it.
     """
 
     reason: str
+    short: str
     relief: str
     remedy: str
 
@@ -30,30 +31,36 @@ class Resource:
 RESOURCES = {
     "kv": Resource(
         "the KV cache holds too few requests",
+        "a full KV cache",
         "with four times the KV memory",
-        "More KV memory[ (one request takes {request_bytes:size})], pooled or of a cheaper tier too. A KV type of half the bytes, "
-        "or a model with half the KV bytes a token, holds twice as many. Keep 10 to 15 % of it free for longer requests.",
+        "more KV memory[ (a request takes {request_bytes:size})], pooled or of a cheaper tier too, or half the KV bytes a "
+        "token (KV type "
+        "or model)",
     ),
     "sequences": Resource(
         "max_num_seqs[ ({slots})] lets too few sequences run",
+        "max_num_seqs",
         "without a bound on sequences",
-        "Raise max_num_seqs, as far as the KV cache holds.",
+        "a higher max_num_seqs, as far as the KV cache holds",
     ),
     "prefill": Resource(
         "prompts take too long to compute",
+        "prefill",
         "with prompts computed twice as fast",
-        f"More compute ({_FASTER}), shorter prompts, or prefixes that the cache serves.",
+        f"more compute ({_FASTER}), shorter prompts, or prefixes that the cache serves",
     ),
     "decode": Resource(
         "steps take too long",
+        "the time of steps",
         "with steps twice as fast",
-        f"More memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step.",
+        f"more memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step",
     ),
     "interference": Resource(
         "prompts of other requests are computed between a request's tokens",
+        "prefill between tokens",
         "with prompts computed elsewhere",
-        "Compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or separate prefill "
-        "from decode, each on machines of its own.",
+        "smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or prefill on machines "
+        "of its own",
     ),
 }
 
@@ -67,54 +74,55 @@ class Rule:
     remedy: str = ""
 
 
-_FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]."
+_FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]"
 _ALONE = (
-    "One request[ of {request_class}] alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
+    "one request[ of {request_class}] alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}"
 )
-#: By code, in the order in which `bench.findings.causes` looks for them.
+#: By code, in the order in which `bench.findings.causes` looks for them. `at` is said where not the first load that misses shows it.
 RULES = {
-    "never_steady": Rule("unknown", "The limit is not known: {unsettled}."),
-    "steady_meets": Rule("unknown", "No load that became steady misses. The upper end is not known. {at}, {unsettled}."),
-    "highest_level": Rule(
-        "none", "{at}, the highest load measured, nothing is missed.", "Measure higher loads to find the limit."
-    ),
+    "never_steady": Rule("unknown", "the limit is not known: {unsettled}"),
+    "steady_meets": Rule("unknown", "no load that became steady misses; the upper end is not known[: {at}, {unsettled}]"),
+    "highest_level": Rule("none", "", "measure higher loads to find the limit"),
     "refused": Rule(
         "refusals",
-        f"{{at}}, the server refuses or fails {_FAILED}",
-        "Raise the limit of the server or of the gateway in front of it, or send less.",
+        f"[{{at}}, ]the server refuses or fails {_FAILED}",
+        "a higher limit of the server or of the gateway in front of it, or send less",
     ),
     "broken": Rule(
         "refusals",
-        f"{{at}}, the server breaks off or fails {_FAILED}",
-        "Look into the log of the server and of the gateway in front of it: it accepted requests, and their answers failed.",
+        f"[{{at}}, ]the server breaks off or fails {_FAILED}",
+        "see the log of the server and of the gateway in front of it: it accepted requests, and their answers failed",
     ),
     "few_failures": Rule(
         "unknown",
-        "{at}, {failed:,} of {requests:,} requests fail, and without these it would not miss. The cause is not known: too few fail "
-        "to show whether failures grow with the load.",
-        "Measure this load and lower ones for longer, to compare how many requests fail.",
+        "[{at}, ]{failed:,} of {requests:,} requests fail, and without these it would not miss; the cause is not known: too "
+        "few fail to "
+        "show whether failures grow with the load",
+        "measure this load and lower ones for longer, to compare how many requests fail",
     ),
     "alone_prefill": Rule("prefill", _ALONE),
-    "alone_decode": Rule("decode", _ALONE, f"More memory bandwidth ({_FASTER}), or smaller weights."),
-    "alone": Rule("unknown", _ALONE, f"{_FASTER.capitalize()}."),
+    "alone_decode": Rule("decode", _ALONE, f"more memory bandwidth ({_FASTER}), or smaller weights"),
+    "alone": Rule("unknown", _ALONE, _FASTER),
     "relieved": Rule(
         "unknown",  # that which brings most
-        "{at}, {reason}[; the KV cache is full too: {per_request:.2g} preemptions a request]"
-        "[; the KV cache is full too: {waiting:wait} on average]. Replayed {reliefs}.",
+        "[{at}, ]{reason}[; the KV cache is full too: {per_request:.2g} preemptions a request]"
+        "[; the KV cache is full too: {waiting:wait} on average]",
     ),
-    "metrics_unread": Rule("unknown", "{at}, the cause is not known: the server's metrics were not read."),
-    "metrics_gaps": Rule("unknown", "{at}, the cause is not known: the server's metrics have gaps."),
-    "no_gauges": Rule("unknown", "{at}, the cause is not known: the server does not report both its queue and its KV usage."),
+    "metrics_unread": Rule("unknown", "[{at}, ]not known: the server's metrics were not read"),
+    "metrics_gaps": Rule("unknown", "[{at}, ]not known: the server's metrics have gaps"),
+    "no_gauges": Rule("unknown", "[{at}, ]not known: the server does not report both its queue and its KV usage"),
     "full_cache": Rule(
         "kv",
-        "{at}, the KV cache is full[: {per_request:.2g} preemptions a request discard work, which is then repeated]"
-        "[: {free_tokens:,.0f} tokens are free, and a prompt takes {prompt_tokens:,.0f}][; {waiting:wait} on average].",
+        "[{at}, ]the KV cache is full[: {per_request:.2g} preemptions a request discard work, which is then repeated]"
+        "[: {free_tokens:,.0f} tokens are free, and a prompt takes {prompt_tokens:,.0f}][; {waiting:wait} on average]",
     ),
-    "slots": Rule("sequences", "{at}, all {slots} sequences of max_num_seqs run, and requests wait[: {waiting:,} on average]."),
-    "pinned": Rule("sequences", "{at}, never more than {running:.0f} requests run, and {waiting:wait} on average."),
-    "prompts": Rule("prefill", "{at}, requests wait for the prefill of others."),
-    "slow_answers": Rule("unknown", "{at}, answers take too long; a burst does not show why."),
-    "nothing_full": Rule("unknown", "{at}, sequences and KV cache have room. {unknown}."),
+    "slots": Rule(
+        "sequences", "[{at}, ]all {slots} sequences of max_num_seqs run, and requests wait[: {waiting:,} on average]"
+    ),
+    "pinned": Rule("sequences", "[{at}, ]never more than {running:.0f} requests run, and {waiting:wait} on average"),
+    "prompts": Rule("prefill", "[{at}, ]requests wait for the prefill of others"),
+    "slow_answers": Rule("unknown", "[{at}, ]not known: a burst does not show why answers take too long"),
+    "nothing_full": Rule("unknown", "[{at}, ]not known: sequences and KV cache have room, and {unknown}"),
 }
 
 

@@ -1,78 +1,138 @@
-"""What each curve sustains, in one table: the first thing that a report says."""
+"""The first screen: what each curve sustains, why not more, and how many a peak takes; as a sentence, a table and a "
+"terminal's lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.axes import AXES
-from bench.findings.capacity import words as capacity
+from bench.errors import listed
 from bench.findings.capacity.curves import Curve
-from bench.report.blocks import Block, Charts, Column, Section, Table
-from bench.runs.sentences import between_text, load_text
+from bench.findings.capacity.words import BURSTS
+from bench.findings.evidence import RESOURCES
+from bench.findings.saturation import prediction_title
+from bench.report.answer import in_line, shortened
+from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table
+from bench.report.chart_words import margin_title
 
 if TYPE_CHECKING:
+    from bench.findings.tables import Tables
     from bench.findings.view import View
 
-_MOST_CURVES = 12  # most curves of a first screen; convention
+Row = Mapping[str, Any]
+_MOST = 12  # most curves of a first screen; convention
+_NAMED = 3  # most curves that a title names
+_COLUMNS = (
+    Column("curve", "name"),
+    Column("sustains", "sustains"),
+    Column("limit", "limit"),
+    Column("first load that misses", "misses"),
+    Column("because", "why"),
+    Column("would raise it", "remedy"),
+)
+_NUMBER = re.compile(r"^((?:about )?[\d.,]+|a burst of [\d.]+)")
+_REST = re.compile(r"; .*|, no SLO.*| \(95 % interval not established\)")  # of what a curve sustains, what no title has
+_ADMIT = "Admit at most what an instance sustains, and add instances beyond."
+_NO_SLO = (
+    "`decision` sets no SLO, such as `slo: [ttft_p99=1s]`: a load counts as sustained while requests do not pile up and no more than "
+    "{failed:g} % of them fail. With one, nothing is measured again."
+)
+
+
+def curve_rows(curves: Sequence[Curve], *, limited: bool) -> list[dict[str, Any]]:
+    """What is known of each curve that was judged; titles, tables and lines are made of it. Args: limited: an SLO limits some curve."""
+    return [
+        {
+            **vars(curve.found),
+            "name": curve.name,
+            "sustains": curve.sustains + (", no SLO limits it" if limited and not curve.slos else ""),
+            "limit": curve.ends or None,
+            "misses": curve.misses or None,
+            "why": curve.why or None,
+            "remedy": curve.remedy or None,
+            "cause": curve.limit.cause if curve.limit and curve.misses.startswith("at ") else None,
+            "found": curve.point["kind"] in ("found", "above"),
+        }
+        for curve in curves
+        if curve.point
+    ]
+
+
+def finding(results: Tables, rows: Sequence[Row]) -> str:
+    """The study in a sentence: what its curves sustain, and what ends them; empty where no curve sustains a load that is known."""
+    lasting = [row for row in rows if row["found"] and not row["burst"]] or [row for row in rows if row["found"]]
+    if not lasting or len(lasting) > _NAMED:
+        return ""
+    said = [f"{row['name']} sustains {_REST.sub('', row['sustains'])}" for row in lasting]
+    return "; ".join(filter(None, [listed(said), _ended(results, rows)]))
+
+
+def _ended(results: Tables, rows: Sequence[Row]) -> str:
+    """What ends the curves: their causes where they are known of most, else the SLO that all miss."""
+    missing = [row for row in rows if row["cause"]]
+    known = Counter(row["cause"] for row in missing if row["cause"] in RESOURCES)
+    if 2 * known.total() > len(missing):
+        of = "it" if len(rows) == 1 else f"{known.most_common(1)[0][1]} of {len(rows)} curves"
+        first, *others = (
+            f"{RESOURCES[cause].short} ends {of if i == 0 else count}" for i, (cause, count) in enumerate(known.most_common())
+        )
+        return listed([first, *others])
+    return margin_title(results.points, results.decision.slos) or ""
+
+
+def lines(rows: Sequence[Row], curves: Sequence[Curve]) -> list[str]:
+    """The answer as a terminal has it: a line a curve, and what a peak takes."""
+    told = [
+        f"{row['name']}: sustains {row['sustains']}"
+        + (f" (limit: {row['limit']})" if row["limit"] else "")
+        + (f"; misses {row['misses']}" if row["misses"] and row["misses"].startswith("at ") else "")
+        + (f", because {row['why']}" if row["why"] and not row["why"].startswith("not known") else "")
+        for row in rows
+    ]
+    return [*shortened(told, _MOST), *shortened([curve.plan for curve in curves if curve.plan], _NAMED)]
 
 
 def section(view: View) -> Section:
-    sustains = f"sustains within {view.within}" if view.within else "sustains"
-    columns = [Column("curve", "curve"), Column(sustains, "sustains"), Column("KV cache full at", "full")]
-    if peak := view.results.decision.peak_rps:
-        columns.append(Column(f"a peak of {peak:g} requests/s takes", "fleet"))
-    table: list[Block] = [Table("What each curve sustains", columns, view.of_curves(headline(view.curves)))]
-    return Section("headline", "At a glance", [*table, Charts(view.figures[:1])], short=table, heading=False)
-
-
-def headline(curves: Sequence[Curve]) -> list[dict[str, Any]]:
-    """What each curve sustains, where its cache fills, and how many a peak takes; none where they would not fit a first screen."""
-    limited = any(curve.slos for curve in curves)
-    found = [
-        {
-            "curve": curve.name,
-            "deployment": curve.deployment,
-            "workload": curve.workload,
-            "sustains": _sustained(curve, free=limited and not curve.slos) or None,
-            "full": _full(curve) or None,
-            "fleet": _fleet(curve) or None,
-        }
-        for curve in curves
+    rows = [
+        {**row, "family": view.families[row["workload"]], "sustains": _NUMBER.sub(r"**\1**", row["sustains"])}
+        for row in view.curve_rows
     ]
-    known = [row for row in found if row["sustains"] or row["full"] or row["fleet"]]
-    return known if len(known) <= _MOST_CURVES else []
+    within = f" within {view.within}" if view.within else ""
+    table: list[Block] = [Table(f"What one instance sustains{within} (in brackets: 95 % intervals)", _COLUMNS, rows[:_MOST])]
+    if others := rows[_MOST:]:
+        table.append(Fold(f"{len(others)} more", [Table("What the other curves sustain", _COLUMNS, others)]))
+    short = [*table, Items(_notes(view))] if rows else []
+    return Section("headline", "At a glance", [*short, Charts(view.figures[:1])], short=short, heading=False)
 
 
-def _sustained(curve: Curve, *, free: bool) -> str:
-    """The highest load within the SLOs, of a search, or else the rate of the highest measured one. Args: free: no SLO limits it."""
-    if (found := curve.searched) and found.why == "found":
-        between = between_text(found.low or None, found.high, "{:.3g}")
-        return _strong(f"{found.limit:.3g}", AXES[found.axis].short, between)
-    point = curve.point
-    if point and point["kind"] == "below" and capacity.too_close(point):
-        return f"too close to tell at {load_text(point['missed_at'], point['unit'])}"
-    if curve.burst or point is None or point["usable_rps"] is None:
-        return ""
-    between = between_text(point["usable_low"], point["usable_high"], "{:.3g}")
-    return _strong(f"{point['usable_rps']:.3g}", "requests/s", between) + ", no SLO limits it" * free
+def _notes(view: View) -> list[str]:
+    """What a peak takes, and what a reader of the table has to know."""
+    judged, decision = [curve for curve in view.curves if curve.point], view.results.decision
+    fills = prediction_title(row["levels_apart"] for row in view.results.saturation.iter_rows(named=True))
+    sized = [f"{curve.plan} {curve.narrowed}".rstrip() for curve in judged if curve.plan]
+    return [
+        *shortened(sized, _NAMED),
+        *([f"{fills}."] if fills else []),
+        *_judged_by(judged, failed=100 * decision.failed_share),
+        *([BURSTS] if any(curve.burst for curve in judged) else []),
+        *([_ADMIT] if any(row["found"] and not row["burst"] for row in view.curve_rows) else []),
+    ]
 
 
-def _full(curve: Curve) -> str:
-    row = curve.saturation
-    if row is None or row["measured"] is None or not AXES[row["axis"]].requests:
-        return ""
-    return _strong(f"{row['measured']:g}", "in flight", "" if row["below"] is None else f"not at {row['below']:g}")
-
-
-def _fleet(curve: Curve) -> str:
-    fleet = curve.fleet
-    if not fleet or not fleet["instances"]:
-        return ""
-    return _strong(
-        f"{fleet['instances']:,d}", "instances", between_text(fleet["instances_least"], fleet["instances_most"], "{:.3g}")
-    )
-
-
-def _strong(value: str, unit: str, between: str) -> str:
-    return f"**{value}** {unit}" + (f" ({between})" if between else "")
+def _judged_by(curves: Sequence[Curve], *, failed: float) -> list[str]:
+    """By which SLOs each curve is judged, where they differ; of those without any, by what else."""
+    limited: dict[tuple[str, ...], list[str]] = {}
+    for curve in curves:
+        limited.setdefault(curve.slos, []).append(curve.name)
+    free = limited.pop((), None)
+    said = [f"{in_line(names)}: judged by {listed(slos)}." for slos, names in limited.items() if free or len(limited) > 1]
+    if free is None:
+        return said
+    if not limited:
+        return [_NO_SLO.format(failed=failed)]
+    return [
+        *said,
+        f"No SLO limits {in_line(free)}: a load counts as sustained while requests do not pile up and no more than {failed:g} % fail.",
+    ]

@@ -50,13 +50,10 @@ class _Panel:
 @figure(
     "latencies",
     title="Latencies against load",
-    question="How long does a user wait as load rises, for the first token, for each further one, and for all?",
-    reading="Points are runs, lines all requests of a level's valid runs together: the percentile that an SLO limits, else "
-    "P99 (of a class P95). Thin: P50. Grey, dashed: the SLO's limit. Hollow: too few requests for the percentile, so it is an estimate "
-    "without a bound (of a P99 662; below 100 it is the slowest). A filled point has a whisker up to the value that the true "
-    "one does not exceed, at 99 % confidence. ITL has no bounds. Queue time is the server's own mean; requests that wait are "
-    "those once the load stands. Under a burst each request waits behind the others' prefill, so TTFT rises about in line "
-    "with the load. Panels of a class have the load of all classes together.",
+    question="How long does a user wait as load rises?",
+    reading="Points are runs, lines all requests of a level's valid runs. Thin: P50; thick: the percentile that an SLO limits "
+    "(dashed), else P99, of a class P95. Hollow: too few requests for a bound; whiskers: the bound, at 99 % "
+    "confidence.",
     columns=lambda results: {each.tail: each.what for each in _panels(results)},
     note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )

@@ -34,7 +34,7 @@ _FARTHEST = 10.0  # times the highest latency: a limit beyond would leave the fr
 
 
 def _note(results: Tables) -> str:
-    ring = "Black ring: C_max, the highest level within the SLOs." if results.points["c_max"].is_not_null().any() else ""
+    ring = "Black ring: the highest level within the SLOs." if results.points["c_max"].is_not_null().any() else ""
     axes = results.runs["axis"].unique()
     numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
     windows = WINDOWS if in_windows(results.runs) else ""
@@ -45,10 +45,8 @@ def _note(results: Tables) -> str:
     "latency-throughput",
     title="Latency against throughput",
     question="How much throughput does each deployment give, and how long do users wait for it?",
-    reading="Each point is a level of load; lines join a curve's levels in the order of load, and its ends and C_max have their load "
-    "beside them. Each percentile is that of all requests of a level's valid runs together, tokens/s their mean. Where a curve turns "
-    "upwards more load buys waiting, and where it turns back it costs throughput. Dashed: an SLO's limit. Latencies are "
-    "on logarithmic scales, one for all of TTFT's panels.",
+    reading="Points are levels of load, joined in their order. Where a curve turns upwards more load buys waiting; where it "
+    "turns back it costs throughput. Dashed: an SLO's limit.",
     by_axis=False,
     finding=lambda results: sustained_title(results.points),
     note=_note,

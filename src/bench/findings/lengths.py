@@ -12,7 +12,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.findings.tables import Tables
 from bench.report.altair import alt
-from bench.report.answer import AGAIN, Answer
+from bench.report.answer import Answer
 from bench.report.figure import figure
 from bench.report.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
 from bench.runs.sentences import load_text
@@ -150,7 +150,6 @@ def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answe
     question = ", and ".join(asked) + "?"
     kinds = {each.kind for each in costs}
     named = len(kinds) < len(costs) or len(gains) > 1
-    valid = all(each.measured == each.runs for each in costs) and all(each.valid == each.runs for each in gains)
     return Answer(
         name="lengths",
         question=question[0].upper() + question[1:],
@@ -166,7 +165,6 @@ def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answe
                 else []
             ),
         ),
-        do=() if valid else (AGAIN,),
     )
 
 

@@ -13,7 +13,7 @@ from bench.errors import count_text
 from bench.findings import cells
 from bench.findings.capacity.curves import limits_text
 from bench.parse.level_values import level_values
-from bench.report.answer import AGAIN, Answer, shortened
+from bench.report.answer import Answer, shortened
 from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.runs.classes import class_names
 from bench.runs.sentences import latency_text, load_text, time_text
@@ -40,11 +40,11 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
         `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
-        `tokens_per_s`, `best_second` (most tokens in a second) and `kv_usage_peak`. All values are those of `level_values`, None
+        `tokens_per_s` and `kv_usage_peak`. All values are those of `level_values`, None
         where one is not known.
     """
     shown = shown_latencies(slos)
-    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "throughput_peak_tokens_per_s", "kv_usage_peak")
+    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "kv_usage_peak")
     at = ("deployment", "workload", "axis", "level")
     values = {
         tuple(row[key] for key in at): row
@@ -69,7 +69,6 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                 ],
                 "requests_per_s": value.get("throughput_requests_per_s"),
                 "tokens_per_s": value.get("throughput_tokens_per_s"),
-                "best_second": value.get("throughput_peak_tokens_per_s"),
                 "kv_usage_peak": value.get("kv_usage_peak"),
             }
         )
@@ -85,13 +84,12 @@ def answer(levels: Sequence[Row], shown: Sequence[Slo]) -> Answer:
     Args:
         levels: rows of `bench.findings.levels.level_rows`. shown: whose percentiles their `latencies` are.
     """
-    invalid = [level for level in levels if level["valid"] < level["runs"]]
     return Answer(
         name="alone",
         question="What do workloads that were measured at one load show?",
         lines=shortened([_line(level, shown) for level in levels]),
         sure=("One load shows neither a limit nor what more load would bring.",),
-        do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance sustains."),
+        do=("Measure two levels or more of a workload to learn what an instance sustains.",),
     )
 
 
@@ -125,7 +123,8 @@ def section(view: View) -> Section:
             **row,
             "load": cells.load(row),
             "invalid": not row["valid"],
-            "valid": Cell(f"{row['valid']} of {row['runs']}", row["valid"]),
+            "invalid_runs": row["runs"] - row["valid"],
+            "valid": Cell(f"{row['valid']}" + f" of {row['runs']}" * (row["valid"] < row["runs"]), row["valid"]),
             **{
                 slo.name: cells.latency(value, met and math.isfinite(slo.limit_s))
                 for slo, (value, met) in zip(shown, row["latencies"], strict=True)
@@ -139,17 +138,13 @@ def section(view: View) -> Section:
         *(Column(slo.name, slo.name) for slo in shown),
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
-        Column("best second (tokens/s)", "best_second", "%.0f"),
         Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
-        Column("valid runs", "valid"),
+        *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
     ]
     within = limits_text(judged)
     meaning = (
-        "Each percentile is that of all judged requests of the level's valid runs together, without those that did not become "
-        "steady "
-        f"beside others that did{f'; bold where it is within its limit ({within})' if within else ''}. Rates are means of all "
-        f"valid "
-        "runs; the best second is the most output tokens in any second of a run."
+        "Percentiles are of all judged requests of a level's valid runs, those that became steady where some did"
+        f"{f'; bold: within its limit ({within})' if within else ''}. Rates are means."
     )
     blocks: list[Block] = [Table("Every level", columns, rows), Text(meaning)] if rows else []
     return Section("levels", "Levels", blocks, short=blocks)

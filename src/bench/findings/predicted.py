@@ -117,13 +117,24 @@ def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
 
 
 def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
-    """`shares_rows` in a sentence, without phases of less than a twentieth; empty where nothing is known. Args: load: in words."""
-    groups = []
-    for name, whose in (("median", "median requests"), ("slowest", "the slowest 5 %")):
-        phases = sorted(shares.get(name, {}).items(), key=lambda each: -each[1])
-        known = [f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN]
-        groups += [f"{whose}: {', '.join(known)}"] if known else []
-    return f"Where the time goes at {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
+    """`shares_rows` in a sentence, median requests first, without phases of less than a twentieth; empty where nothing is known.
+
+    Args:
+        load: in words.
+    """
+    known = {name: shares.get(name, {}) for name in ("median", "slowest")}
+    told = {name: _phases(found) for name, found in known.items() if found}
+    alike = all(abs(known["median"].get(phase, 0.0) - known["slowest"].get(phase, 0.0)) < _SHOWN for phase in PHASE_TITLES)
+    if "slowest" in told and "median" in told:
+        told["slowest"] = "as much" if alike else told["slowest"]
+    parts = [told["median"]] if told.get("median") else []
+    parts += [f"the slowest 5 %: {told['slowest']}"] if told.get("slowest") else []
+    return f"Time by the calibrated model at {load}: {'; '.join(parts)}." if parts else ""
+
+
+def _phases(shares: Mapping[str, float]) -> str:
+    phases = sorted(shares.items(), key=lambda each: -each[1])
+    return ", ".join(f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN)
 
 
 def predictions_title(calibration: Calibration | None) -> str | None:
@@ -191,9 +202,7 @@ def _unpredicted(results: Tables) -> str:
     "predicted-loads",
     title="Predicted beside measured",
     question="What would loads between and a little above those that were measured bring?",
-    reading="Points: valid runs, each whole, from its first request to its last answer (other figures show the steady windows of loads "
-    "that go on). Lines, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these "
-    "runs. How far it is off for runs that it has not seen: “A model of each server”, below.",
+    reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
     finding=_title,
     note=_unpredicted,
@@ -303,11 +312,9 @@ _FITTED = (
 )
 _JUDGED = ("predicted from", "output tokens/s", "TTFT P50", "TTFT P99", "TPOT P50", "ITL P99", "90 % intervals hold", "runs")
 _MODELS = (
-    "A model is fitted to the times between tokens that clients saw, and replays the engine's scheduler. `bench fleet` asks "
-    "it for other loads, lengths and limits. –: the runs do not show that cost; costs that always come together cannot be "
-    "told apart. Errors are mean absolute relative errors of runs at levels, or of workloads, that were left out; the others "
-    "of them cannot be predicted from the rest, such as the highest level. No prediction can be better than two measurements "
-    "agree. Predicted numbers are never among measured ones."
+    "Fitted to the times between tokens that clients saw; `bench fleet` asks it for other loads. –: the runs do not show that "
+    "cost. Errors "
+    "are means of runs at levels, or of workloads, left out of the fit."
 )
 
 
@@ -335,10 +342,9 @@ def section(view: View) -> Section:
     ]
     of_judged = [Column("deployment", "deployment"), *(Column(head, str(i)) for i, head in enumerate(_JUDGED))]
     tables: list[Block] = [
-        Table("What a step of the engine costs, with the central 90 % of a bootstrap over the runs", _FITTED, rows),
+        Table("What a step of the engine costs (90 % of a bootstrap over the runs)", _FITTED, rows),
         Table(
-            "How far predictions of runs are off that the model had not seen; in brackets, how far two measurements of one "
-            "load differ",
+            "How far predictions of unseen runs are off; in brackets, how far two measurements of one load differ",
             of_judged,
             judged,
         ),

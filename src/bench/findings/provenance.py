@@ -45,9 +45,9 @@ def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, 
 def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[dict[str, Any]]:
     """What was locked in each deployment, as cells of a table.
 
-    With them `scraped`, whether its metrics were read; `machine`, where it ran, as a sentence; `shell`, its command line with its
-    environment as a shell takes it, None where it ran already: of variables that are not known to be harmless only the name is there;
-    `exported`, names of the user's own that reached the server.
+    With them `scraped`, whether its metrics were read; `ready`, how long it took to start, and `machine`, where it ran, as sentences;
+    `shell`, its command line with its environment as a shell takes it, None where it ran already: of variables that are not known to be
+    harmless only the name is there; `exported`, names of the user's own that reached the server.
     """
     found = []
     for fact in facts:
@@ -74,6 +74,7 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
                 "prefixes": {True: "on", False: "off"}.get(fact.prefix_caching, "unknown"),  # type: ignore[arg-type]
                 "scraped": own.is_empty()
                 or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
+                "ready": _ready(fact),
                 "machine": _machine(fact, next(iter(_known(own, "router")), None)),
                 "shell": " ".join([*variables, shlex.join(command)]) if command else None,
                 "exported": ", ".join(fact.inherited or {}),
@@ -92,14 +93,16 @@ def _cache(fact: DeploymentFacts, planned: int | None) -> str:
     return f"{tokens} ({fact.kv_blocks} blocks{size}{engines})"
 
 
+def _ready(fact: DeploymentFacts) -> str:
+    """How long it took to start; empty where it ran already."""
+    starts = [f"{start.first_token_s:.3g}" for start in fact.starts or ()]
+    first = f" From launch to the first token: {', '.join(starts)} s, the latest start last." if len(starts) > 1 else ""
+    return f"Ready after {fact.ready_s:.0f} s.{first} " if fact.managed else ""
+
+
 def _machine(fact: DeploymentFacts, router: str | None) -> str:
-    """How long it took to start, and on what it and its client ran."""
+    """On what it and its client ran."""
     told = [f"Behind {' '.join(filter(None, (router, fact.router_version)))}."] if router else []
-    if fact.managed:
-        told.append(f"Ready after {fact.ready_s:.0f} s.")
-        if fact.starts:
-            starts = ", ".join(f"{start.first_token_s:.3g}" for start in fact.starts)
-            told.append(f"From launch to the first token: {starts} s{', the latest start last' * (len(fact.starts) > 1)}.")
     at = fact.hardware
     cores = f", {at.cores} cores" if at.cores else ""
     cores += f" ({at.cores_allowed} of them allowed)" if at.cores_allowed and at.cores_allowed != at.cores else ""
@@ -107,7 +110,7 @@ def _machine(fact: DeploymentFacts, router: str | None) -> str:
     told.append(
         f"Client on {at.cpu}{cores}{memory}{f'; {at.system}' if at.system else ''}{f', Python {at.python}' if at.python else ''}."
     )
-    told += [f"{gpu['name']}, driver {gpu['driver_version']}." for gpu in at.gpus] or ["No GPU, so no driver."]
+    told += [f"{gpu['name']}, driver {gpu['driver_version']}." for gpu in at.gpus]
     return " ".join(told)
 
 
@@ -190,11 +193,6 @@ _WORKLOADS = (
     Column("output tokens", "output"),
     Column("seed", "seed"),
 )
-_TOKENS = (
-    "Tokens of prompt and output: the mean of a run's requests, from the least to the most of any run. Exact answers end at "
-    "the length that was asked for, not at a stop token; natural ones end by themselves, and prompts of a file have their own "
-    "lengths: there the tokens are the server's counts."
-)
 
 
 def section(view: View, commit: str | None) -> Section:
@@ -208,28 +206,30 @@ def section(view: View, commit: str | None) -> Section:
     )
     facts, sent = deployments(view.facts, view.runs), workloads(view.runs)
     blocks: list[Block] = [
-        Text(f"This page was drawn by Saturate {__version__}{drawn}. {measured}"),
+        Text(f"Drawn by Saturate {__version__}{drawn}. {measured}"),
         Table("Deployments", _DEPLOYMENTS, facts, sorts=False),
     ]
+    alike = len({fact["machine"] for fact in facts}) == 1
+    blocks += [Text(facts[0]["machine"])] if alike else []
     for fact in facts:
         if not fact["scraped"]:
             unread = "its metrics were not read, so its queue, its KV cache and the causes of its limits are not known."
             blocks.append(Text(f"{fact['deployment']}: {unread}"))
-    blocks += [_started(fact) for fact in facts]
-    blocks += [Table("Workloads", _WORKLOADS, sent, sorts=False), *(Items(each["notes"]) for each in sent), Text(_TOKENS)]
+    blocks += [_started(fact, own=not alike) for fact in facts]
+    blocks += [Table("Workloads", _WORKLOADS, sent, sorts=False), *(Items(each["notes"]) for each in sent)]
     return Section("provenance", "Where it ran, and with what settings", blocks)
 
 
-def _started(fact: dict[str, Any]) -> Fold:
-    """How a deployment was started, and on what."""
-    exported = f"Exported where the workflow ran, and inherited by the server: {fact['exported']}." if fact["exported"] else ""
+def _started(fact: dict[str, Any], *, own: bool) -> Fold:
+    """How a deployment was started, and on what. Args: own: whether machines differ."""
+    exported = f"Inherited from where the workflow ran: {fact['exported']}." if fact["exported"] else ""
     how = (
         [Code(fact["shell"]), Text(exported)]
         if fact["shell"]
         else [Text("It ran already, so how it was started is not known.")]
     )
     return Fold(
-        f"{fact['deployment']}: machine, environment and command line",
-        [Text(fact["machine"]), *how],
+        f"{fact['deployment']}: how it was started",
+        [Text(fact["ready"] + fact["machine"] * own), *how],
         deployment=fact["deployment"],
     )

@@ -35,7 +35,7 @@ from bench.report.theme import (
     with_curve,
     with_whole,
 )
-from bench.runs.sentences import between_text, filled
+from bench.runs.sentences import between_text, filled, sure_text
 from bench.statistics.levels import FLAT, PROPORTIONAL, Floats, Levels, repeats
 from bench.statistics.textbook import isotonic
 
@@ -239,11 +239,11 @@ POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
 _PROPORTIONAL = shown_share(PROPORTIONAL)
 # By what hides the point, or by what the curve does there.
 _WHY = {
-    ("equilibrium", "noise"): "runs vary by {noise:share}, which hides where growth stops being proportional",
+    ("equilibrium", "noise"): "hidden by noise of {noise:share}",
     ("equilibrium", "disorder"): f"throughput a request falls below {_PROPORTIONAL} and is above it again: no single point",
     ("equilibrium", "above"): "still proportional at {top}, the highest load",
     ("equilibrium", "below"): "no level is significantly in the proportional part",
-    ("saturation", "noise"): "runs vary by {noise:share}, which hides whether it still rises, is flat or falls",
+    ("saturation", "noise"): "hidden by noise of {noise:share}",
     ("saturation", "disorder"): "throughput falls and is higher again beyond: no single peak",
     ("saturation", "above"): "still rising at {top}, the highest load",
     ("saturation", "below"): "it falls from the lowest level on",
@@ -262,7 +262,7 @@ def turning_point(row: Row, name: Name, unit: str = "") -> str:
     kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
     why = _why(row, name, after)
     if at is not None:
-        return f"{at:.3g}{after} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
+        return f"{sure_text(at, low, high)[0]}{after} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
     if low is None and high is None:
         return why
     return f"{'at or below' if kind == 'below' else 'above'} {low if high is None else high:g}{after} ({why})"
@@ -289,19 +289,16 @@ _TINTS = {"A": "#dcebf7", "B": "#fdf0cd", "C": "#f6d8ca", "flat": "#e6e6e6"}  # 
 _POINTS: dict[str, Name] = {"A|B": "equilibrium", "B|C": "saturation"}
 _MARKS = (
     "Ground: A spare capacity, B shared, C overload. Diamonds: where A ends and where C begins. Dashed: predicted KV saturation. "
-    "Triangle: the KV cache is full from there on; circle: requests wait from there on."
+    "Triangle: KV cache full; circle: requests wait."
 )
 
 
 @figure(
     "performance-profile",
     title="Performance profile: spare, shared, overloaded",
-    question="How much load does each deployment take before it stops scaling, and before it saturates?",
-    reading="Output tokens/s (of the steady window, or of a whole burst), a panel a curve. A, spare capacity: each request keeps "
-    "80 % or more of the throughput that one has at the lowest level. B, shared: more load still buys more tokens. C, overload: "
-    "it costs some (or flat: it buys none). Diamonds: the equilibrium point A|B and the saturation point B|C, with their 95 % "
-    "interval; blank ground is where nothing is significant, and the words say why. Upright bars: the 95 % interval of the mean "
-    "of a level's repeats.",
+    question="At which load does it stop scaling, and at which does it saturate?",
+    reading="A request keeps 80 % of its throughput at the lowest level (A), more load still buys tokens (B), or costs some "
+    "(C); blank: not significant. Bars: 95 % intervals.",
     finding=saturation_finding,
     note=lambda results: f"{_MARKS} {whole_note(results)}".strip(),
     columns=lambda _: {_COLUMN: "throughput"},

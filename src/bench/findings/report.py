@@ -31,7 +31,6 @@ from bench.findings.comparison import section as comparison
 from bench.findings.tables import Tables
 from bench.findings.view import View
 from bench.models.geometry import Geometry
-from bench.report.answer import AGAIN
 from bench.report.blocks import Charts, Section
 from bench.report.page import read_figure, write_markdown, write_page
 from bench.report.theme import with_curve
@@ -40,7 +39,9 @@ from bench.runs.files import read
 from bench.study.config import Thresholds
 
 _FIRST = ("headline", "answers")  # above the overview
-_SHORT = ("headline", "answers", "verdicts", "workers", "levels", "accuracy", "runs", "invalid")  # in Markdown
+_MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
+_OWN_QUESTION = {"tuning", "comparison", "factors", "lengths", "settings"}  # answers of studies that ask about more than load
+_SHORT = ("headline", "answers", "workers", "levels", "accuracy", "runs", "invalid")  # in Markdown
 
 
 def sections_of(view: View, commit: str | None = None) -> list[Section]:
@@ -48,15 +49,15 @@ def sections_of(view: View, commit: str | None = None) -> list[Section]:
     return [
         headline.section(view),
         answers.section(view),
+        Section("figures", "Figures", [Charts(view.figures[1:], note=True)]),
         levels.section(view),
         classes.section(view),
         accuracy.section(view),
         limits.section(view),
+        sizing.section(view),
+        saturation.section(view),
         settings.section(view),
         workers.section(view),
-        sizing.section(view),
-        Section("figures", "Figures", [Charts(view.figures[1:], listed=True)]),
-        saturation.section(view),
         comparison.section(view),
         predicted.section(view),
         economics.section(view),
@@ -92,12 +93,13 @@ def write_report(
     known, figures = [read(DeploymentFacts, path) for path in facts], [read_figure(spec) for spec in specs]
     view = View(results, known, thresholds or Thresholds(), geometries or {}, figures)
     sections = sections_of(view, commit)
-    answered = any(AGAIN in answer.do for answer in view.answers)
     notes = [
-        "" if answered else trust.remedy(view.runs),
+        trust.remedy(view.runs),
         f"The whole study has {count_text(of_study, 'run')}." if of_study and of_study > view.runs.height else "",
         f"**{changed}**" if (changed := trust.changed_thresholds(view.thresholds)) else "",
     ]
+    own = {each.name for each in view.answers} & _OWN_QUESTION
+    found = "" if own else headline.finding(results, view.curve_rows)
     overview, trusted = provenance.overview(view.runs, view.facts), trust.first_line(view.runs)
     write_page(
         page,
@@ -105,6 +107,7 @@ def write_report(
         title=title,
         first=_FIRST,
         top={
+            "finding": found,
             "trust": trusted,
             "notes": notes,
             "invalid": view.invalid.height,
@@ -121,10 +124,20 @@ def write_report(
         write_markdown(
             summary,
             [each for name in _SHORT for each in sections if each.name == name],
-            title=title,
-            said=" ".join(filter(None, [f"**{trusted}**", *notes])),
+            title=found or title,
+            said=" ".join(filter(None, [title if found else "", f"**{trusted}**", *notes])),
             where=f"{'; '.join(filter(None, where))}. {drawn}",
         )
+
+
+def closing_lines(results: Tables, *, figures: int) -> list[str]:
+    """Lines to end with: what cannot be trusted, the answer, a line a curve, and last where the report is.
+
+    Args:
+        figures: how many files of figures there are.
+    """
+    view = View(results)
+    return [*trust.warnings(results.runs, figures=figures), *headline.lines(view.curve_rows, view.curves), _MADE]
 
 
 def _filtered(results: Tables) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _RUNS = (
     Column("requests", "sent"),
     Column("failed", "failed"),
     Column("tokens/s", "throughput_tokens_per_s", "%.0f"),
+    Column("best second", "throughput_peak_tokens_per_s", "%.0f"),
     Column("TTFT P50 (s)", "ttft_p50_s", "%.3f"),
     Column("TTFT P99 (s)", "tail"),
     Column("TPOT P50 (s)", "tpot_p50_s", "%.3f"),
@@ -34,9 +35,8 @@ _RUNS = (
     Column("preemptions", "preemptions", "%.0f"),
 )
 _MEANING = (
-    "P99: ~ is an estimate of too few requests (fewer than 662) to carry a bound; of fewer than 100 it is the slowest of "
-    "them. (≤ …) is the value that the true P99 does not exceed, at 99 % confidence. Operators aim for a peak KV usage of 75 "
-    "to 90 %, fewer than 5 % of requests preempted, and no standing queue; most runs of a ladder lie outside on purpose."
+    "P99: ~ is an estimate of too few requests (fewer than 662) to carry a bound; (≤ …) is what the true one does not exceed, at 99 % "
+    "confidence."
 )
 
 
@@ -47,15 +47,14 @@ def section(view: View) -> Section:
     if failing:
         found += [
             Text(
-                f"Requests failed in {count_text(len(failing), 'run', of=len(rows))}. That is the server's answer to the load "
-                f"and makes no "
-                "run invalid; latencies are those of the requests that succeeded."
+                f"Requests failed in {count_text(len(failing), 'run', of=len(rows))}. That makes no run invalid: it is the server's "
+                "answer to the load. Latencies are of the requests that succeeded."
             ),
             Items(_often([row["failures"] for row in rows])),
         ]
     if notes := _often([list(stream_notes(row)) for row in rows]):
         found += [
-            Text("What to know of these runs' latencies and lengths: a chunk of a stream is not always a token."),
+            Text("A chunk of a stream is not always a token:"),
             Items(notes),
         ]
     table = Fold(f"All {len(rows)} runs", [Table("Every run", _RUNS, rows)], opened=len(rows) <= _OPENED)
@@ -67,19 +66,19 @@ def invalid(view: View) -> Section:
     if view.invalid.is_empty():
         return Section("invalid", title, [Text(f"None: {count_text(of, 'run')} passed every check.")])
     rows = [_row(run) for run in view.invalid.to_dicts()]
+    reasons = _often([reason_texts(run["reasons"]) for run in view.runs.to_dicts()])
     columns = [Column("run", "name"), Column("at fault", "fault"), Column("cannot be trusted", "lost"), Column("why", "why")]
     blocks: list[Block] = [
         Text(
-            f"Some part of {count_text(len(rows), 'run', of=of)} cannot be trusted. Where that part counts, they are drawn as "
-            f"crosses and "
-            "kept out of lines and conclusions."
+            f"Some part of {count_text(len(rows), 'run', of=of)} cannot be trusted, and counts in no conclusion: crosses in figures."
         ),
         Text(trust.accept_others(view.runs.filter(~view.runs["valid"])["reasons"])),
-        Items(_often([reason_texts(run["reasons"]) for run in view.runs.to_dicts()])),
+        Items(reasons if len(reasons) > 1 else []),  # the first line of the page says a single one
         Table("Why runs are invalid", columns, rows),
     ]
-    parts = "; ".join(f"**{part}**, {meaning}" for part, meaning in PARTS.items())
-    fault = f"At fault: {parts}. Failed requests make no run invalid: they are the server's answer to its load."
+    of_fault = {fault for run in view.invalid["faults"].to_list() for fault in run}
+    parts = "; ".join(f"**{part}**, {meaning}" for part, meaning in PARTS.items() if part in of_fault)
+    fault = f"At fault: {parts}." if parts else ""
     return Section("invalid", title, [*blocks, Text(fault)], short=blocks)
 
 

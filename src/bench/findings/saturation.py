@@ -115,16 +115,17 @@ _UNFILLED = "[ ({predicted} in flight predicted)]"
 _FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
 
 
-def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> Answer:
+def answer(rows: Sequence[Row], *, several_workloads: bool) -> Answer:
     """Where each curve saturates.
 
     Args:
-        rows: of `bench.findings.saturation`. decided: whether SLOs are given.
+        rows: of `bench.findings.saturation`, without SLOs: within those fewer may be sustained than fit.
     """
-    do = []
-    if not decided:  # within SLOs fewer may be sustained than fit
-        do += by_advice((_name(row, several_workloads), _do(row)) for row in rows)
-        do.append("Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.")
+    do = by_advice((_name(row, several_workloads), _do(row)) for row in rows)
+    do.append(
+        "Set `decision.slo`, such as `slo: [ttft_p99=1s]`, to learn what is sustained within limits on latency; nothing is "
+        "measured again."
+    )
     return Answer(
         name="concurrency",
         question="At what concurrency does the KV cache fill, and where does throughput peak?",
@@ -214,11 +215,8 @@ def _do(row: Row) -> str:
     "kv-saturation",
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Filled: the run filled the cache. "
-    "That is so where 99 % or more was in use, a request was preempted, or one waited that did not fit into what was free: a "
-    "prompt is admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed: the saturation "
-    "that geometry predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where "
-    "points turn from hollow to filled at their line, geometry set the limit.",
+    reading="Filled: the run filled the cache; hollow: there was room. Dashed: predicted by geometry, KV tokens ÷ tokens a "
+    "request; grey where several share it.",
     judged="counts_valid",
     finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
     columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
@@ -243,20 +241,18 @@ _TABLE = (
     Column("parameters (M)", "parameters", "%.1f", 1e-6),
     Column("KV bytes a token", "kv_bytes_per_token", "%d"),
     Column("predicted", "predicted", "%.1f"),
-    Column("KV cache full", "full"),
+    Column("KV cache full at", "full"),
     Column("standing queue", "queue"),
     Column("knee", "knee"),
     Column("equilibrium A|B", "equilibrium"),
     Column("saturation B|C", "saturation"),
 )
 _MEANING = (
-    "Concurrency in requests, rates in requests/s. Predicted: KV tokens ÷ tokens a request, both in whole blocks. KV cache "
-    "full: the lowest level from which on every valid run filled it. Standing queue: the lowest level from which on requests "
-    "still wait when the first answer of a burst ends, or for half of the time under a continuous load. Knee: from here on "
-    "TTFT's P99 is three times its P50 or more while throughput flattens; a burst, whose TTFT rises in a line, has none until "
-    "requests wait for memory. A|B: the load up to which a request keeps 80 % of the throughput that it has at the lowest "
-    "level; B|C: that of the highest throughput; with the levels between which each lies at 95 % confidence, or why there is "
-    "none."
+    "Predicted: KV tokens ÷ tokens a request, in whole blocks. Full, queue: from here on every valid run filled the cache, or "
+    "had requests "
+    "waiting once the load stood. Knee: TTFT's P99 is three times its P50 while throughput flattens. A|B: up to here a "
+    "request keeps 80 % "
+    "of its throughput at the lowest level; B|C: throughput is highest; each with its 95 % interval."
 )
 
 
@@ -273,7 +269,7 @@ def section(view: View) -> Section:
             **row,
             "full": _first(row["measured"], row["below"], known=row["cache_known"]),
             "knee": _first(knees.get((row["deployment"], row["workload"])), None),
-            "queue": _first(row["queue"], row["queue_below"]),
+            "queue": _first(row["queue"], None),
             **{str(name): turning_point(row, name) for name in POINTS},
         }
         for row in view.of_curves(known.iter_rows(named=True))

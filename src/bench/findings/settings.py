@@ -20,7 +20,7 @@ from bench.findings.comparison.words import difference_text
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.report.altair import alt
-from bench.report.answer import AGAIN, Answer, shortened
+from bench.report.answer import Answer, shortened
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
@@ -298,7 +298,6 @@ def answer(gains: Sequence[SettingGain]) -> Answer:
             *([f"What else differs, and may explain it: {'; '.join(beside)}."] if beside else []),
             *([assumed] if any(each.spread_assumed for each in gains) else []),
         ),
-        do=() if all(each.pairs for each in gains) else (AGAIN,),
     )
 
 

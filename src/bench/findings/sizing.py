@@ -23,6 +23,7 @@ from bench.statistics.percentiles import tail_text
 from bench.study.slo import Slo
 
 if TYPE_CHECKING:
+    from bench.findings.capacity.curves import Curve
     from bench.findings.view import View
 
 HOUR_S = 3600.0  # seconds of an hour; derived
@@ -298,20 +299,37 @@ _COSTS = {
 UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
 
 
-def takes(fleet: Sized | None, gpu: str) -> str:
-    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called."""
+def takes(fleet: Sized | None, gpu: str, *, ends: bool = True) -> str:
+    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called. ends: whether its interval is said."""
     if fleet is None:
         return ""
     gpus = None if fleet["gpus"] is None else count_text(fleet["gpus"], gpu)
-    instances = count_text(fleet["instances"], "instance")
-    return filled(
-        _TAKES if gpus else _TAKES_UNKNOWN, {**fleet, "gpus": gpus, "instances": instances, "interval": interval(fleet)}
-    )
+    words = {"gpus": gpus, "instances": count_text(fleet["instances"], "instance"), "interval": interval(fleet) if ends else ""}
+    return filled(_TAKES if gpus else _TAKES_UNKNOWN, {**fleet, **words})
 
 
 def interval(fleet: Sized | None) -> str:
     """The 95 % interval of a fleet's instances in brackets, such as ` (12 to 17 at 95 % confidence)`; empty without a fleet."""
     return f" ({interval_text(fleet['instances_least'], fleet['instances_most'], '{:,}')})" if fleet else ""
+
+
+def plan(fleet: Sized | None, gpu: str, name: str) -> str:
+    """How many to plan for a peak, by the upper end of the instances where that is established; empty without a fleet.
+
+    Args:
+        gpu: what one of its GPUs is called. name: of the curve.
+    """
+    if fleet is None:
+        return ""
+    sure, cost = fleet["instances_most"] is not None, fleet["cost"] or {}
+    instances, gpus = (fleet["instances_most"], fleet["gpus_most"]) if sure else (fleet["instances"], fleet["gpus"])
+    bought = times = f"{count_text(f'{instances:,}', 'instance')}, times the safety factor {fleet['safety']:g}"
+    if gpus is not None:
+        bought = f"{count_text(f'{gpus:,}', gpu)} ({times})"
+        bought += f", {cost['price_per_hour'] * gpus:,.2f} USD an hour" if cost else ""
+    middle = f"{fleet['instances']:,}"
+    takes = f"{count_text(middle, 'instance')} of {name}{interval(fleet)}"
+    return f"A peak of {fleet['peak_rps']:,g} requests/s takes {takes}: plan {'' if sure else 'at least '}{bought}."
 
 
 def title(fleets: Sequence[tuple[str, Sized | None]], gpu: str) -> str | None:
@@ -321,7 +339,7 @@ def title(fleets: Sequence[tuple[str, Sized | None]], gpu: str) -> str | None:
         return None
     (name, first), *others = known
     if not others:
-        return takes(first, gpu).removesuffix(".")
+        return takes(first, gpu, ends=False).removesuffix(".")
     counts = [f"{count_text(first['instances'], 'instance')} of {name}"]
     counts += [f"{fleet['instances']:,} of {name}" for name, fleet in others]
     return f"A peak of {first['peak_rps']:,g} requests/s takes {', '.join(counts[:-1])} or {counts[-1]}"
@@ -434,8 +452,8 @@ def _finding(results: Tables) -> str | None:
     "fleet",
     title="How many GPUs a peak takes",
     question="How does the fleet grow with the peak?",
-    reading="GPUs (machines, of a CPU engine) for the SLOs: peak ÷ usable requests/s, rounded up, × safety, rounded up, × GPUs of an "
-    "instance; shaded, the 95 % range, where both of its ends are established; dashed, the planned peak. Bursts size no fleet.",
+    reading="Peak ÷ requests/s × safety, in GPUs, or machines of a CPU engine. Shaded: the 95 % range, where established; "
+    "dashed: the planned peak.",
     invalid="Left out",
     by_axis=False,
     finding=_finding,
@@ -477,95 +495,78 @@ def fleet_chart(results: Tables) -> alt.LayerChart:
     return layered(now, shade.encode(x=x, y=least, y2=alt.Y2("most:Q"), color=colour), step_line)
 
 
+_COLUMNS = (
+    Column("curve", "curve"),
+    Column("tokens/s", "tokens_per_s", "%.0f"),
+    Column("goodput (requests/s)", "goodput_rps", "%.3g"),
+    Column("TTFT P50, P99 (s)", "ttft"),
+)
+
+
 def section(view: View) -> Section:
-    """What one instance sustains within the SLOs, what a peak takes of each curve, and what an instance should admit."""
-    if not view.within:
-        return Section("operating", "Operating points", [])
-    columns = [
-        Column("curve", "curve"),
-        Column("C_max", "c_max"),
-        Column("operated at", "operate_at", "%g"),
-        Column("usable requests/s (at 95 % confidence)", "usable"),
-        Column("tokens/s", "tokens_per_s", "%.0f"),
-        Column("goodput (requests/s)", "goodput_rps", "%.3g"),
-        Column("TTFT P50, P99 (s)", "ttft"),
-    ]
-    meaning = (
-        "All numbers are of the steady part of a level's valid runs. A P99 with ~ is an estimate of too few requests to carry "
-        "a bound. Operated at: the lowest level up to C_max that sustains 97 % of the highest rate. A burst has no usable "
-        "requests/s. Goodput: requests/s that met every limit by themselves."
-    )
-    table = Table(f"What one instance sustains within {view.within}", columns, _operating_rows(view))
-    return Section("operating", "Operating points", [table, Text(meaning), *_sized_blocks(view)])
-
-
-def _operating_rows(view: View) -> list[dict[str, Any]]:
-    return view.of_curves(
-        {
-            **vars(curve.found),
-            **curve.found.there,
-            **curve.point,
-            "curve": curve.name,
-            "c_max": Cell(f"{curve.c_max} {curve.point['unit']}", curve.point["c_max"])
-            if curve.point["c_max"] is not None
-            else curve.c_max,
-            "usable": _usable(curve.point),
-            "ttft": _ttft(curve.found.there),
-        }
-        for curve in view.curves
-        if curve.slos and curve.point
-    )
-
-
-def _sized_blocks(view: View) -> list[Block]:
+    """What one instance gives at what it sustains, and what a peak takes of each curve. Bursts have neither."""
     rows = view.of_curves(
         {
             **vars(curve.found),
-            **curve.fleet,
-            **(curve.fleet["cost"] or {}),
-            **(curve.fleet["limits"] or {}),
+            **curve.found.there,
+            **(curve.point or {}),
+            **_sized(curve),
             "curve": curve.name,
-            "instances": Cell(f"{curve.fleet['instances']}{curve.at_most}", curve.fleet["instances"]),
-            "gpus": Cell("unknown" if (gpus := curve.fleet["gpus"]) is None else count_text(gpus, curve.gpu), gpus),
+            "ttft": _ttft(curve.found.there),
         }
         for curve in view.curves
-        if curve.fleet
+        if curve.slos and curve.point and curve.point["usable_rps"] is not None
     )
-    if not rows:
-        return []
     decision = view.results.decision
-    worth = [Column("tokens are worth (USD an hour)", "worth_of_tokens_an_hour_at_peak", "%.2f")]
-    columns = [
-        Column("curve", "curve"),
-        Column("instances", "instances"),
-        Column("GPUs (or machines) with spare", "gpus"),
-        Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
-        Column("USD an hour", "hour", "%.2f"),
-        Column("USD a month", "month", "%.0f"),
-        Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
-        *(worth if decision.price_per_million_tokens else []),
-        Column("admit at most", "admission", "%d"),
-        Column("longest queue", "queue", "%d"),
-        Column("longest prompt (tokens)", "input_tokens", "%d"),
+    columns = [*_COLUMNS]
+    if any(row["fleet"] for row in rows):
+        columns += [
+            Column("instances", "instances"),
+            Column("GPUs (or machines) with spare", "fleet"),
+            Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
+            Column("USD an hour", "hour", "%.2f"),
+            Column("USD a month", "month", "%.0f"),
+            Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
+            *(
+                [Column("tokens are worth (USD an hour)", "worth_of_tokens_an_hour_at_peak", "%.2f")]
+                if decision.price_per_million_tokens
+                else []
+            ),
+            Column("admit at most", "admission", "%d"),
+            Column("longest queue", "queue", "%d"),
+            Column("longest prompt (tokens)", "input_tokens", "%d"),
+        ]
+    sized = len(columns) > len(_COLUMNS)
+    peak = f", and a fleet for {decision.peak_rps:g} requests/s" if sized else ""
+    blocks: list[Block] = [
+        Table(f"One instance at what it sustains{peak}", columns, rows),
+        Text(_MEANING + (_OF_FLEET if sized else "")),
     ]
-    meaning = (
-        "Instances: peak ÷ usable requests/s, rounded up. In brackets: their 95 % interval, from that of the usable "
-        "requests/s; safety "
-        f"is on top of it. GPUs: instances × safety ({decision.safety:g}), rounded up, × GPUs of one (tensor × pipeline × data "
-        "parallelism); where the engine runs on a CPU, machines. Load at the peak: 60 to 80 % is wanted. Months have 30 days; "
-        "the price of a token is that of a fleet at its peak all day. Admit: requests in flight of one instance. Longest "
-        "queue of an instance: TTFT limit × usable requests/s; its last request waits for the whole limit, so shed from 80 % "
-        "of it. Longest prompt: what fits the KV cache beside all others that are admitted, and the server takes at all. Keep "
-        "10 to 15 % of the KV cache free for longer requests."
-    )
-    return [Table(f"A fleet for {decision.peak_rps:g} requests/s", columns, rows), Text(meaning)]
+    return Section("operating", "One instance, and a fleet" if sized else "One instance", blocks if rows else [])
 
 
-def _usable(point: Mapping[str, Any]) -> Cell:
-    if point["usable_rps"] is None:
-        return Cell("–")
-    low, high = ("not established" if end is None else f"{end:.3g}" for end in (point["usable_low"], point["usable_high"]))
-    return Cell(f"{point['usable_rps']:.3g} ({low} to {high})", point["usable_rps"], "text")
+_MEANING = (
+    "In the steady part of valid runs. Goodput: requests/s that met every limit by themselves. "
+    "~: of too few requests for a bound."
+)
+_OF_FLEET = (
+    " 60 to 80 % load at the peak is wanted. A token's price is that at the peak all day. Admit: requests in flight of an "
+    "instance. Shed from 80 % of the longest queue, whose last request waits for the TTFT limit. Keep 10 to 15 % of the KV "
+    "cache free for longer requests."
+)
+
+
+def _sized(curve: Curve) -> dict[str, Any]:
+    if curve.fleet is None:
+        return {}
+    gpus = curve.fleet["gpus"]
+    return {
+        **curve.fleet,
+        **(curve.fleet["cost"] or {}),
+        **(curve.fleet["limits"] or {}),
+        "instances": Cell(f"{curve.fleet['instances']:,}{curve.at_most}", curve.fleet["instances"]),
+        "fleet": Cell("unknown" if gpus is None else count_text(gpus, curve.gpu), gpus),
+    }
 
 
 def _ttft(there: Mapping[str, Any]) -> Cell:

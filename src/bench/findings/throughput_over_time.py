@@ -21,14 +21,10 @@ _WIDTH = 250
 @figure(
     "throughput-over-time",
     title="Throughput over time",
-    question="Does a run keep its speed once the KV cache is full, and do requests wait for it?",
-    reading="A row a curve, with the highest level that leaves room in the KV cache, the lowest that fills it, and the highest of all; "
-    "of a curve that never fills it, the highest level. Curves that fill it come alone where there are any. Above: output "
-    "tokens a second at the client, in bins of half a second, on one scale. Below it: requests running (black) and waiting (grey), "
-    "and KV-cache usage. Beyond a full cache a run has a plateau that more load does not raise, and a tail in which the requests that "
-    "had to wait run alone. At first a burst queues for its prefill; a queue that stays or comes back while usage is near 100 % is one "
-    "for memory.",
-    invalid="Where drawn, named in their panels' titles",
+    question="Does a run keep its speed once the KV cache is full?",
+    reading="Of each curve the highest load with room in the KV cache, the lowest that fills it, and the highest. Below: "
+    "requests running (black) and waiting (grey), and the cache.",
+    invalid="Named in their titles",
     finding=saturation_finding,
 )
 def throughput_over_time(results: Tables) -> alt.VConcatChart | alt.LayerChart:

@@ -19,7 +19,6 @@ _LASTING = f"Measured again they would be the same: {_ADVICE}."
 _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
 _OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
 _MANY = 4  # fewest invalid runs that count as most of them
-_MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 _STEP = 0.05  # step in which a threshold is advised, above what was seen; convention
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
@@ -130,8 +129,8 @@ def changed_thresholds(thresholds: Thresholds) -> str:
     return " ".join(parts)
 
 
-def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
-    """Lines to end with: what cannot be trusted and what failed, if anything, and last where the report is.
+def warnings(runs: pl.DataFrame, *, figures: int) -> list[str]:
+    """What cannot be trusted and what failed, if anything, as a terminal's lines.
 
     Args:
         runs: the summary table, with the columns of the verdict. figures: how many files of figures there are.
@@ -150,4 +149,4 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
             f"Requests failed in {count_text(failing.height, 'run', of=runs.height)}. That is the server's answer to its load, and "
             "makes no run invalid; the report says how many, and how."
         )
-    return [*lines, _MADE]
+    return lines

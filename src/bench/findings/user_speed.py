@@ -117,11 +117,8 @@ def _note(results: Tables) -> str:
     "user-speed",
     title="Speed of each user against throughput",
     question="Which deployment gives users a speed on the least hardware?",
-    reading="Each point is a level of load; a curve's ends have theirs beside them. Left, to the right: tokens/s that a user "
-    "sees once the answer has begun (1 ÷ TPOT P50). Right: TTFT, which is better to the left. Upwards: output tokens per USD "
-    "where an hour has a price, else output tokens/s of each GPU. Grey, wide: the loads within the SLOs that no other one of "
-    "their workload beats in both (the Pareto frontier). What lies below it gives less for the same speed. Faint: levels that "
-    "miss an SLO, or may miss it: they are no candidates.",
+    reading="Points are levels of load. To the right: faster answers (1 ÷ TPOT P50), or longer TTFT; upwards: more output "
+    "tokens per USD, else per GPU. Grey, wide: loads within the SLOs that none beats in both.",
     invalid="Left out",
     by_axis=False,
     note=_note,

@@ -11,6 +11,7 @@ import polars as pl
 
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import Curve, curves_of, limits
+from bench.findings.headline import curve_rows
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
 from bench.report.answer import Answer
@@ -45,6 +46,11 @@ class View:
     @cached_property
     def curves(self) -> list[Curve]:
         return curves_of(self.results)
+
+    @cached_property
+    def curve_rows(self) -> list[dict[str, Any]]:
+        """What the first screen says of each curve."""
+        return curve_rows(self.curves, limited=bool(self.within))
 
     @cached_property
     def answers(self) -> list[Answer]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bench.errors import listed
 from bench.shipped import BENCH
@@ -49,16 +49,3 @@ def in_line(names: Sequence[str]) -> str:
     """Names in a sentence, the first of many with how many more there are."""
     left = len(names) - _NAMED
     return listed(names) if left <= 1 else f"{', '.join(names[:_NAMED])} and {left} more"
-
-
-def remedy_once(answers: Sequence[Answer], remedy: str) -> list[Answer]:
-    """The answers, of which only the first that needs it tells how to measure invalid runs again: one command does it for all.
-
-    Args:
-        remedy: what to do about the invalid runs; where that is something else, no answer tells how to measure them again.
-    """
-    found: list[Answer] = []
-    for answer in answers:
-        said = not remedy.startswith(AGAIN) or any(AGAIN in each.do for each in found)
-        found.append(replace(answer, do=tuple(line for line in answer.do if line != AGAIN)) if said else answer)
-    return found

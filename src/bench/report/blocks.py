@@ -120,11 +120,11 @@ class Charts:
     """Figures that the page draws.
 
     Attributes:
-        figures: as `read_figure` gives them. listed: whether their titles come first, as links.
+        figures: as `read_figure` gives them. note: whether how to use them comes first.
     """
 
     figures: Sequence[Mapping[str, Any]]
-    listed: bool = False
+    note: bool = False
 
 
 Block = Text | Items | Table | Article | Terms | Code | Fold | Charts

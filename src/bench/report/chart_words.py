@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, is_are
+from bench.errors import count_text
 from bench.runs.sentences import numbers_text
 from bench.study.slo import Slo
 
@@ -32,8 +32,7 @@ def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
     if not invalid:
         return ""
     part = " in the server's counts" if judged == "counts_valid" else ""
-    of = count_text(invalid, "run", of=runs)
-    return f"{marks}: {of}, which {is_are(invalid)} invalid{part}; `reasons` in summary.csv says why."
+    return f"{marks}: {count_text(invalid, 'invalid run', of=runs)}{part}."
 
 
 def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:

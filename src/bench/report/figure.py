@@ -36,7 +36,7 @@ class Figure:
     question: str
     reading: str
     draw: Draw
-    invalid: str = "Crosses, kept out of the lines"
+    invalid: str = "Crosses"
     judged: str = "valid"
     by_axis: bool = True
     finding: Callable[[Any], str | None] | None = None

@@ -80,7 +80,7 @@ def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
         ]
     return {
         "title": found or drawn.title,
-        "question": drawn.question,
+        "question": "" if found else drawn.question,  # which the title answers
         "reading": drawn.reading,
         "note": " ".join(dict.fromkeys(filter(None, notes))),
     }

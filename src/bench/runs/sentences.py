@@ -20,6 +20,8 @@ _INTERVALS = {
     (False, False): "neither end of its 95 % interval is established",
 }
 
+_ABOUT = 0.2  # half of a 95 % interval ÷ its number, from which that is said to be about so; convention
+
 
 def load_text(level: float, unit: str) -> str:
     """A load with its unit, such as `1 request in flight`."""
@@ -61,6 +63,23 @@ def interval_text(low: float | None, high: float | None, shape: str = "{:.3g}") 
     """A 95 % interval. Args: low, high: None where that end is not established."""
     ends = {name: "" if end is None else shape.format(end) for name, end in (("low", low), ("high", high))}
     return _INTERVALS[low is not None, high is not None].format(**ends)
+
+
+def sure_text(value: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """A number with the digits that its 95 % interval deserves, and that interval: `about 11` and `6 to 26`, `2.04` and `1.98 to 2.1`.
+
+    Two digits where an end is not established.
+    """
+    if low is None or high is None:
+        two = f"{float(f'{value:.2g}'):,g}"
+        return f"about {two}", between_text(low, high, "{:.2g}") or "95 % interval not established"
+    half = (high - low) / 2
+    if half <= 0 or value <= 0:
+        return f"{value:,.3g}", between_text(low, high, "{:,.3g}")
+    most = math.floor(math.log10(value))
+    last = min(most, max(most - 2, math.floor(math.log10(half))))
+    number, *ends = (f"{round(each, -last):,.{max(0, -last)}f}" for each in (value, low, high))
+    return ("about " if half > _ABOUT * value else "") + number, " to ".join(ends)
 
 
 def numbers_text(numbers: Sequence[float]) -> str:

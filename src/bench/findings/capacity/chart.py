@@ -34,10 +34,8 @@ def _finding(results: Tables) -> str | None:
     "slo-margin",
     title="How near each load comes to each limit",
     question="Which SLO ends the load, and how sharply?",
-    reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 "
-    "%, the dashed line, the run meets it. Lines: of all requests of a level's valid runs together, by which it is judged, failed "
-    "ones slower than any. Bars at the bottom: where C_max lies, at 95 % confidence, where both ends are established. A steep line "
-    "is a sharp limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
+    reading="Latency ÷ its limit, dashed at 100 %: points of runs, lines of all requests of a level's valid runs. Bars: where "
+    "the limit lies, at 95 % confidence. Points beyond 5 % or 2,000 % stand at the edge.",
     finding=_finding,
 )
 def slo_margin(results: Tables) -> alt.FacetChart | alt.LayerChart:

@@ -13,7 +13,6 @@ from bench.findings.evidence import Bottleneck
 from bench.findings.found import CurveFindings
 from bench.findings.tables import Tables
 from bench.runs.searches import SearchRecord
-from bench.runs.sentences import load_text
 from bench.search import answer as searches
 
 
@@ -63,40 +62,25 @@ class Curve:
 
     @property
     def sustains(self) -> str:
-        """Its capacity in a sentence."""
-        bounds = not self.searched
-        return (
-            capacity.sustains(self.point, burst=self.burst, bounds=bounds)
-            if self.point
-            else capacity.full_cache(self.saturation)
-        )
+        """What follows "sustains"; empty where nothing was judged."""
+        return capacity.sustains(self.point) if self.point else ""
 
     @property
-    def c_max(self) -> str:
-        """C_max with its bounds, or without where a search has others; empty where none was judged."""
-        return capacity.c_max(self.point, bounds=not self.searched) if self.point else ""
-
-    @property
-    def sure(self) -> str:
-        """How much was measured at C_max, and what would narrow its bounds or those of a search; empty where there is none."""
+    def ends(self) -> str:
+        """Where its limit lies: by a search, or by the measured levels; empty where neither says."""
         if self.searched:
-            return f"A search puts the limit at {searches.search_limit(self.searched)}: {searches.search_ended(self.searched)}."
-        return capacity.evidence(self.point) if self.point else ""
+            return searches.search_limit(self.searched).replace(" at 95 % confidence", "")
+        return capacity.limit(self.point) if self.point else ""
+
+    @property
+    def misses(self) -> str:
+        """The first load that misses, and by what."""
+        return capacity.first_miss(self.point) if self.point else ""
 
     @property
     def why(self) -> str:
-        """Why it sustains no more, with what it would miss."""
-        assert self.limit
-        assert self.point
-        if self.point["kind"] != "found" or self.limit.cause == "refusals":
-            return causes.why(self.limit)
-        # What is full may be looked for at a higher load, where it shows more plainly.
-        it = (
-            "It"
-            if self.limit.level == self.point["missed_at"]
-            else f"At {load_text(self.point['missed_at'], self.point['unit'])} it"
-        )
-        return f"{causes.why(self.limit)} {it} {capacity.it_misses(self.point)}.".strip()
+        """Why it sustains no more; empty where nothing limits it or is known."""
+        return causes.why(self.limit, self.point["missed_at"]) if self.limit and self.point else ""
 
     @property
     def remedy(self) -> str:
@@ -104,6 +88,20 @@ class Curve:
         if self.limit is None or (self.limit.cause == "none" and self.searched):  # the search has looked further
             return ""
         return causes.remedy(self.limit)
+
+    @property
+    def sure(self) -> str:
+        """How much was measured at what it sustains, and what would narrow it where its plan does not say so; empty where "
+        "nothing was."""
+        narrowed = "" if self.plan else self.narrowed
+        return " ".join(filter(None, [capacity.evidence(self.point) if self.point else "", narrowed]))
+
+    @property
+    def narrowed(self) -> str:
+        """What would narrow its interval; empty where nothing is known."""
+        if self.searched:
+            return f"Its search: {searches.search_ended(self.searched)}."
+        return capacity.narrowed(self.point) if self.point else ""
 
     @property
     def contradiction(self) -> str:
@@ -122,6 +120,11 @@ class Curve:
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
         return sizing.interval(self.fleet)
+
+    @property
+    def plan(self) -> str:
+        """How many to plan for the peak, in a sentence; empty without a fleet."""
+        return sizing.plan(self.fleet, self.gpu, self.name)
 
 
 def limits(curves: Sequence[Curve]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from bench.axes import AXES
 from bench.errors import count_text, shown_share, was_were
 from bench.findings.capacity.judging import DOUBT, Miss, Unsettled
-from bench.runs.sentences import interval_text, load_text, time_text
+from bench.runs.sentences import load_text, sure_text, time_text
 from bench.study.slo import Slo
 
 Point = Mapping[str, Any]
@@ -47,22 +47,28 @@ UNJUDGED = {
     "single": ", as each has a single token",
 }
 _SUSTAINS = {
-    "unknown": "No valid run, so its capacity is not known.",
-    "unjudged": "{c_max_text}.",
-    "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
-    "unsettled absent": "Its capacity is not known: at {at} {missed}.",
-    "below": "No measured load is {shown}sustained: at {at}, the lowest, it {misses}.",
-    "below others": "No load that can be judged is {shown}sustained: at {at} it {misses}. {low_needs}",
-    "burst": "A burst of {at} meets the SLOs: C_max is {c_max_text}.",
-    "lasting": "{rate}. C_max is {c_max_text}.",
-    "lasting below": "{rate}. C_max is {c_max_text}, but sustains hardly more.",
+    "unknown": "not known: no valid run",
+    "unjudged": "not known: {missed}: no answer at {at} has that latency{why}",
+    "unsettled": "not known: no steady state: at {at} {missed}",
+    "unsettled absent": "not known: at {at} {missed}",
+    "below": "less than {at}, the lowest load{judged_alone}",
+    "below close": "perhaps {at}, the lowest load{judged_alone}",
+    "burst": "a burst of {most}",
+    "lasting": "{rate}",
+    "lasting below": "{rate}; up to {c_max:g} {unit} it sustains hardly more",
+}
+_LIMIT = {  # by which end is established: the lower, the upper
+    (True, True): "at least {low:g}, below {high:g}",
+    (True, False): "{low:g} or more",
+    (False, True): "below {high:g}",
+    (False, False): "not established",
 }
 _LOW_NEEDS = {
     "unsettled": "At lower levels the load did not become steady: {longer}.",
     "unsettled absent": "At lower levels {longer}.",
     "longer": "Longer runs at {at}, or more rounds, would show whether requests pile up there, and raise the lower end.",
     "rounds": "A load of {at} is too near the limit to be established: more rounds{levels} would {raise} the lower end.",
-    "requests": "{low_needs_requests:,.0f} requests or more at {at} ({requests:,.0f} were judged) would narrow it.",
+    "requests": "{low_needs_requests:,.0f} requests or more at {at} would narrow it.",
 }
 _NEAR = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
 _HIGH_NEEDS = {
@@ -116,9 +122,9 @@ def _reached(seconds: float, slo: Slo) -> str:
     return f"{shown_over(times * seconds, times * slo.limit_s)} {unit}"
 
 
-def shown_over(value: float, limit: float) -> str:
+def shown_over(value: float, limit: float, fewest: int = 3) -> str:
     """A value with as many digits as show that it is over the limit."""
-    return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
+    return next((text for digits in range(fewest, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
 
 
 def missed_text(point: Point) -> str | None:
@@ -167,11 +173,9 @@ def _absent(point: Point) -> str:
     return " absent" if point["unsettled"] == "absent" else ""
 
 
-def c_max(point: Point, *, bounds: bool = True) -> str:
-    """C_max with its bounds, such as `16 (at least 15, below 20)`. Args: bounds: False where a search says them."""
+def c_max(point: Point) -> str:
+    """The highest load that is sustained, and where its limit lies, such as `16 (at least 15, below 20)`."""
     kind = point["kind"]
-    if kind in ("found", "above") and not bounds:
-        return f"{point['c_max']:g} of those measured"
     at = point["missed_at"]
     words = {
         "missed_load": None if at is None else load_text(at, point["unit"]),
@@ -224,19 +228,41 @@ def high_needs(point: Point) -> str | None:
     return _HIGH_NEEDS[point["high_needs"]].format(unsettled=why, at=load_text(point["high_needs_at"], point["unit"]))
 
 
-def sustains(point: Point, *, burst: bool, bounds: bool = True) -> str:
-    """A curve's capacity in a sentence or two. Args: bounds: as of `c_max`."""
-    kind, words = point["kind"], {"c_max_text": c_max(point, bounds=bounds), "missed": missed_text(point)}
-    if kind in ("unsettled", "below"):
-        others = " others" if point["low_needs"] == "unsettled" else ""
-        kind += others if kind == "below" else _absent(point)
-        words |= {"at": load_text(point["missed_at"], point["unit"]), "low_needs": low_needs(point)}
-        if point["missed"] is not None:
-            words |= {"misses": it_misses(point), "shown": shown_to_be(point)}
+def sustains(point: Point) -> str:
+    """What follows "sustains": a rate and its load, a burst, or why nothing is known."""
+    kind, at = point["kind"], point["missed_at"]
+    words = {"missed": missed_text(point), "at": None if at is None else load_text(at, point["unit"])}
+    if kind == "below":
+        kind += " close" if too_close(point) else ""
+        words["judged_alone"] = judged_alone(point)
+    elif kind == "unsettled":
+        kind += _absent(point)
+    elif kind == "unjudged":
+        words["why"] = UNJUDGED[point["unjudged"]]
     elif kind in ("found", "above"):
+        burst = point["basis"] == "burst"
         kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
-        words |= {"at": load_text(point["c_max"], point["unit"]), "rate": "" if burst else rate(point)}
-    return _SUSTAINS[kind].format(**words)
+        words |= {"most": count_text(f"{point['c_max']:g}", "request")} if burst else {"rate": rate(point)}
+    return _SUSTAINS[kind].format(**{**point, **words})
+
+
+def limit(point: Point) -> str:
+    """Between which loads its limit lies at 95 % confidence; empty where no load is sustained."""
+    if point["kind"] not in ("found", "above"):
+        return ""
+    unit = "requests" if point["basis"] == "burst" else point["unit"]
+    known = point["low"] is not None, point["high"] is not None
+    return _LIMIT[known].format(**point) + f" {unit}" * any(known)
+
+
+def first_miss(point: Point) -> str:
+    """The first load that misses, and by what; that none does, or empty where nothing is judged."""
+    if point["kind"] in ("unknown", "unjudged", "unsettled"):
+        return ""
+    if point["missed_at"] is None:
+        return f"none up to {load_text(point['highest'], point['unit'])}"
+    close = "too close to tell: " if too_close(point) else ""
+    return f"at {load_text(point['missed_at'], point['unit'])}: {close}{_criteria(_misses_of(point))}"
 
 
 def shown_to_be(point: Point) -> str:
@@ -246,18 +272,24 @@ def shown_to_be(point: Point) -> str:
 
 def rate(point: Point) -> str:
     """What a continuous load gives at its operating point."""
-    ends = interval_text(point["usable_low"], point["usable_high"])
-    return f"Sustains {point['usable_rps']:.3g} requests/s ({ends}) at {load_text(point['operate_at'], point['unit'])}"
+    number, ends = sure_text(point["usable_rps"], point["usable_low"], point["usable_high"])
+    return f"{number} requests/s ({ends}) at {load_text(point['operate_at'], point['unit'])}"
 
 
 def evidence(point: Point) -> str:
-    """How much was measured at C_max, and what would narrow its bounds; empty where there is none."""
+    """How much was measured at the highest load that is sustained; empty where there is none."""
     if point["c_max"] is None:
         return ""
     runs = int(point["runs"])
     requests = count_text(f"{point['requests']:,.0f}", "request")
-    measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged there."
-    return " ".join(filter(None, (measured, _over(point), _left_out(point), low_needs(point), high_needs(point))))
+    at = load_text(point["c_max"], point["unit"])
+    measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged at {at}."
+    return " ".join(filter(None, (measured, _over(point), _left_out(point))))
+
+
+def narrowed(point: Point) -> str:
+    """What would narrow its bounds; empty where nothing would."""
+    return " ".join(filter(None, (low_needs(point), high_needs(point))))
 
 
 def _over(point: Point) -> str:
@@ -273,15 +305,6 @@ def _left_out(point: Point) -> str:
         return ""
     text = unsettled_text(Unsettled("absent", request_class=point["absent_class"]))
     return f"At {load_text(point['absent_at'], point['unit'])}, {text}."
-
-
-def full_cache(saturation: Mapping[str, Any] | None) -> str:
-    """Without SLOs: where a curve saturates. Args: saturation: its row; None where no run can be trusted."""
-    if saturation is None:
-        return "No run has server counts that can be trusted."
-    measured, peak = saturation["measured"], saturation["peak_at"]
-    full = UNFILLED[saturation["cache_known"]] if measured is None else f"the KV cache is full from {measured:g} in flight on"
-    return full[0].upper() + full[1:] + (f"; throughput is highest at {peak:g} in flight." if peak is not None else ".")
 
 
 def with_texts(point: Point) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from bench.axes import AXES
 from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
 from bench.findings.comparison.gate import blind, regressions, sight, unseen
 from bench.findings.comparison.power import FAR
-from bench.report.answer import AGAIN, Answer
+from bench.report.answer import Answer
 from bench.runs.columns import METRICS
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
@@ -244,10 +244,7 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
         question=f"What is better or worse than {baseline}?",
         lines=tuple(line for name, each in others.items() for line in _lines(name, each)),
         sure=(*(_pairs(name, each) for name, each in others.items()), *sights, *([again] if replicas else [])),
-        do=(
-            *(_do(name, baseline, each) for name, each in others.items() if not _lost(each)),
-            *([AGAIN] if any(map(_lost, others.values())) else []),
-        ),
+        do=tuple(_do(name, baseline, each) for name, each in others.items() if not _lost(each)),
     )
 
 

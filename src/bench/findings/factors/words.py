@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.errors import listed, shown_size
 from bench.findings.factors.decided import FEWEST_SCORE, Decided
-from bench.report.answer import AGAIN, Answer
+from bench.report.answer import Answer
 from bench.study.questions import FEWEST_CONFIGURATIONS
 
 _LITTLE = 0.05  # change in ln metric below which a visible effect depends on other factors
@@ -29,10 +29,7 @@ def answer(found: Sequence[Decided]) -> Answer:
         question="Which factor decides latency and throughput?",
         lines=tuple(of[each.family] + line for each in found for line in _lines(each)),
         sure=(r2,) if any(each.effects for each in found) else (),
-        do=(
-            *([more] if any(each.measured < FEWEST_CONFIGURATIONS for each in few) else []),
-            *([AGAIN] if any(each.configurations < each.measured for each in few) else []),
-        ),
+        do=(more,) if any(each.measured < FEWEST_CONFIGURATIONS for each in few) else (),
     )
 
 

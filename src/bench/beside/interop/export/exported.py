@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.errors import BenchError, count_text
 from bench.findings.analysis import read_analysis
-from bench.findings.capacity.words import sustains
+from bench.findings.capacity.words import limit, sustains
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.engine import EngineRecord
@@ -257,4 +257,5 @@ def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> It
         return
     for row in read_analysis(Path(Paths.ANALYSIS)).capacity.filter(deployment=deployment).iter_rows(named=True):
         slos = ", ".join(row["slos"]) or "none"
-        yield f"workload {row['workload']}, SLOs {slos}: {sustains(row, burst=row['basis'] == 'burst')}"
+        ends = f"; limit: {found}" if (found := limit(row)) else ""
+        yield f"workload {row['workload']}, SLOs {slos}: sustains {sustains(row)}{ends}"
