@@ -263,7 +263,9 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(files, specs, tmp_p
         assert content["usermeta"]["reading"] == reading, name
         subtitle = content["title"]["subtitle"]
         told = [content["usermeta"][key] for key in ("question", "note")]  # a title that is a finding answers its question
-        assert " ".join(subtitle) == " ".join(filter(None, told)) and bool(told[0]) == (content["usermeta"]["title"] == title), name
+        assert " ".join(subtitle) == " ".join(filter(None, told)) and bool(told[0]) == (
+            content["usermeta"]["title"] == title
+        ), name
         assert max(map(len, subtitle)) <= 130, name  # no wider than a panel or two
         assert html.escape(reading) in text, name
         assert manifest["texts"][name] == content["usermeta"], name
