@@ -17,6 +17,7 @@ from bench.parse.server import server_figures
 from bench.parse.table import summary_frame
 from bench.parse.validity import reason_text, verdict
 from bench.parse.workers import worker_verdicts, workers_of_runs
+from bench.report.theme import why_empty
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.study.config import Thresholds
 from bench.study.slo import Slo
@@ -204,7 +205,9 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, 
     # A single worker is no matter of balance.
     alone = runs.with_columns(pl.col("workers").list.head(1))
     assert worker_rows(alone) == []
-    assert load_figure("worker-balance").draw(Tables(alone, pl.DataFrame())).why.startswith("no run keeps several workers")
+    assert why_empty(load_figure("worker-balance").draw(Tables(alone, pl.DataFrame()))).startswith(
+        "no run keeps several workers"
+    )
     # Shares are those of a role in the report and the figure.
     Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
     runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)

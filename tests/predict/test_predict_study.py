@@ -347,8 +347,8 @@ def test_shares_of_time_of_a_predicted_load(model):
     median = {"queue": 0.004, "own_prompt": 0.096, "other_prompts": 0.2, "preempted": 0.0, "decode": 0.7}
     slowest = {"queue": 0.6, "own_prompt": 0.01, "other_prompts": 0.04, "preempted": 0.15, "decode": 0.2}
     assert shares_text("20 requests in flight", {"median": median, "slowest": slowest}) == (
-        "Where the time goes at 20 requests in flight, by the calibrated model: median requests: output 70 %, prompts of others 20 %, "
-        "own prompt 10 %; the slowest 5 %: in the queue 60 %, output 20 %, preempted 15 %."
+        "Time by the calibrated model at 20 requests in flight: output 70 %, prompts of others 20 %, own prompt 10 %; the slowest 5 %: "
+        "in the queue 60 %, output 20 %, preempted 15 %."
     )
     assert shares_text("20 requests in flight", {}) == ""
 
