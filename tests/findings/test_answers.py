@@ -6,6 +6,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+import sklearn.ensemble  # noqa: F401 - two seconds, which are no test's
 
 from bench.findings.capacity.curves import curves_of
 from bench.findings.lengths import streaming_gains

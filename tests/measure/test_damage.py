@@ -238,7 +238,7 @@ def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured
         assert parse_run(one.record.parent, **files)["ok"] == 4
         write_index(study.plan, "a", 1, study.store)
         assert set(json.loads(Paths.session("a").read_text())["runs"]) == {one.name, two.name}
-        assert main(["discard", "--configfile", "study.yaml", one.key]) == 0
+        assert main(["runs", "--configfile", "study.yaml", "--discard", one.key]) == 0
         assert not Paths.session("a").exists()
 
 

@@ -3,8 +3,11 @@
 import json
 
 import pytest
+import scipy.optimize  # noqa: F401 - a second, which is no test's
 
 from bench.cli import main
+from bench.findings import predicted, sizing  # noqa: F401 - as above
+from bench.predict import fleet, predict  # noqa: F401 - as above
 from tests.support import records
 from tests.support.predict import LOAD, run_of, written
 
@@ -26,6 +29,9 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
         assert interval["low"] < interval["value"] < interval["high"]
         assert each["refused_because"] == []
     assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
+
+
+def test_a_rate_beyond_what_is_sustained_is_said_to_pile_up(study, capsys):  # noqa: ARG001
     assert main(["fleet", "--request-rate", "40", *LOAD]) == 0
     printed = capsys.readouterr().out
     assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed

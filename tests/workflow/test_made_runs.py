@@ -14,7 +14,6 @@ from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from tests.support.command import bench
 from tests.support.forked import snakemake
 from tests.support.made import made_study, make_run
 from tests.support.planted import reasons
@@ -132,7 +131,7 @@ def test_an_edit_does_again_what_it_decides(project, file, jobs):
     assert project.jobs("--dry-run") == jobs
 
 
-def test_a_session_is_planned_for_another_level_and_for_a_run_that_is_discarded(project):
+def test_a_session_is_planned_for_another_level_and_where_an_index_is_gone(project):
     config = project.keep(project.folder / "config/config.yaml")
     content = yaml.safe_load(config.read_text())
     content["study"]["ladders"][0]["concurrency"].append(6)
@@ -141,7 +140,6 @@ def test_a_session_is_planned_for_another_level_and_for_a_run_that_is_discarded(
     config.write_text(project.before[config])
     index = project.keep(project.folder / "results/sessions/d000/1.json")
     moment = index.stat().st_mtime_ns
-    assert bench("discard", "--dry-run", "d000/*", cwd=project.folder).returncode == 0
     assert project.jobs("--dry-run", target="measured") == set()
     index.unlink()
     assert project.jobs("--dry-run", target="measured") == {"measure", "measured"}

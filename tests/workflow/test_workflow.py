@@ -95,7 +95,7 @@ def test_a_session_starts_for_what_is_wanted_of_it_and_measures_what_is_not_ther
     library.write_text(text + "# an edit\n")
     assert planned("--dry-run") == []
     library.write_text(text)
-    project.bench("discard", "*_c0002_*")
+    project.bench("runs", "--discard", "*_c0002_*")
     project.config["study"]["ladders"][0]["concurrency"] = [1, 2, 3]
     project.config["deployments"]["b"] = project.config["deployments"]["a"]
     project.config["study"]["ladders"].append({"deployment": "b", "workload": "loop", "concurrency": [1]})
