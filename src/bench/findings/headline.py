@@ -1,5 +1,4 @@
-"""The first screen: what each curve sustains, why not more, and how many a peak takes; as a sentence, a table and a "
-"terminal's lines."""
+"""The first screen: what each curve sustains, why not more, and how many a peak takes, as a sentence, a table and lines."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def sustained_title(points: pl.DataFrame) -> str | None:
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
-    """Which SLO ends the load; None where a curve's end is not known, or curves differ, or several are missed at once.
+    """Which SLO is missed first; None where a curve's end is not known, or curves differ, or several are missed at once.
 
     Args:
         points: rows of `bench.findings.capacity.points.operating_points`.
@@ -105,7 +105,7 @@ def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
     slo = next((slo for slo in slos if first == [slo.column]), None)
     if slo is None or any(end != first for end in ends):
         return None
-    return f"{slo} ends the load" + (f" of all {len(ends)} curves" if len(ends) > 1 else "")
+    return f"{slo} is missed first" + (f" on all {len(ends)} curves" if len(ends) > 1 else "")
 
 
 def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:

@@ -33,7 +33,7 @@ def _finding(results: Tables) -> str | None:
 @figure(
     "slo-margin",
     title="How near each load comes to each limit",
-    question="Which SLO ends the load, and how sharply?",
+    question="Which SLO is missed first, and how sharply?",
     reading="Latency ÷ its limit, dashed at 100 %: points of runs, lines of all requests of a level's valid runs. Bars: where "
     "the limit lies, at 95 % confidence. Points beyond 5 % or 2,000 % stand at the edge.",
     finding=_finding,
