@@ -1,4 +1,5 @@
-"""What stands in the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines, forms of traces, commands.
+"""What other packages add by the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines, forms of traces and
+commands; and by the same names what of these stands beside the core.
 
 [project.entry-points."saturate.plugins"]
 "endpoint.speech" = "my_package:Speech"
@@ -17,14 +18,35 @@ if TYPE_CHECKING:
 
 GROUP = "saturate.plugins"
 T = TypeVar("T")
+_BESIDE = {
+    "archive": ("pack", "unpack", "verify"),
+    "interop": ("import", "export"),
+    "production": ("guard", "drifted"),
+    "quality": ("grade",),
+    "traffic": ("traffic",),
+}
+# What stands beside the core, which imports none of it. By name, so that it is there without an installation too: in jobs of a conda
+# environment, and in another workflow's.
+_OWN: dict[str, dict[str, str]] = {
+    "command": {name: f"bench.beside.{room}.commands.{name}" for room, names in _BESIDE.items() for name in names},
+    "trace": {"otel": "bench.beside.traffic.otel:Spans", "weka": "bench.beside.traffic.weka:Sessions"},
+}
 
 
 @cache
 def _entries(kind: str) -> Mapping[str, EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it looks at every package, which costs 20 ms
+    from importlib.metadata import EntryPoint, entry_points  # noqa: PLC0415 - it looks at every package, which costs 20 ms
 
-    parts = ((entry.name.partition("."), entry) for entry in entry_points(group=GROUP))
-    return {name: entry for (own, _, name), entry in parts if own == kind}
+    found = {name: EntryPoint(f"{kind}.{name}", value, GROUP) for name, value in _OWN.get(kind, {}).items()}
+    for entry in entry_points(group=GROUP):
+        own, _, name = entry.name.partition(".")
+        if own != kind:
+            continue
+        if name in found:
+            package = f"{entry.dist.name}=={entry.dist.version}" if entry.dist else entry.value
+            raise BenchError(f"{package}: its {kind} {name!r} has a name of Saturate's own. Give it another.")
+        found[name] = entry
+    return found
 
 
 def plugged(kind: str, own: Collection[str]) -> dict[str, Any]:
@@ -51,6 +73,8 @@ def plugin(kind: str, name: str) -> Any:
     """What the entry point `kind.name` names. Raises BenchError where it cannot be imported; it names the package."""
     try:
         return _entries(kind)[name].load()
+    except BenchError:
+        raise
     except Exception as error:
         raise BenchError(
             f"{origin(kind, name)}: its {kind} {name!r} cannot be imported: {error}. Update or remove it."

@@ -69,6 +69,8 @@ def prepare_slurm(sessions):
     """Before the first job is submitted; it refuses jobs that would stay pending for ever, or measure what another one does."""
     if not has_accounting():
         workflow.executor_settings.no_account, workflow.executor_settings.status_command = True, "squeue"
+    # A preempted job is one that failed: submitted again by this workflow, and not by SLURM too, whichever profile is used.
+    workflow.executor_settings.requeue, workflow.executor_settings.no_requeue = False, True
     show_preempted_as_cancelled(Path(".snakemake/slurm/bin"))
     keep_configuration(Path(".snakemake/slurm"))
     refuse_to_measure_twice(sessions, Path(workflow.workdir_init))

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from bench.errors import listed
 from bench.findings.capacity.curves import Curve
-from bench.findings.capacity.words import BURSTS
+from bench.findings.capacity.words import BURSTS, too_close
 from bench.findings.evidence import RESOURCES
 from bench.findings.saturation import prediction_title
 from bench.report.answer import in_line, shortened
@@ -51,7 +53,10 @@ def curve_rows(curves: Sequence[Curve], *, limited: bool) -> list[dict[str, Any]
             "misses": curve.misses or None,
             "why": curve.why or None,
             "remedy": curve.remedy or None,
-            "cause": curve.limit.cause if curve.limit and curve.misses.startswith("at ") else None,
+            "cause": curve.limit.cause
+            if curve.limit and curve.misses.startswith("at ") and not too_close(curve.point)
+            else None,
+            "close": too_close(curve.point),
             "found": curve.point["kind"] in ("found", "above"),
         }
         for curve in curves
@@ -65,7 +70,7 @@ def finding(results: Tables, rows: Sequence[Row]) -> str:
     if not lasting or len(lasting) > _NAMED:
         return ""
     said = [f"{row['name']} sustains {_REST.sub('', row['sustains'])}" for row in lasting]
-    return "; ".join(filter(None, [listed(said), _ended(results, rows)]))
+    return "; ".join(filter(None, [listed(said), _ended(results, lasting)]))
 
 
 def _ended(results: Tables, rows: Sequence[Row]) -> str:
@@ -78,7 +83,11 @@ def _ended(results: Tables, rows: Sequence[Row]) -> str:
             f"{RESOURCES[cause].short} ends {of if i == 0 else count}" for i, (cause, count) in enumerate(known.most_common())
         )
         return listed([first, *others])
-    return margin_title(results.points, results.decision.slos) or ""
+    named = pl.DataFrame(
+        [(row["deployment"], row["workload"]) for row in rows], schema=["deployment", "workload"], orient="row"
+    )
+    points = results.points.join(named, on=["deployment", "workload"], how="semi", maintain_order="left")
+    return margin_title(points, results.decision.slos) or ""
 
 
 def lines(rows: Sequence[Row], curves: Sequence[Curve]) -> list[str]:
@@ -86,11 +95,14 @@ def lines(rows: Sequence[Row], curves: Sequence[Curve]) -> list[str]:
     told = [
         f"{row['name']}: sustains {row['sustains']}"
         + (f" (limit: {row['limit']})" if row["limit"] else "")
-        + (f"; misses {row['misses']}" if row["misses"] and row["misses"].startswith("at ") else "")
-        + (f", because {row['why']}" if row["why"] and not row["why"].startswith("not known") else "")
+        + (f"; {'' if row['close'] else 'misses '}{row['misses']}" if row["misses"] and row["misses"].startswith("at ") else "")
+        + (f", because {row['why']}" if row["cause"] and row["why"] and not row["why"].startswith("not known") else "")
         for row in rows
     ]
-    return [*shortened(told, _MOST), *shortened([curve.plan for curve in curves if curve.plan], _NAMED)]
+    return [
+        *shortened(told, _MOST, "in the report"),
+        *shortened([curve.plan for curve in curves if curve.plan], _NAMED, "in the report"),
+    ]
 
 
 def section(view: View) -> Section:
@@ -112,7 +124,7 @@ def _notes(view: View) -> list[str]:
     fills = prediction_title(row["levels_apart"] for row in view.results.saturation.iter_rows(named=True))
     sized = [f"{curve.plan} {curve.narrowed}".rstrip() for curve in judged if curve.plan]
     return [
-        *shortened(sized, _NAMED),
+        *shortened(sized, _MOST),
         *([f"{fills}."] if fills else []),
         *_judged_by(judged, failed=100 * decision.failed_share),
         *([BURSTS] if any(curve.burst for curve in judged) else []),

@@ -299,12 +299,12 @@ _COSTS = {
 UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
 
 
-def takes(fleet: Sized | None, gpu: str, *, ends: bool = True) -> str:
-    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called. ends: whether its interval is said."""
+def takes(fleet: Sized | None, gpu: str) -> str:
+    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called."""
     if fleet is None:
         return ""
     gpus = None if fleet["gpus"] is None else count_text(fleet["gpus"], gpu)
-    words = {"gpus": gpus, "instances": count_text(fleet["instances"], "instance"), "interval": interval(fleet) if ends else ""}
+    words = {"gpus": gpus, "instances": count_text(fleet["instances"], "instance"), "interval": interval(fleet)}
     return filled(_TAKES if gpus else _TAKES_UNKNOWN, {**fleet, **words})
 
 
@@ -339,7 +339,8 @@ def title(fleets: Sequence[tuple[str, Sized | None]], gpu: str) -> str | None:
         return None
     (name, first), *others = known
     if not others:
-        return takes(first, gpu, ends=False).removesuffix(".")
+        words = {"instances": count_text(first["instances"], "instance"), "interval": interval(first)}
+        return filled("A peak of {peak_rps:,g} requests/s takes {instances}{interval}", {**first, **words})
     counts = [f"{count_text(first['instances'], 'instance')} of {name}"]
     counts += [f"{fleet['instances']:,} of {name}" for name, fleet in others]
     return f"A peak of {first['peak_rps']:,g} requests/s takes {', '.join(counts[:-1])} or {counts[-1]}"
@@ -515,7 +516,7 @@ def section(view: View) -> Section:
             "ttft": _ttft(curve.found.there),
         }
         for curve in view.curves
-        if curve.slos and curve.point and curve.point["usable_rps"] is not None
+        if curve.point and curve.point["usable_rps"] is not None
     )
     decision = view.results.decision
     columns = [*_COLUMNS]

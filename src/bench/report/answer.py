@@ -30,10 +30,10 @@ class Answer:
     do: tuple[str, ...] = ()
 
 
-def shortened(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
-    """The first lines, and how many more there are."""
+def shortened(lines: Sequence[str], most: int = MOST_LINES, where: str = "in the tables below") -> tuple[str, ...]:
+    """The first lines, and how many more there are, and where."""
     left = len(lines) - most
-    return tuple(lines) if left <= 1 else (*lines[:most], f"And {left} more, in the tables below.")
+    return tuple(lines) if left <= 1 else (*lines[:most], f"And {left} more, {where}.")
 
 
 def by_advice(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -92,14 +92,14 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
         "labelled": labelled,
         "prose": _prose,
         "plain": _plain,
-        "bar": lambda text: _plain(text).replace("|", "\\|"),
+        "bar": lambda text: _plain(text).replace("|", "&#124;"),
     }
     return environment
 
 
 def _plain(text: Any) -> str:
-    """A text on one line in which no tag can begin."""
-    return " ".join(str(text).splitlines()).replace("<", "&lt;")
+    """A text on one line in which no tag, link or picture can begin: none of ours is one, and servers are quoted."""
+    return " ".join(str(text).splitlines()).replace("<", "&lt;").replace("](", "]\\(")
 
 
 def _prose(text: str) -> Markup:

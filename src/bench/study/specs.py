@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.plugins import origin
+from bench.plugins import names, origin
 from bench.runs.files import digest
 from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
+from bench.workloads.trace import converted_by
 from bench.workloads.workload import Workload
 
 # version of the measuring protocol: where old runs no longer compare, raise it (tests/study/test_protocol.py), and every run is
@@ -62,6 +63,8 @@ class RunSpec:
     def _packages(self) -> dict[str, Any]:
         """The packages of others that write or send the requests: another version may send something else."""
         sent = [("endpoint", self.workload.endpoint), ("prompts", self.workload.prompts.source)]
+        if self.workload.trace and any(origin("trace", name) for name in names("trace")):
+            sent.append(("trace", converted_by(self.workload.trace) or ""))
         found = [package for kind, name in sent if (package := origin(kind, name))]
         return {"packages": found} if found else {}
 

@@ -181,15 +181,22 @@ class Converter(Protocol):
 
 
 @cache
-def _others() -> tuple[Converter, ...]:
-    return tuple(plugged("trace", ()).values())
+def _others() -> Mapping[str, Converter]:
+    return {name: each() for name, each in plugged("trace", ()).items()}
 
 
 def _converter(rows: Sequence[Row]) -> Converter | None:
     """What reads a trace that is in no format of columns; None where none does."""
     if not rows or format_of(rows[0].values.keys()):
         return None
-    return next((each for each in _others() if each.reads(rows)), None)
+    return next((each for each in _others().values() if each.reads(rows)), None)
+
+
+@cache
+def converted_by(path: str) -> str | None:
+    """The name of the form that a trace has, of those that are converted; None of others."""
+    converter = _converter(read_rows(path, what="trace"))
+    return next((name for name, each in _others().items() if each is converter), None)
 
 
 def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Format]:
@@ -207,7 +214,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     form = format_of(columns)
     if form is None:
         raise BenchError(
-            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or {', or '.join(each.what for each in _others())}. "
+            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or {', or '.join(each.what for each in _others().values())}. "
             f"Found: {', '.join(map(str, columns))}."
         )
     return rows, form

@@ -68,7 +68,7 @@ class Curve:
     @property
     def ends(self) -> str:
         """Where its limit lies: by a search, or by the measured levels; empty where neither says."""
-        if self.searched:
+        if self.searched and self.searched.limit is not None:
             return searches.search_limit(self.searched).replace(" at 95 % confidence", "")
         return capacity.limit(self.point) if self.point else ""
 
@@ -91,8 +91,7 @@ class Curve:
 
     @property
     def sure(self) -> str:
-        """How much was measured at what it sustains, and what would narrow it where its plan does not say so; empty where "
-        "nothing was."""
+        """How much was measured at what it sustains, and what would narrow it where its plan does not say so."""
         narrowed = "" if self.plan else self.narrowed
         return " ".join(filter(None, [capacity.evidence(self.point) if self.point else "", narrowed]))
 
