@@ -62,10 +62,7 @@ def test_a_curve_in_a_sentence(summary):
 def test_the_fleet_and_the_cause_in_a_sentence(summary):
     results = study(summary)
     told = curves_of(results)[0]
-    assert (
-        load_figure("fleet").finding(results)
-        == "A peak of 100 requests/s takes 25 instances, 33 GPUs with the safety factor 1.3"
-    )
+    assert load_figure("fleet").finding(results) == "A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence)"
     assert told.at_most == " (16 to 28 at 95 % confidence)"
     assert told.plan.startswith(
         "A peak of 100 requests/s takes 25 instances of a (16 to 28 at 95 % confidence): plan 37 GPUs (28 inst"

@@ -191,9 +191,9 @@ def test_a_fleet():
 
 def test_the_title_of_fleets_names_the_curves():
     one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
-    assert sizing.title([one], "GPU") == "A peak of 1,000 requests/s takes 25 instances, 33 GPUs with the safety factor 1.3"
-    assert sizing.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
-    assert [sizing.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
+    assert sizing.title([one]) == "A peak of 1,000 requests/s takes 25 instances (12 to 1,028 at 95 % confidence)"
+    assert sizing.title([one, other]) == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
+    assert [sizing.title(each) for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
 
 
 def written(rows):

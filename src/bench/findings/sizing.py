@@ -332,7 +332,7 @@ def plan(fleet: Sized | None, gpu: str, name: str) -> str:
     return f"A peak of {fleet['peak_rps']:,g} requests/s takes {takes}: plan {'' if sure else 'at least '}{bought}."
 
 
-def title(fleets: Sequence[tuple[str, Sized | None]], gpu: str) -> str | None:
+def title(fleets: Sequence[tuple[str, Sized | None]]) -> str | None:
     """What a peak takes of each curve; None where that is not known of all, or of too many. Args: fleets: with the curves' names."""
     known = [(name, fleet) for name, fleet in fleets if fleet]
     if not known or len(known) < len(fleets) or len(known) > _NAMED:
@@ -445,8 +445,7 @@ def _finding(results: Tables) -> str | None:
         )
         for name, load, point in _operating(results)
     ]
-    machine = any(map(is_machine, results.runs.iter_rows(named=True)))
-    return title(fleets, "machine" if machine else "GPU")
+    return title(fleets)
 
 
 @figure(

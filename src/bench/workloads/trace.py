@@ -214,7 +214,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     form = format_of(columns)
     if form is None:
         raise BenchError(
-            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or {', or '.join(each.what for each in _others().values())}. "
+            f"{path}: a trace has the columns {'; or '.join([*map(str, _FORMATS), *(each.what for each in _others().values())])}. "
             f"Found: {', '.join(map(str, columns))}."
         )
     return rows, form
