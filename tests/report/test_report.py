@@ -17,7 +17,8 @@ from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, load_figure
 from bench.findings.report import write_report
 from bench.findings.tables import Tables
-from bench.report.page import write_manifest
+from bench.report.blocks import Column, Section, Table, Text
+from bench.report.page import write_manifest, write_markdown
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
@@ -292,3 +293,12 @@ def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tm
     alike = {"share": 4 / 12, "low": 0.099, "high": 0.651}
     assert [text for text, _ in beside_cells(alike, 6144, 4.0)] == ["33 %", "10 to 65 %", "6,144", "4"]
     assert {text for text, _ in beside_cells({}, None, None)} == {"–"}
+
+
+def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
+    said = "busy <b>now</b> ![x](https://a.test/p.png) [here](https://a.test) @team a|b"
+    blocks = [Text(said), Table("t", [Column("said", "said")], [{"said": said}])]
+    write_markdown(tmp_path / "report.md", [Section("s", "S", [], short=blocks)], title="t", said="", where="w")
+    text = (tmp_path / "report.md").read_text()
+    assert not re.search(r"<b>|\]\(|@team", text)
+    assert text.count("busy") == 2 and text.count("|") == 7  # no more cells than one

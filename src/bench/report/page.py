@@ -98,8 +98,9 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
 
 
 def _plain(text: Any) -> str:
-    """A text on one line in which no tag, link or picture can begin: none of ours is one, and servers are quoted."""
-    return " ".join(str(text).splitlines()).replace("<", "&lt;").replace("](", "]\\(")
+    """A text on one line in which no tag, link, picture or mention can begin: none of ours is one, and servers are quoted."""
+    line = " ".join(str(text).splitlines()).replace("<", "&lt;").replace("](", "]\\(")
+    return re.sub(r"@(?=\w)", "@\u2060", line)
 
 
 def _prose(text: str) -> Markup:
