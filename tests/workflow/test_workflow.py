@@ -176,7 +176,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.run()
     ending = project.output[project.output.index("rule manifest:") :]
     assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "the client's event loop stood still for" in ending
+    assert "the client's event loop was late: P99" in ending
     assert (project.folder / "results/report.html").exists()
     assert list((project.folder / "results/figures").glob("*.svg"))
     assert project.run() == []
