@@ -281,7 +281,7 @@ def _unknown(limit: Bottleneck) -> str:
     if not limit.gains:
         return "the limit was not replayed" + (f" ({limit.no_model})" if limit.no_model else "")
     return (
-        f"in replays no resource by itself {'would bring' if all(gain.none for gain in limit.gains) else 'surely brings'} more"
+        f"in replays no resource by itself {'would bring' if all(gain.none for gain in limit.gains) else 'clearly brings'} more"
     )
 
 

@@ -85,7 +85,7 @@ def draw_figure(name: str, results: Tables, stem: Path, *, leave_out: Callable[[
     """Draw the figure called `name` and save it as `stem` with each suffix of `KINDS`; the paths written.
 
     Args:
-        leave_out: a figure that shows nothing is not saved; this is told why.
+        leave_out: gets the reason why a figure that shows nothing is not saved.
     """
     from bench.report.save import save_figure  # noqa: PLC0415 - altair, which who asks for names need not pay
 

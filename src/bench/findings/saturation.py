@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 _CURVE = ["deployment", "workload"]
 
 
-def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The row of `saturation` that fills the KV cache at the lowest level; of several, the one whose level below it is the closest.
-
-    None where no number of requests in flight fills it.
-    """
-    filled = (row for row in rows if row["axis"] == CONCURRENCY and row["measured"] is not None)
-    return min(filled, key=lambda row: (row["measured"], -(row["below"] or 0.0)), default=None)
-
-
 def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     """Where each deployment saturates under each workload, by its KV cache, its queue and its throughput, and as predicted.
 

@@ -287,8 +287,6 @@ def _exact(value: float) -> float:
 
 Sized = Mapping[str, Any]  # of `sized`
 _NAMED = 5  # most curves that a title names
-_TAKES = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}, {gpus} with the safety factor {safety:g}."
-_TAKES_UNKNOWN = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}; how many GPUs is not known."
 _COSTS = {
     "hour": "USD an hour",
     "month": "USD a month",
@@ -297,15 +295,6 @@ _COSTS = {
     "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
 }
 UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
-
-
-def takes(fleet: Sized | None, gpu: str) -> str:
-    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called."""
-    if fleet is None:
-        return ""
-    gpus = None if fleet["gpus"] is None else count_text(fleet["gpus"], gpu)
-    words = {"gpus": gpus, "instances": count_text(fleet["instances"], "instance"), "interval": interval(fleet)}
-    return filled(_TAKES if gpus else _TAKES_UNKNOWN, {**fleet, **words})
 
 
 def interval(fleet: Sized | None) -> str:

@@ -32,7 +32,7 @@ def save_figure(
 
     Args:
         parts: results of a study (`Curves`), each with loads of one kind.
-        leave_out: a figure that shows nothing is not saved; this is told why.
+        leave_out: gets the reason why a figure that shows nothing is not saved.
     """
     charts = [drawn.draw(part) for part in parts] or [nothing_to_show("no run was measured")]
     empty = [why for chart in charts if (why := why_empty(chart))]

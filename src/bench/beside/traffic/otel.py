@@ -94,7 +94,7 @@ class Spans:
 
     @staticmethod
     def reads(lines: Sequence[Row]) -> bool:
-        """Whether a file is one; of log records alone, too, to say that it is none."""
+        """Whether a file has spans, or log records alone, which `rows` refuses."""
         return is_otel(lines) or all(_is_log(line.values) for line in lines)
 
     @staticmethod

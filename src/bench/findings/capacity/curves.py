@@ -111,11 +111,6 @@ class Curve:
         return sizing.little(measured.little)
 
     @property
-    def takes(self) -> str:
-        """The fleet in a sentence; empty without one."""
-        return sizing.takes(self.fleet, self.gpu)
-
-    @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
         return sizing.interval(self.fleet)

@@ -52,7 +52,7 @@ def refuse_untaken(
             refused.append(f"{deployment}: {reason}")
     if refused:
         raise BenchError(
-            "no partition can take these sessions, each of which is one job. Name another partition "
+            "no partition can take these sessions; each is one job. Name another partition "
             "in the profile, or change what the deployment asks for.\n" + "\n".join(dict.fromkeys(refused))
         )
 
