@@ -35,7 +35,6 @@ from bench.search.search import Budget, Measured, search
 from bench.study.slo import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, simulate
-from benchmarks.capacity.truth import last_integer, long_run
 
 HERE = Path(__file__).parent
 TRUTHS = HERE / ".results" / "capacity" / "truths"
@@ -46,7 +45,6 @@ _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _STEADY = 3  # runs, for which a machine's speed stays
 _REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
 _BELOW, _PROBED = 0.7, 0.15  # first load that a probe finds ÷ the limit, and how far that strays
-_STARTS, _OF_A_START = range(301, 313), 10_000  # of a closed loop's truth, and requests of each
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
 
@@ -83,23 +81,7 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
         # It slows down and speeds up again, so that its usual speed is the one that the limit is known at.
         return 1 + case.trend * (0.5 - abs((n / 14 + 1) % 2 - 1))
 
-    limit = _limit_of_starts(case) if held and case.level else case.level
-    return Planted(case.kind, limit, aim, lambda *arguments: case_run(case, *arguments), speed)
-
-
-def _limit_of_starts(case: Case) -> float:
-    """The highest level of a closed loop at which the requests of twelve starts, taken together, meet the limit.
-
-    How its requests fall in with one another depends on the start, for longer than any run lasts: limits of single starts differ by up
-    to a fourth. Each run of a search is a start of its own.
-    """
-
-    def met(level: int) -> bool:
-        runs = [long_run(case.server, case.demand, case.limit, level, count=_OF_A_START, seed=seed) for seed in _STARTS]
-        within, failed = (statistics.fmean(getattr(run, name) for run in runs) for name in ("within", "failed"))
-        return within >= case.limit.share and failed <= FAILED
-
-    return float(last_integer(met, round(case.level)))
+    return Planted(case.kind, case.level, aim, lambda *arguments: case_run(case, *arguments), speed)
 
 
 def case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
@@ -354,7 +336,9 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
     """
     what, number, seed, precision, near = job
     server = what == "server"
-    planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
+    planted = (
+        of_case(drawn_case(number, seed, TRUTHS, causes=False), precision) if server else of_curve(number, seed, precision)
+    )
     if near and planted.limit:
         start = _BELOW * planted.limit * math.exp(np.random.default_rng([number, not server, 99]).normal(0, _PROBED))
         start = max(1.0, round(start)) if planted.aim.held else float(f"{start:.3g}")
