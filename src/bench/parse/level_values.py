@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from bench.statistics.percentiles import percentile_of
 from bench.study.slo import Slo
 
 _KEYS = ("deployment", "workload", "axis", "level")
@@ -59,10 +60,8 @@ def level_values(runs: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def _percentile(slo: Slo) -> pl.Expr:
-    """The percentile of an SLO as `bench.statistics.percentiles` has it, of all requests or of its class (s)."""
+    """The percentile of an SLO, of all requests or of its class (s)."""
     values = pl.when("ok").then(pl.col(slo.metric)).otherwise(math.inf)
     if slo.request_class:
         values = values.filter(pl.col("request_class") == slo.request_class)
-    values = values.drop_nulls().sort()
-    rank = ((values.len() * round(1000 * slo.share) + 999) // 1000).clip(1)
-    return values.get(rank.cast(pl.Int64) - 1, null_on_oob=True)
+    return percentile_of(values, slo.share)

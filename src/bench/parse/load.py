@@ -15,6 +15,7 @@ from bench.parse.recovery import recovery
 from bench.parse.server import FEWEST_SCRAPES, gauges
 from bench.runs.classes import parts_of
 from bench.runs.run import RunRecord
+from bench.statistics.percentiles import percentile
 from bench.workloads.endpoints import ENDPOINTS
 
 
@@ -47,7 +48,7 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "turns": (definition.get("turns") or {"count": 1})["count"],
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),
-        "prompt_tokens_p90": requests["prompt_asked"].quantile(0.9, "higher"),
+        "prompt_tokens_p90": percentile(requests["prompt_asked"], 0.9),
         "output_tokens": whole_requests(definition, requests)["output_asked"].mean(),
         "num_requests": len(requests),
         "level": float(level),

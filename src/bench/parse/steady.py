@@ -14,6 +14,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.parse.begun import request_share
 from bench.parse.server import gauges
+from bench.statistics.percentiles import percentile_of
 from bench.statistics.shares import RATE_BATCHES
 from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
@@ -347,7 +348,7 @@ def gauges_between(telemetry: pl.DataFrame, begin: float, end: float) -> dict[st
     running, waiting, usage = (pl.col(name) for name in ("running", "waiting", "kv_usage"))
     figures: dict[str, float | None] = scrapes.select(
         steady_running=running.mean(),
-        steady_running_high=running.quantile(_HIGH),
+        steady_running_high=percentile_of(running, _HIGH),
         steady_waiting=waiting.mean(),
         steady_queued_share=(waiting > 0).mean(),
         steady_kv_usage=usage.mean(),

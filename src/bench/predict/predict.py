@@ -17,6 +17,7 @@ from bench.predict.gaps import Gaps
 from bench.predict.replay import Replay, latency
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
+from bench.statistics.percentiles import percentile
 from bench.statistics.textbook import normal
 from bench.workloads.schedule import PlannedRequest
 
@@ -67,14 +68,14 @@ def measures(requests: pl.DataFrame, gaps: Gaps | None = None) -> dict[str, floa
     found = {
         "throughput_tokens_per_s": float(requests["output_tokens"].sum()) / span,
         "throughput_requests_per_s": requests.height / span,
-        "ttft_p50_s": ttft.quantile(0.5, "linear"),
-        "ttft_p99_s": ttft.quantile(0.99, "linear"),
-        "tpot_p50_s": tpot.quantile(0.5, "linear"),
-        "tpot_p90_s": tpot.quantile(0.9, "linear"),
+        "ttft_p50_s": percentile(ttft, 0.5),
+        "ttft_p99_s": percentile(ttft, 0.99),
+        "tpot_p50_s": percentile(tpot, 0.5),
+        "tpot_p90_s": percentile(tpot, 0.9),
         "itl_p50_s": itl[0],
         "itl_p99_s": itl[1],
-        "e2e_p50_s": e2e.quantile(0.5, "linear"),
-        "e2e_p99_s": e2e.quantile(0.99, "linear"),
+        "e2e_p50_s": percentile(e2e, 0.5),
+        "e2e_p99_s": percentile(e2e, 0.99),
     }
     return {name: float(value) for name, value in found.items() if value is not None}
 

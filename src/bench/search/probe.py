@@ -19,6 +19,7 @@ from bench.parse.observation import MOST_EXCESS
 from bench.runs.files import read_known, write_record
 from bench.search.placing import CLIMB, Aim, level_of
 from bench.statistics.levels import FLAT, PROPORTIONAL
+from bench.statistics.percentiles import place
 from bench.study.slo import Slo
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
@@ -214,7 +215,7 @@ def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
     for slo in aim.slos:
         known = [(reply, value) for reply in _limited(slo, replies) if (value := _of_limit(slo, reply)) is not None]
         if values := [MOST_EXCESS if reply.latencies[slo.metric] is None else value for reply, value in known]:
-            reached.append(min(MOST_EXCESS, float(np.quantile(values, slo.share))))
+            reached.append(min(MOST_EXCESS, sorted(values)[place(len(values), slo.share)]))
     return max(reached, default=None)
 
 

@@ -13,13 +13,24 @@ CONFIDENCE = 0.99
 _DEVIATIONS = 12
 
 
+def place(count: int, share: float) -> int:
+    """The place, from 0 on, of a percentile among `count` ascending values: of the smallest one that at least `share` of them do not
+    exceed (nearest rank). Whatever is measured, predicted or compared has this one. Args: share: in thousandths (0–1).
+    """
+    return max(1, -(-count * round(share * 1000) // 1000)) - 1
+
+
 def percentile(values: pl.Series, share: float) -> float | None:
-    """The smallest value that at least `share` of the values do not exceed (nearest rank); None without values."""
+    """The percentile of the values that are known, as `place` has it; None without any."""
     known = values.drop_nulls().sort()
-    if known.is_empty():
-        return None
-    rank = max(1, -(-len(known) * round(share * 1000) // 1000))
-    return float(known[rank - 1])
+    return None if known.is_empty() else float(known[place(len(known), share)])
+
+
+def percentile_of(values: pl.Expr, share: float) -> pl.Expr:
+    """The same of a column; null without values."""
+    known = values.drop_nulls().sort()
+    ranks = (known.len().cast(pl.Int64) * round(share * 1000) + 999) // 1000
+    return known.get(ranks.clip(1) - 1, null_on_oob=True)
 
 
 def upper_bound(values: pl.Series, share: float, *, confidence: float = CONFIDENCE) -> float | None:
