@@ -11,6 +11,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from bench.servers.environment import indexed_locks, installer_environment, requirements
+from bench.study.plan import Plan
 from bench.study.read import load_file
 
 _ROOT = Path(__file__).parents[2]
@@ -32,10 +33,10 @@ def pins(lock: Path, python: str, machine: str) -> str:
 
 
 def main() -> None:
-    """Fill a folder. Arguments: the study, the folder, and the version and machine of the Python there."""
-    study, folder, python, machine = sys.argv[1:]
-    config = load_file(Path(study))
-    engines = {name: config.engines[name] for name in {each.engine for each in config.deployments.values()}}
+    """Fill a folder. Arguments: the study, the folder, the version and machine of the Python there, and the study's scale, if any."""
+    study, folder, python, machine, *scale = sys.argv[1:]
+    plan = Plan.of(load_file(Path(study), **({"scale": scale[0]} if scale else {})))
+    engines = {spec.deployment.engine: spec.engine for spec in plan.started.values()}
     locks: dict[Path, str | None] = {_ROOT / "requirements.lock": None, _ROOT / "requirements-slurm.lock": None}
     for engine in engines.values():
         locks |= dict(indexed_locks(engine))

@@ -74,7 +74,7 @@ DEVICE = PLAN.device.model_dump() if PLAN.device else None
 onstart:
     end_jobs_on_sigterm()
     if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
-        remember_study(Path(os.path.relpath(workflow.configfiles[0])))
+        remember_study(Path(os.path.relpath(workflow.configfiles[0])), config.get("scale"))
     # With its limit of jobs a second, which no option takes away, Snakemake looks for jobs every second for each one that ended,
     # on cores that are measured.
     workflow.scheduler.job_rate_limiter = None

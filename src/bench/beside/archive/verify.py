@@ -101,10 +101,10 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     made, plan = [Check("raw records parsed"), Check("summaries"), Check("what was drawn")], None
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
-            file = study or _study(folder)
+            file, scale = (study, None) if study else _study(folder)
             if not file.is_file():
                 raise BenchError(f"the study's file {file} is not here; name it with --configfile")
-            plan = Plan.of(load_file(file, select="*"), results=folder)
+            plan = Plan.of(load_file(file, select="*", **({"scale": scale} if scale else {})), results=folder)
             _make_again(folder, file, plan, {run: records[run] for run in intact}, Path(name), say, made)
         except BenchError as error:
             made[-1].unchecked.append(f"summaries and figures: {error}")
@@ -210,9 +210,10 @@ def _locks(plan: Plan) -> list[str]:
     return [lock for engine in plan.config.engines.values() for lock in engine.locks]
 
 
-def _study(folder: Path) -> Path:
+def _study(folder: Path) -> tuple[Path, str | None]:
     place = at(folder, Paths.STUDY)
     try:
-        return Path(str(read_object(place)["file"]))
+        note = read_object(place)
+        return Path(str(note["file"])), note.get("scale")
     except (*UNREADABLE, KeyError):
         raise BenchError(f"{place} does not name the study's file; name it with --configfile") from None
