@@ -149,7 +149,7 @@ def test_a_study_that_is_refused_ends_no_program_that_reads_the_workflow(tmp_pat
     for change, said in cases:
         study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | change))
-        code = READER.format(snakefile=str(ROOT / "Snakefile"))
+        code = READER.format(snakefile=str(ROOT / "workflow/Snakefile"))
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         assert "refused: " in done.stdout and said in done.stdout

@@ -113,7 +113,12 @@ def _files(template: str) -> dict[str, str]:
     config = _shipped(TEMPLATES[template])
     for clone, own in _IN_OWN_FOLDER.items():
         config = config.replace(clone, own)
-    same = ("config/README.md", "profiles/default/config.yaml", "profiles/slurm/config.yaml")
+    same = (
+        "config/README.md",
+        "profiles/default/config.yaml",
+        "profiles/slurm/config.yaml",
+        "profiles/slurm-no-accounting/config.yaml",
+    )
     return {
         "Snakefile": _SNAKEFILE,
         "config/config.yaml": config,

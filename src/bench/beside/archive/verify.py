@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from bench.beside.archive.again import at, copy_measurements, run_workflow, summary_of, why_not_parsed
+from bench.beside.archive.again import at, copy_measurements, parsed_of, run_workflow, summary_of, why_not_parsed
 from bench.beside.archive.check import Check, check_deployments, check_runs, key_of, same_numbers
 from bench.beside.archive.pack import STUDY, packed_study
 from bench.beside.archive.unpack import extract, runs_of_visits, study_of
@@ -77,7 +77,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
                 say("parsing its runs")
                 to = copy_measurements(folder, known, _locks(plan), again)
                 study = {**read_yaml(folder / STUDY), "select": [*map(key_of, known)]}
-                _check_parsed(parsed, known, to, run_workflow(study, map(summary_of, known), to, say))
+                _check_parsed(parsed, known, to, run_workflow(study, parsed_of(plan, known), to, say))
         checks = [files, raw, of_study, check_deployments(folder, records, specs), parsed]
         for check in checks:
             check.differs = [text.replace(f"{folder}/", "") for text in check.differs]
@@ -132,7 +132,7 @@ def _make_again(
     files = [*_locks(plan), *(file for workload in plan.config.workloads.values() for file in workload.files)]
     here = copy_measurements(folder, [run for run in intact if key_of(run) in measured], files, to)
     content = packed_study(read_yaml(file), plan, [*map(key_of, runs), *searches])
-    said = run_workflow(content, map(summary_of, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
+    said = run_workflow(content, parsed_of(plan, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
     parsed, summaries, pictures = made
     _check_parsed(parsed, runs, here, said)
     if others := len(intact) - len(runs):
