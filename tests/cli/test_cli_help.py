@@ -175,6 +175,10 @@ def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys)
     assert len(json.loads(printed.out)) == 3
     assert main(["runs", "--configfile", str(other)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
+    other.write_text(yaml.safe_dump({**CONTENT, "scales": {"cpu": {"study": {"title": "small"}}}}))
+    remember_study(other, "cpu")
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other} (scale cpu, the study measured last here)"
     remember_study(Path("gone.yaml"))
     assert main(["runs", "--discard", "*"]) == 2
     assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err

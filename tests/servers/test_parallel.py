@@ -67,8 +67,8 @@ def test_slurm_is_asked_for_them(content, tmp_path):
     content["engines"]["e"] |= {"backend": "cuda"}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     words = ["--dry-run", "--nolock", "--cores", "1", "--directory", tmp_path, "--configfile", tmp_path / "study.yaml"]
-    result = snakemake("--snakefile", ROOT / "Snakefile", *words, folder=ROOT).stdout
-    assert "gpu=8" in result[result.index("checkpoint measure:") :].split("\n\n")[0], result[-3000:]
+    result = snakemake("--snakefile", ROOT / "workflow/Snakefile", *words, folder=ROOT).stdout
+    assert "gpu=8" in result[result.index("rule measure:") :].split("\n\n")[0], result[-3000:]
 
 
 def test_only_what_is_parallel_is_on_the_command_line(content):

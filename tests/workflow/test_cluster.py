@@ -6,15 +6,17 @@ A real cluster: tests/workflow/test_slurm.py.
 import os
 import re
 import shutil
+from contextlib import nullcontext
 
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm.gpu_types import gpu_types
 from bench.measure.slurm.needs import Needs
-from bench.measure.slurm.partitions import partition_for, partitions, refusal
+from bench.measure.slurm.partitions import partitions, refusal
+from bench.measure.slurm.refused import refuse_untaken
 from bench.measure.slurm.status import has_accounting, left_jobs
-from bench.models.accelerators import accelerators
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from tests.support.forked import snakemake
 from tests.support.project import Project
 from tests.support.study import ROOT
@@ -25,7 +27,6 @@ gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed|1
 gpu|up|2:30:00|32|512000|gpu:h100:4|down*|1
 night|down|infinite|128|1024000|(null)|idle|1
 """
-LONG = "long|up|infinite|64|256000|(null)|mixed|1\n"
 
 
 def needs(**given):
@@ -116,11 +117,12 @@ def test_what_no_partition_takes_is_refused():
     known = partitions(SINFO)
     for given, partition, reason in (
         ({}, None, None),
-        ({"gpus": 6}, None, None),
-        ({"gpus": 8}, None, "8 GPUs needed, a node has 6"),
-        ({"gpus": 2, "gpu_type": "a100"}, None, None),
-        ({"gpus": 4, "gpu_type": "a100"}, None, "4 GPUs of type a100 needed, a node has 2"),
-        ({"gpus": 2, "minutes": 151}, None, "151 minutes needed, its time limit is 150"),
+        ({"gpus": 6}, None, "partition cpu: 6 GPUs needed, a node has 0"),
+        ({"gpus": 6}, "gpu", None),
+        ({"gpus": 8}, "gpu", "8 GPUs needed, a node has 6"),
+        ({"gpus": 2, "gpu_type": "a100"}, "gpu", None),
+        ({"gpus": 4, "gpu_type": "a100"}, "gpu", "4 GPUs of type a100 needed, a node has 2"),
+        ({"gpus": 2, "minutes": 151}, "gpu", "151 minutes needed, its time limit is 150"),
         ({"cores": 65}, "cpu", "65 cores needed, a node has 64"),
         ({"memory_mb": 256001}, "cpu", "256001 MB of memory needed, a node has 256000"),
         ({"memory_mb": None}, "cpu", None),
@@ -131,81 +133,45 @@ def test_what_no_partition_takes_is_refused():
         assert said is None if reason is None else reason in said, given
 
 
-def test_the_partition_is_one_that_takes_the_session():
-    for given, partition in (
-        ({}, None),  # the default one can
-        ({"gpus": 1}, "gpu"),
-        ({"minutes": 2000}, "long"),
-        ({"cores": 100}, None),  # its nodes are down
-        ({"gpus": 8}, None),  # none can
-    ):
-        assert partition_for(needs(**given), partitions(SINFO + LONG)) == partition, given
-
-
 def test_a_partition_without_nodes_may_get_some():
     empty = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
     asked, none, cpu = needs(gpus=1, gpu_type="h100"), row("slinky", **empty), row("cpu*", gres="(null)")
-    old = "partition cpu: 1 GPUs of type h100 needed, a node has 0; partition old: it has no node"
-    for rows, wanted, said, partition in (
+    for rows, wanted, said in (
         # Workers that start on demand: what they will have is not known.
-        ([row("slinky*", **empty)], None, None, None),
-        ([none], "slinky", None, None),
-        ([none, cpu], "slinky,cpu", None, None),
-        ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down", None),
-        ([cpu, row("old", **empty)], None, old, None),  # one that a job is not sent to is no reason to send it
-        ([row("slinky*", **empty), row("gpu")], None, None, "gpu"),
-        ([row("gpu*"), none], None, None, None),
+        ([row("slinky*", **empty)], None, None),
+        ([none], "slinky", None),
+        ([none, cpu], "slinky,cpu", None),
+        ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down"),
+        ([cpu, none], None, "partition cpu: 1 GPUs of type h100 needed, a node has 0"),  # where a job goes that names none
+        ([row("gpu*"), none], None, None),
     ):
-        known = partitions("".join(rows))
-        assert refusal(asked, known, wanted) == said, rows
-        assert partition_for(asked, known) == partition, rows
+        assert refusal(asked, partitions("".join(rows)), wanted) == said, rows
 
 
-# --- The cluster's types of GPU
-
-
-def test_the_cluster_s_name_of_an_accelerator():
-    for accelerator, gres, types in (
-        ("h100", "gpu:h100:4", ["h100"]),
-        ("h100", "gpu:nvidia_h100_80gb_hbm3:8(S:0-1)", ["nvidia_h100_80gb_hbm3"]),
-        ("h100", "gpu:H100_NVL:2", []),  # another one
-        ("h100-nvl", "gpu:H100_NVL:2", ["H100_NVL"]),
-        ("a100-80g", "gpu:a100:4", ["a100"]),
-        ("a100-80g", "gpu:a100_40gb:4,gpu:a100_80gb:4", ["a100_80gb"]),
-        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:4,gpu:nvidia_a100-sxm4-80gb:4", ["nvidia_a100-sxm4-80gb", "nvidia_a100_80gb_pcie"]),
-        ("l4", "gpu:l40s:4", []),
-        ("h100", "gpu:4", []),
-        # MIG slices as clusters name them: SLURM's own names, then sites'.
-        ("h100", "gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", []),
-        ("h100", "gpu:nvidia_h100_80gb_hbm3_1g.10gb:7(S:0-1),gpu:nvidia_h100_80gb_hbm3_3g.40gb:8", []),
-        ("h100", "gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", ["nvidia_h100_80gb_hbm3"]),
-        ("a100-80g", "gpu:nvidia_a100_80gb_pcie_2g.20gb:3", []),
-        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:1,gpu:nvidia_a100_80gb_pcie_1g.10gb:7", ["nvidia_a100_80gb_pcie"]),
-        ("a100-80g", "gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2", []),
-        ("h100", "gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", []),
-        ("h200", "gpu:nvidia_h200_1g.18gb:7,gpu:nvidia_h200:4", ["nvidia_h200"]),
-        ("h100", "gpu:h100_mig:14", []),
-        ("h100", "vgpu:h100:2", []),
-    ):  # fmt: skip
-        known = partitions(row(gres=gres))
-        assert gpu_types(accelerator, known, accelerators()) == types, (accelerator, gres)
-
-
-def test_a_slice_is_not_a_gpu_but_the_accelerator_that_names_its_profile():
-    """As one's own hardware has it, with the slice's memory."""
-    own = {"h100-3g.40gb": {**accelerators()["h100"].model_dump(exclude_none=True), "memory": "40448MiB"}}
-    known = partitions(row(gres="gpu:nvidia_h100_80gb_hbm3_3g.40gb:4,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2"))
-    assert gpu_types("h100-3g.40gb", known, accelerators(own)) == ["nvidia_h100_80gb_hbm3_3g.40gb"]
-    assert gpu_types("h100", known, accelerators(own)) == []
+def test_a_mig_slice_is_not_a_gpu():
     known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
     (part,) = known
     assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
-    assert gpu_types("h100", known, accelerators()) == []
     assert "its GPUs may be MIG slices (nvidia_h100_80gb_hbm3_4g.40gb): name the type" in refusal(needs(gpus=1), known)
     assert "1 GPUs of type h100 needed, a node has 0" in refusal(needs(gpus=1, gpu_type="h100"), known)
     assert refusal(needs(gpus=2, gpu_type="nvidia_h100_80gb_hbm3_4g.40gb"), known) is None  # asked for by its name
     assert refusal(needs(), known) is None
-    assert partition_for(needs(gpus=1), known) is None
+
+
+def test_a_type_of_gpu_is_named_where_there_are_several(content):
+    content["engines"]["gpu"] = {"source": "command", "command": ["true"], "backend": "cuda"}
+    content["deployments"]["a"]["engine"] = "gpu"
+    plan = Plan.of(load_config(content, source="t"))
+    for gpu_model, partition, said in (
+        (None, "gpu", "a: the cluster has GPUs of the types a100, h100; name one, as gpu_model"),
+        ("h100", "gpu", None),
+        ("'h100' if wildcards.deployment == 'a' else 'a100'", "'gpu' if wildcards.session == '1' else 'cpu'", None),
+        ("v100", "gpu", "1 GPUs of type v100 needed"),
+        ("h100", None, "partition cpu: 1 GPUs of type h100 needed, a node has 0"),
+    ):
+        refused = pytest.raises(BenchError, match=re.escape(said)) if said else nullcontext()
+        with refused:
+            refuse_untaken(plan, plan.sessions, partitions(SINFO), gpu_model=gpu_model, partition=partition)
 
 
 # --- SLURM's programs, and a workflow without a cluster
@@ -270,7 +236,7 @@ def test_what_the_profile_would_submit(tmp_path, content):
     status, said = ran("--dry-run", "measured")
     assert status == 0, said
     asked = dict(
-        re.findall(r"^checkpoint measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
+        re.findall(r"^rule measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
     )
     for deployment, words in (
         ("a", ["nodes=1", "gpu=0", "runtime=30", "slurm_extra=--exclusive"]),

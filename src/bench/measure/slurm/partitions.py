@@ -115,10 +115,11 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None)
     """Why no partition can ever take a job; None where one can, when its nodes are free.
 
     Args:
-        wanted: the only partitions that may take it, as the profile names them.
+        wanted: the only partitions that may take it, as the profile names them; None for the cluster's default.
     """
-    asked = [part for part in known if wanted is None or part.name in wanted.split(",")]
-    if any(part.up and not part.nodes and (wanted or part.default) for part in asked):
+    default = wanted is None and any(part.default for part in known)
+    asked = [part for part in known if (part.default if default else wanted is None or part.name in wanted.split(","))]
+    if any(part.up and not part.nodes for part in asked):
         return None  # what its nodes will have is known when there are some
     if not asked:
         return f"there is no partition {wanted}; the cluster has {', '.join(sorted({p.name for p in known})) or 'none'}"
@@ -126,14 +127,6 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None)
     if not all(short for _, short in reasons):
         return None
     return "; ".join(dict.fromkeys(f"partition {part.name}: {', '.join(short)}" for part, short in reasons))
-
-
-def partition_for(needs: Needs, known: Sequence[Partition]) -> str | None:
-    """The first partition that can take a job which the default one cannot; None where the default one can, or none at all."""
-    able = list(dict.fromkeys(part.name for part in known if not _short(needs, part)))
-    if any(part.default for part in known if part.name in able):
-        return None
-    return next(iter(able), None)
 
 
 def _short(needs: Needs, part: Partition) -> list[str]:
@@ -144,9 +137,7 @@ def _short(needs: Needs, part: Partition) -> list[str]:
     slices = [kind for kind in part.gpu_types if is_slice(kind)]
     if needs.gpus and needs.gpu_type is None and slices:
         # SLURM gives any of them to a job that asks for `gpu`.
-        return [
-            f"its GPUs may be MIG slices ({', '.join(slices)}): name the type in decision.accelerator, or with gpu_model in the profile"
-        ]
+        return [f"its GPUs may be MIG slices ({', '.join(slices)}): name the type with gpu_model in the profile"]
     gpus = part.gpus if needs.gpu_type is None else part.gpu_types.get(needs.gpu_type, 0)
     kind = "" if needs.gpu_type is None else f" of type {needs.gpu_type}"
     rows = [

@@ -6,26 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.measure.slurm.gpu_types import gpu_types
 from bench.measure.slurm.needs import session_needs
 from bench.measure.slurm.partitions import Partition, refusal
 from bench.measure.slurm.status import left_jobs
-from bench.models.accelerators import accelerators
 from bench.study.plan import Plan
 
-
-def types_of(plan: Plan, deployment: str, known: Sequence[Partition]) -> list[str]:
-    """The cluster's types of GPU that may be the one that the study names; none where it names none."""
-    name = plan.config.decision.accelerator
-    if name is None or not plan.started[deployment].gpus_started:
-        return []
-    return gpu_types(name, known, accelerators(plan.config.hardware))
-
-
-def type_of(plan: Plan, deployment: str, known: Sequence[Partition]) -> str | None:
-    """The type of GPU of a session's job, where it is clear."""
-    types = types_of(plan, deployment, known)
-    return types[0] if len(types) == 1 else None
+_BY_SESSION = "wildcards"  # stands in what a profile gives each session by an expression of its own
 
 
 def refuse_untaken(
@@ -36,39 +22,30 @@ def refuse_untaken(
     gpu_model: str | None,
     partition: str | None,
 ) -> None:
-    """Refuse jobs that would stay pending for ever.
+    """Refuse jobs that would stay pending for ever, or get whichever GPU is free.
 
     Args:
-        gpu_model, partition: what the profile gives every session.
+        gpu_model, partition: what the profile gives the sessions.
 
     Raises:
-        BenchError: no partition can take one of `sessions`.
+        BenchError: the partition cannot take one of `sessions`, or the cluster has GPUs of several types.
     """
+    if partition and _BY_SESSION in partition:
+        partition = ",".join(part.name for part in known)
     refused = []
     for deployment, session in sessions:
-        kind = gpu_model or type_of(plan, deployment, known)
+        kind = None if gpu_model and _BY_SESSION in gpu_model else gpu_model
         asked = session_needs(plan, deployment, session, gpu_type=kind)
-        if reason := refusal(asked, known, partition) or _unclear(plan, deployment, known, kind):
+        types = sorted({each for part in known for each in part.gpu_types})
+        if reason := refusal(asked, known, partition):
             refused.append(f"{deployment}: {reason}")
+        elif asked.gpus and not gpu_model and len(types) > 1:
+            refused.append(f"{deployment}: the cluster has GPUs of the types {', '.join(types)}; name one, as gpu_model")
     if refused:
         raise BenchError(
             "no partition can take these sessions; each is one job. Name another partition "
             "in the profile, or change what the deployment asks for.\n" + "\n".join(dict.fromkeys(refused))
         )
-
-
-def _unclear(plan: Plan, deployment: str, known: Sequence[Partition], kind: str | None) -> str | None:
-    """Why it is not known which of the cluster's GPUs the study means."""
-    there = sorted({each for part in known for each in part.gpu_types})
-    name = plan.config.decision.accelerator
-    if kind or name is None or not there or not plan.started[deployment].gpus_started:
-        return None
-    types = types_of(plan, deployment, known)
-    meant = " and ".join(types) + " could be meant" if types else "none is that (a MIG slice is not the GPU)"
-    return (
-        f"decision.accelerator is {name}, and the cluster's types of GPU are {', '.join(there)}, of which {meant}; "
-        "give the session one with gpu_model"
-    )
 
 
 def refuse_to_measure_twice(sessions: Sequence[tuple[str, int]], folder: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench.errors import BenchError
 from bench.measure.slurm.ask import slurm
 
 _AS_CANCELLED = """
@@ -41,6 +42,21 @@ def has_accounting() -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+def refuse_wrong_profile(status_command: str | None) -> None:
+    """Refuse a profile that asks for the state of jobs where this cluster does not answer.
+
+    Args:
+        status_command: what the profile asks, `sacct` or `squeue`.
+
+    Raises:
+        BenchError: it names the profile that this cluster takes.
+    """
+    accounts = has_accounting()
+    if accounts != (status_command == "sacct"):
+        keeps, name = ("keeps accounts", "slurm") if accounts else ("keeps no accounts", "slurm-no-accounting")
+        raise BenchError(f"this cluster {keeps} of its jobs: start with --profile profiles/{name}.")
 
 
 def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
