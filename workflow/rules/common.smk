@@ -23,7 +23,7 @@ except ModuleNotFoundError:
 from bench.beside.quality.graded_set import graded_sets, set_checksums
 from bench.errors import BenchError
 from bench.findings.registry import figures_of, module_of, used_by
-from bench.measure.slurm.needs import session_needs
+from bench.measure.slurm import session_needs
 from bench.report.measuring import measuring_lines
 from bench.runs.checksums import checksum
 from bench.runs.grades import failed_gradings

@@ -16,7 +16,6 @@ checkpoint measure:
         "../envs/bench.yaml"
     threads: cores_of
     resources:
-        **placed(),
         nodes=1,
         gpu=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus_started,
         mem_mb=memory_of,
