@@ -24,8 +24,8 @@ from bench.models.catalogue import catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS
 from bench.runs.paths import Paths
-from bench.servers.demand import WEIGHTS
 from bench.servers.deployment import Deployment
+from bench.servers.plan import WEIGHTS
 from bench.study.last import last_study, remember_study
 from bench.terminal import print_anything
 from tests.support.study import CONTENT, ROOT

@@ -20,10 +20,10 @@ except ModuleNotFoundError:
         "Saturate's library is not installed where Snakemake is. Install saturate-bench there, of the version that this workflow has."
     )
 
-from bench.beside.quality.graded_set import graded_sets, set_checksums
 from bench.errors import BenchError
 from bench.findings.registry import figures_of, module_of, used_by
 from bench.measure.slurm import session_needs
+from bench.plugins import plugin
 from bench.report.measuring import measuring_lines
 from bench.runs.checksums import checksum
 from bench.runs.grades import failed_gradings
@@ -60,8 +60,9 @@ SESSIONS = [] if PACKED else PLAN.sessions
 INDEXES = [str(paths.session(*session)) for session in SESSIONS]
 NEW = new_sessions(PLAN, STORE)
 LAUNCHES = expand(paths.LAUNCH, deployment=PLAN.deployments)
+GRADING = plugin("grading", "sets")  # it stands beside the library
 GRADED_SETS = (
-    [] if PACKED else graded_sets(PLAN.workloads, lambda line: workflow.is_main_process and print(line, file=sys.stderr))
+    [] if PACKED else GRADING.sets(PLAN.workloads, lambda line: workflow.is_main_process and print(line, file=sys.stderr))
 )
 GRADED = [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
 TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []

@@ -34,9 +34,8 @@ from bench.runs.paths import Paths
 from bench.runs.run import DECODE, RECORD, SessionHeader, of_role
 from bench.runs.store import Store
 from bench.servers.engines import managed
-from bench.servers.facts import gather_facts, server_info
+from bench.servers.facts import gather_facts, inherited, server_info
 from bench.servers.fleet import server_of
-from bench.servers.inherited import inherited
 from bench.servers.server import Server, ServerDied
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import PROTOCOL, Plan

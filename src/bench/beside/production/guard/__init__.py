@@ -14,7 +14,7 @@ from bench.beside.production.guard.rules import LOADS, WAITS, Rules
 from bench.errors import shown_share
 from bench.report.render import render
 from bench.runs.latencies import LATENCIES
-from bench.servers.routers import haproxys
+from bench.servers.fleet import haproxys
 
 __all__ = ["FILES", "Measured", "read_measured", "written"]
 
