@@ -11,7 +11,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.measure.devices import further_endpoints
+from bench.measure.gpus import further_endpoints
 from bench.measure.nvml import GpuReader, NvmlError, nvml_problem
 from bench.measure.scraper import scrape
 from bench.measure.session import measure

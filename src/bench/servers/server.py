@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -28,6 +28,8 @@ from bench.servers.variables import for_a_server, service_variables
 
 _PATIENCE_S = guard.GRACE_S + 20
 _OUTPUTS = (1, 2)
+_LOOKS = 10  # looks whether a server that may be dying is gone; convention
+_BETWEEN_S = 0.5  # pause between them (s); convention
 
 
 class ServerDied(BenchError):
@@ -226,6 +228,34 @@ class Server:
         content = self._log.read_bytes()
         if (clean := redacted_text(content, os.environ, self.environment)) != content:
             self._log.write_bytes(clean)
+
+
+@contextmanager
+def blaming(server: Server) -> Iterator[None]:
+    """Where something fails because the server is dead, say that instead."""
+    try:
+        yield
+    except BenchError:
+        refuse_dead(server)
+        raise
+
+
+def refuse_dead(server: Server) -> None:
+    """Raise ServerDied where the process is gone or no longer answers; a server that is dying is given the time to."""
+    for _ in range(_LOOKS):
+        if not server.running():
+            break
+        if server.answers():
+            return
+        time.sleep(_BETWEEN_S)
+    how = server.ending() if not server.running() else "no longer answered"
+    raise ServerDied(f"The server {how} while it was measured. {server.last_words()}")
+
+
+def refuse_ended(server: Server) -> None:
+    """Raise ServerDied where the process is gone; asks nothing of the server, so that it may be called during a load."""
+    if not server.running():
+        refuse_dead(server)
 
 
 def free_port() -> int:
