@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from bench.measure.nvml import NvmlError, gpu_uuids, nvml_endpoint, nvml_problem
+from bench.measure.nvml import nvml_endpoint, nvml_problem
 from bench.servers.gpu_metrics import is_nvml
-from bench.servers.gpus import gpu_names
+from bench.servers.gpus import NvmlError, gpu_names, gpu_uuids
 from bench.servers.server import Server
 from bench.servers.spec import DeploymentSpec
 
