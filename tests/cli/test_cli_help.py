@@ -24,8 +24,8 @@ from bench.models.catalogue import catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS
 from bench.runs.paths import Paths
-from bench.servers.demand import WEIGHTS
 from bench.servers.deployment import Deployment
+from bench.servers.plan import WEIGHTS
 from bench.study.last import last_study, remember_study
 from bench.terminal import print_anything
 from tests.support.study import CONTENT, ROOT
@@ -235,13 +235,13 @@ def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):
 def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
     """What a workflow prints, what it keeps, and what another program says are UTF-8 where the locale is not."""
     (tmp_path / "job.py").write_text(
-        "from bench.measure.slurm.ask import slurm\n"
+        "from bench.measure.slurm import slurm\n"
         "from bench.workflow import announce_workflow, job\n"
         "from pathlib import Path\n"
         "announce_workflow(Path('none'))\n"
         "print('\u2264 1')\n"
         "with job('log.txt') as say:\n"
-        "    say(slurm(['printf', r'\\303\\227 2']))\n",
+        "    say(slurm('printf', r'\\303\\227 2'))\n",
         encoding="utf-8",
     )
     environment = {**os.environ, **C_LOCALE}

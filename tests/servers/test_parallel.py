@@ -16,7 +16,7 @@ from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import record_run
-from bench.measure.slurm.needs import needs_of
+from bench.measure.slurm import needs_of
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.geometry import weight_bytes

@@ -11,7 +11,6 @@ from typing import Never
 
 from bench.axes import AXES
 from bench.errors import BenchError, count_text
-from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import load_of
 from bench.runs.files import digest, write_record
@@ -27,6 +26,7 @@ from bench.search.placing import ROUND, Aim, Placing, place
 from bench.search.probe import Probed, keep_alone, kept_alone, probe
 from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, next_text, probed_text, spent_text
+from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.rounds import Place
