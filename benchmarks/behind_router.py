@@ -41,11 +41,11 @@ from bench.load.target import Target
 from bench.predict.calibrate import MeasuredRun, calibrate, planned_again
 from bench.predict.calibration import METRICS
 from bench.predict.ensemble import Member, members
-from bench.predict.fleet import Instances, Router, replay_fleet
+from bench.predict.fleet import Router, replay_fleet
 from bench.predict.judge import measured, self_judged
+from bench.predict.limits import Limits
 from bench.predict.predict import ensemble_interval, measures, widened
 from bench.predict.sources import read_limits
-from bench.predict.state import Limits
 from bench.runs.files import read
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
@@ -241,10 +241,9 @@ def _compared(
     found = []
     for run in same:
         plans = planned_again(run)
-        fleets = [Instances(member.server, servers) for member in ensemble]
         replays = [
-            measures(replay_fleet(plans, fleet, router, overhead_s=member.overhead_s).requests)
-            for member, fleet in zip(ensemble, fleets, strict=True)
+            measures(replay_fleet(plans, member.server, servers, router, overhead_s=member.overhead_s).requests)
+            for member in ensemble
         ]
         for metric in REPORTED:
             if metric not in replays[0]:  # of a fleet there is no ITL

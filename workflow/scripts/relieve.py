@@ -2,8 +2,8 @@ from pathlib import Path
 
 import polars as pl
 
+from bench.predict.relief import find_reliefs
 from bench.predict.relief_record import Reliefs
-from bench.predict.reliefs import find_reliefs
 from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary
 from bench.study.decision import Decision

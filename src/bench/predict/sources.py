@@ -12,8 +12,8 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
-from bench.predict.calibrate import Given, MeasuredRun, limits_of
-from bench.predict.state import Limits
+from bench.predict.calibrate import MeasuredRun
+from bench.predict.limits import Given, Limits, limits_of
 from bench.runs.classes import served_alike
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read

@@ -17,9 +17,9 @@ from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
 from bench.predict.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
+from bench.predict.limits import Limits
 from bench.predict.predict import misfits, predict
 from bench.predict.sources import measured_runs, read_limits, why_none
-from bench.predict.state import Limits
 from bench.runs.files import digest
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
@@ -129,7 +129,6 @@ def described(deployment: str, model: Calibrated) -> ModelRecord:
         deployment=deployment,
         digest="",
         parameters=parameters(model),
-        step_noise=fitted.step_noise,
         run_noise=fitted.run_noise,
         residual=fitted.residual,
         steps=fitted.intervals,
