@@ -148,10 +148,10 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
 def test_a_server_whose_steps_cannot_be_read_costs_no_report(tmp_path, monkeypatch):
     """Nor one whose requests are of classes that a replay cannot tell apart."""
     mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
-    monkeypatch.setattr("bench.predict.relief.read_limits", lambda *_: LIMITS)
+    monkeypatch.setattr("bench.predict.sources.read_limits", lambda *_: LIMITS)
 
     def why_not(runs, **told):
-        monkeypatch.setattr("bench.predict.relief.measured_runs", lambda *_: runs)
+        monkeypatch.setattr("bench.predict.sources.measured_runs", lambda *_: runs)
         table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN, **told}])
         (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
         assert curve.relief is None

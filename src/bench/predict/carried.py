@@ -16,6 +16,7 @@ from bench.predict.fleet import FleetReplay, Router, replay_fleet
 from bench.predict.limits import Limits
 from bench.predict.predict import Predicted, ensemble_interval, predict
 from bench.predict.replay import latency, replay
+from bench.statistics.percentiles import percentile
 from bench.study.slo import Slo
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
@@ -90,7 +91,7 @@ def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) ->
     mine = [
         requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
     ]
-    reached = ((_longer(member, each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
+    reached = ((percentile(_longer(member, each, slo), slo.share), slo) for each, slo in zip(mine, slos, strict=True))
     return max((math.log(value / slo.limit_s) for value, slo in reached if value), default=-FAR)
 
 

@@ -5,7 +5,6 @@ A curve's own requests are replayed around its limit, on the server as it is and
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -17,17 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.errors import BenchError
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import Member, members
 from bench.predict.limit import Replays
-from bench.predict.limits import Limits
 from bench.predict.predict import misfits
 from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
-from bench.predict.sources import measured_runs, read_limits, why_none
-from bench.runs.files import digest
+from bench.predict.sources import Source, why_none
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo
 
@@ -159,57 +155,36 @@ def find_reliefs(
 
 
 class _Server:
-    """A deployment: its runs, and its model, which is fitted when it is first asked for."""
+    """A deployment, and its model, which is fitted when it is first asked for."""
 
     def __init__(self, name: str, table: pl.DataFrame, results: Path) -> None:
-        self.name = name
-        self._table = table
-        self._why_not: str | None = None
-        self._limits: Limits | None = None
-        self._runs: list[MeasuredRun] = []
-        try:
-            self._limits = read_limits(results, name)
-            self._runs = measured_runs(table, results, name, self._limits)
-        except BenchError as error:
-            self._why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
-        self._digests = {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in self._runs}
+        self.name, self._table, self._source = name, table, Source(table, results, name)
 
     def digest_of(self, point: Row, slos: Sequence[Slo], code: str) -> str:
         """A digest of all that decides a curve's relief."""
-        return digest(
-            {
-                "code": code,
-                "limits": repr(self._limits),
-                "why_not": self._why_not,
-                "runs": self._digests,
-                "slos": [str(slo) for slo in slos],
-                "missed": sorted(_metrics(point)),
-                "missed_at": point["missed_at"],
-                "measured": point["limit"],
-            }
-        )
+        asked = {"slos": [str(slo) for slo in slos], "missed": sorted(_metrics(point))}
+        return self._source.digest(code=code, **asked, missed_at=point["missed_at"], measured=point["limit"])
 
     @cached_property
     def _model(self) -> Calibrated | None:
-        return calibrate(self._runs, self._limits, draws=MEMBERS) if self._limits else None
+        return calibrate(self._source.runs, self._source.limits, draws=MEMBERS) if self._source.limits else None
 
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
-        relief, why_not = None, self._why_not
-        if self._limits:
-            try:
-                relief, why_not = self._relieved(point, slos)
-            except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
-                why_not = f"replaying it failed ({error})"
-        return CurveRelief(
-            deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=None if relief else why_not
-        )
+        try:
+            relief, why_not = self._relieved(point, slos)
+        except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+            relief, why_not = None, f"replaying it failed ({error})"
+        why = None if relief else why_not
+        return CurveRelief(deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=why)
 
     def _relieved(self, point: Row, slos: Sequence[Slo]) -> tuple[Relief | None, str]:
-        curve = [run for run in self._runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
-        if not curve:
-            return None, why_none(self._table.filter(pl.col("workload") == point["workload"]), self.name, curve)
+        runs = self._source.runs
+        curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
+        if self._source.why_not or not curve:
+            here = self._table.filter(pl.col("workload") == point["workload"])
+            return None, self._source.why_not or why_none(here, self.name, curve)
         if self._model is None:
-            return None, why_none(self._table, self.name, self._runs)
+            return None, why_none(self._table, self.name, runs)
         if any(misfits(self._model)):
             return None, "steps stray too far from the calibrated model"
         relief = relief_of(self._model, curve, slos, _metrics(point), point["missed_at"], point["limit"])
