@@ -214,7 +214,7 @@ def test_tables_and_messages_are_printed_in_any_encoding():
         (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
         (["plan"], 0, "KV B/token"),
         (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
-        (["fleet", "--usable-rps", "12", "--peak-rps", "120"], 0, "nstances"),
+        (["fleet", "--sustained-rps", "12", "--peak-rps", "120"], 0, "nstances"),
         (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
         (["nothing\u2013of-this"], 2, "No such command"),
     ):

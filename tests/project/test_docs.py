@@ -69,7 +69,7 @@ def needs_nothing(words):
     return (
         words[1:] == ["runs", "--configfile", "my-study.yaml"]
         or (words[1] in ("plan", "models") and "./my-checkpoint" not in words)
-        or "--usable-rps" in words
+        or "--sustained-rps" in words
         or "--plan" in words
     )
 

@@ -12,8 +12,8 @@ from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
 from bench.predict.calibrate import calibrate
 from bench.predict.limit import highest_loads
+from bench.predict.limits import Limits
 from bench.predict.replay import replay
-from bench.predict.state import Limits
 from bench.runs.tuning import Predicted, Visit
 from bench.search.predicted import limits_of_candidate
 from bench.search.race import race

@@ -17,7 +17,7 @@ from bench.findings.capacity.points import operating_points
 from bench.findings.capacity.words import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.findings.causes import bottleneck, why
 from bench.findings.classes import class_rows
-from bench.findings.sizing import no_point
+from bench.findings.fleet import no_point
 from bench.findings.tables import Tables
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target

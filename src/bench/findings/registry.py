@@ -33,7 +33,7 @@ FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "user-speed": (questions.deployments_alike, "user_speed", (*_SLO, *_PRICES)),
     "comparison": (questions.beside_baseline, "comparison.chart", ()),
     "answers": (questions.kept_beside_baseline, "identical", ("grades",)),
-    "fleet": (questions.wanted("peak"), "sizing", (*_SLO, "peak_rps", "safety")),
+    "fleet": (questions.wanted("peak"), "fleet", (*_SLO, "peak_rps", "safety")),
     "slo-margin": (questions.wanted("slo"), "capacity.chart", _SLO),
     "kv-saturation": (questions.shows_kv_cache, "saturation", ()),
     "performance-profile": (questions.levels(2), "regions", ()),

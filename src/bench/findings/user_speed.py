@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -98,15 +98,6 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class _Panel:
-    """One trade-off. Attributes: latency: column of what is to be short (s). x: the column that is drawn. title: of its axis."""
-
-    latency: str
-    x: str
-    title: str
-
-
 def _note(results: Tables) -> str:
     found = _levels(results, _USER)
     known = found.height and throughput_of(found)
@@ -130,18 +121,17 @@ def user_speed(results: Tables) -> alt.TopLevelMixin:
         results: `runs` with `level`, `tpot_p50_s` and TTFT (s), `throughput_tokens_per_s`, `gpus` and `valid`; `decision` with SLOs and
             prices.
     """
-    panels = [panel for each in _panels(results) if (panel := _panel(results, each)) is not None]
+    # TTFT is at the percentile that an SLO limits, else at P50.
+    limited = (slo for slo in results.decision.slos if slo.metric == "ttft" and slo.request_class is None)
+    ttft = next(limited, Slo.of_column("ttft_p50_s", math.inf))
+    drawn = (
+        _panel(results, _USER, "a_user", "tokens/s that a user sees (1 ÷ TPOT P50)"),
+        _panel(results, ttft.column, ttft.column, f"{ttft.name} (s)"),
+    )
+    panels = [panel for panel in drawn if panel is not None]
     if not panels:
         return nothing_to_show("no valid run has both a throughput and a TPOT")
     return panels[0] if len(panels) == 1 else alt.hconcat(*panels)
-
-
-def _panels(results: Tables) -> tuple[_Panel, _Panel]:
-    """TTFT is at the percentile that an SLO limits, else at P50."""
-    limited = (slo for slo in results.decision.slos if slo.metric == "ttft" and slo.request_class is None)
-    ttft = next(limited, Slo.of_column("ttft_p50_s", math.inf))
-    user = _Panel(_USER, "a_user", "tokens/s that a user sees (1 ÷ TPOT P50)")
-    return user, _Panel(ttft.column, ttft.column, f"{ttft.name} (s)")
 
 
 def _levels(results: Tables, latency: str) -> pl.DataFrame:
@@ -153,27 +143,28 @@ def _runs(results: Tables) -> pl.DataFrame:
     return results.runs if results.plain.is_empty() else results.plain
 
 
-def _panel(results: Tables, panel: _Panel) -> alt.LayerChart | None:
-    found = _levels(results, panel.latency)
+def _panel(results: Tables, latency: str, across: str, title: str) -> alt.LayerChart | None:
+    """One trade-off. Args: latency: column of what is to be short (s). across: the column that is drawn. title: of its axis."""
+    found = _levels(results, latency)
     if found.is_empty():
         return None
     of_loads = replace(results, runs=_runs(results), whole=results.study)
     each = throughput_of(found)
-    rows = with_labels(with_curve(of_loads, found.with_columns(a_user=1 / pl.col(panel.latency))))
-    x = alt.X(f"{panel.x}:Q", title=panel.title, scale=_scale(rows, panel.x))
+    rows = with_labels(with_curve(of_loads, found.with_columns(a_user=1 / pl.col(latency))))
+    x = alt.X(f"{across}:Q", title=title, scale=_scale(rows, across))
     y = alt.Y(
         f"{each}:Q", title=_TITLES[each], scale=_scale(rows, each), axis=alt.Axis(format="~s" if each == "a_dollar" else "~g")
     )
     colour, shape = curve_colour(of_loads), curve_shape(of_loads)
-    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", panel.x, each, "an_instance"))
+    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", across, each, "an_instance"))
     base = alt.Chart(rows.with_columns(candidate=pl.col("within").fill_null(False)).select(*shown))
     strength = alt.condition("datum.candidate", alt.value(1), alt.value(_FAINT))
     tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"),
-               *(alt.Tooltip(f"{column}:Q", format=".3g") for column in (panel.x, each))]  # fmt: skip
+               *(alt.Tooltip(f"{column}:Q", format=".3g") for column in (across, each))]  # fmt: skip
     layers = [
         base.transform_filter("datum.unbeaten")
         .mark_line(strokeWidth=9, opacity=0.35, color=NEUTRAL, strokeCap="round")
-        .encode(x=x, y=y, detail="workload:N", order=f"{panel.x}:Q"),
+        .encode(x=x, y=y, detail="workload:N", order=f"{across}:Q"),
         base.mark_line(opacity=_FAINT).encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
         base.transform_filter("datum.candidate")
         .mark_line()

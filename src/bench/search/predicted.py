@@ -14,10 +14,10 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.parse.run import parse_run
 from bench.parse.table import summary_frame
-from bench.predict.calibrate import MeasuredRun, calibrate, limits_of
+from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.limit import highest_loads
+from bench.predict.limits import Limits, limits_of
 from bench.predict.sources import measured_runs, why_none
-from bench.predict.state import Limits
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
 from bench.runs.launch import Launch
