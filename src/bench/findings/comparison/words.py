@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
 from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
-from bench.findings.comparison.gate import blind, regressions, sight, unseen
+from bench.findings.comparison.effects import shared_by_machine
+from bench.findings.comparison.gate import blind, regressions, sight, unproven, unseen
 from bench.findings.comparison.power import FAR
 from bench.report.answer import Answer
-from bench.runs.columns import METRICS
+from bench.runs.columns import metric_of
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
 
@@ -44,7 +45,7 @@ def sentence(rows: Rows) -> str:
         rows: those that `effects` has of a metric: levels and all, which comes last.
     """
     whole = rows[-1]
-    title = METRICS[whole["metric"]].title
+    title = metric_of(whole["metric"]).title
     if whole["low"] is None and all(row["low"] is None for row in rows):
         return f"{title}: {percent_text(whole['ratio'])}, without a measure of the noise"
     clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
@@ -166,6 +167,22 @@ def regression_lines(found: Comparison, percent: float) -> list[str]:
     return lines
 
 
+def unproven_lines(found: Comparison, percent: float) -> list[str]:
+    """A line for each metric, and each level's failures, that are worse by more than `percent` as measured, without proof."""
+    lines = [
+        f"{place_text(found, row)}: {_sides(row)}"
+        for row in found.failures
+        if row["verdict"] == "no evidence" and not row["alike"] and row["share"] > row["share_baseline"]
+    ]
+    at = " at the speed that the machine had for the baseline" if shared_by_machine(found.machine) == "better" else ""
+    for row in unproven(found, percent).iter_rows(named=True):
+        whose = f"{row['deployment']}: " if several(found) else ""
+        lines.append(
+            f"{whose}{row['metric']}: {percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}, without proof"
+        )
+    return lines
+
+
 def blind_spots(found: Comparison, percent: float) -> list[str]:
     """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
     lines = []
@@ -214,6 +231,22 @@ def unlike_failures(found: Comparison) -> list[str]:
     ]
 
 
+def stored_lines(found: Comparison) -> list[str]:
+    """What it means that one side was measured after the other; none where they took turns."""
+    if not found.stored:
+        return []
+    known = (
+        "One side was measured after the other: intervals allow for what a machine changes by in between (--between). Measure both in "
+        "turns, in one study, to see less."
+    )
+    if found.machine is None:
+        return [known, "No reference load of both sides (reference_requests) shows whether the machine changed."]
+    shared = shared_by_machine(found.machine)
+    between = interval_text(found.machine.low, found.machine.high)
+    means = f"what is {shared} may be the machine's, and is no verdict" if shared else "no more than chance"
+    return [known, f"Time of the reference loads: {percent_text(found.machine.value)} ({between}): {means}."]
+
+
 ESTIMATED = "~: of a percentile that some run has too few requests to bound: an estimate."
 
 
@@ -232,7 +265,7 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     compared = {name: each for name, each in others.items() if each.overall.height}
     again = f"{baseline} was measured again as {listed(replicas)}, where any difference is chance."
     sights = [
-        f"{name}, {METRICS[row['metric']].title}: {overlooked(row, _half(row['could_see']))}."
+        f"{name}, {metric_of(row['metric']).title}: {overlooked(row, _half(row['could_see']))}."
         for name, each in compared.items()
         if (row := sight(each))
     ]
@@ -266,11 +299,11 @@ def _lines(name: str, found: Comparison) -> list[str]:
     rows = found.overall.to_dicts()
     silent = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is not None]
     if silent:
-        seen = [f"{METRICS[row['metric']].title} ({percent_text(row['ratio'])})" for row in silent]
+        seen = [f"{metric_of(row['metric']).title} ({percent_text(row['ratio'])})" for row in silent]
         lines.append(f"{name}: no evidence of a difference in {listed(seen)}.")
     blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
     if blind:
-        seen = [str(METRICS[row["metric"]].title) for row in blind]
+        seen = [str(metric_of(row["metric"]).title) for row in blind]
         lines.append(f"{name}: not known of {listed(seen)}, because nothing shows how far runs differ by chance.")
     return lines
 
