@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.findings.sizing import HOUR_S, gpus_of
+from bench.findings.sizing import HOUR_S, gpus_of, price_note
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.report.altair import alt
@@ -208,9 +208,9 @@ def section(view: View) -> Section:
     variable = f" energy at {prices.kwh:g} USD a kWh" if prices.kwh else ""
     variable += f" {prices.million_requests:g} USD a million requests" if prices.million_requests else ""
     meaning = (
-        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: {prices.gpu_hour:g} USD an hour of a GPU (or "
-        f"machine). "
-        f"Variable:{variable or ' none'}. Prices are the study's. The best load may miss the SLOs."
+        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: GPUs (or machines) × "
+        f"price an hour. Variable:{variable or ' none'}. The best load may miss the SLOs."
+        + price_note(results.decision, results.device, results.runs)
     )
     return Section(
         "economics",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -25,6 +26,8 @@ from bench.study.slo import Slo
 if TYPE_CHECKING:
     from bench.findings.capacity.curves import Curve
     from bench.findings.view import View
+    from bench.models.accelerators import Accelerator
+    from bench.study.decision import Decision
 
 HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
@@ -259,6 +262,17 @@ def sized(
         "limits": asdict(limits(point, ttft)),
         "cost": cost,
     }
+
+
+def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFrame) -> str:
+    """Where the price of a GPU is from, and how old it was when `runs` were measured; empty without a price."""
+    if decision.price_per_hour:
+        return f" {decision.price_per_hour:g} USD an hour of a GPU (or machine) is the study's own price."
+    if device is None or device.price_per_hour is None:
+        return ""
+    measured = max(runs["started"].drop_nulls(), default="")[:10] if "started" in runs.columns else ""
+    remark = device.price_remark(date.fromisoformat(measured) if measured else date.today())
+    return f" {device.price_per_hour:g} USD an hour of a GPU: {remark}."
 
 
 def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: float, utilisation: float = 1.0) -> float:
@@ -529,7 +543,7 @@ def section(view: View) -> Section:
     peak = f", and a fleet for {decision.peak_rps:g} requests/s" if sized else ""
     blocks: list[Block] = [
         Table(f"One instance at what it sustains{peak}", columns, rows),
-        Text(_MEANING + (_OF_FLEET if sized else "")),
+        Text(_MEANING + (_OF_FLEET + price_note(decision, view.results.device, view.results.runs) if sized else "")),
     ]
     return Section("operating", "One instance, and a fleet" if sized else "One instance", blocks if rows else [])
 

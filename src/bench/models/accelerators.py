@@ -48,14 +48,14 @@ class Accelerator(Strict):
         """Bytes/s."""
         return self.bandwidth_tb_s * 1e12
 
-    def price_text(self, today: date) -> str | None:
-        """The price with its source and date, and whether that is more than a year ago; None without a price."""
+    def price_remark(self, today: date) -> str:
+        """Where its price is from, of when, and whether that is more than a year before `today`; empty without a price."""
         if self.price_per_hour is None:
-            return None
-        old = self.price_date is not None and (today - self.price_date).days > _YEAR
+            return ""
         dated = f", {self.price_date:%Y-%m} at the latest" if self.price_date else ""
-        aged = ": more than a year old, so look it up and give your own price_per_hour" if old else ""
-        return f"{self.price_per_hour:.2f} USD an hour of a GPU ({self.price_source or 'no source'}{dated}{aged})"
+        old = self.price_date is not None and (today - self.price_date).days > _YEAR
+        aged = ", more than a year old: look it up and give your own price_per_hour" if old else ""
+        return f"{self.price_source or 'without a source'}{dated}{aged}"
 
     def flops(self, *, fp8: bool = False) -> float:
         """Dense FLOP/s; those of BF16 where FP8 is asked for and the device has none, as engines then compute in 16 bit."""

@@ -83,7 +83,7 @@ def needed(
             both ceilings that is reached (0–1).
 
     Returns:
-        `in_flight`, `requests_per_s`, `ttft_s` and `tpot_s` of an instance, `instances`, `gpus`; null where `why` says why there are none.
+        `in_flight`, `requests_per_s`, `ttft_s` and `tpot_s` of an instance, `instances`, `gpus`; all null where `why` says why not.
     """
     nothing = dict.fromkeys(("in_flight", "requests_per_s", "ttft_s", "tpot_s", "instances", "gpus"))
     demand = Demand(round(prompt.mean), round(output.mean))
