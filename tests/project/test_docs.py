@@ -199,7 +199,7 @@ def test_configurations_load(half, tmp_path, clone, capsys, monkeypatch):
             known = (ROOT / title.partition(",")[0]).read_text()
             assert all(f"{key}:" in known for key in [*content, *content["default-resources"]]), place
         elif title.startswith(".github/"):
-            steps = [step["run"] for job in content[True]["jobs"].values() for step in job["steps"] if "run" in step]
+            steps = [step["run"] for job in content["jobs"].values() for step in job["steps"] if "run" in step]
             assert [check(words, clone, capsys) for step in steps for words in commands(step)], place
         elif title == "gpus.yaml":
             (tmp_path / title).write_text(text)
