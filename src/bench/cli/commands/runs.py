@@ -106,6 +106,7 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
 
 def _list(plan: Plan, *, json: bool) -> None:
     from bench.measure.preflight import misfits
+    from bench.report.measuring import jobs_line
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
     from bench.study.state import run_states, unended_searches
@@ -143,6 +144,8 @@ def _list(plan: Plan, *, json: bool) -> None:
         )
     if left := _left_text(plan, unended):
         print(left)
+    if jobs := jobs_line(plan, Store().holds, unended):
+        print(jobs)
     for fault in misfits(plan, Store()):
         print(f"Cannot be measured here: {fault}")
     if plan.tuned:
