@@ -240,19 +240,19 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
     if len(found.alone) == sum(found.runs) - sum(found.invalid):
         raise BenchError(
             f"{candidate} has no run with the workload, load and repeat of one in {baseline}: "
-            f"{_loads(found, 'baseline')}; {_loads(found, 'candidate')}."
+            f"{_loads('baseline', sources[baseline])}; {_loads('candidate', sources[candidate])}."
         )
     raise BenchError(f"{', '.join(metrics)}: no pair of runs has a value on both sides.")
 
 
-def _loads(found: Comparison, side: str) -> str:
+def _loads(side: str, runs: pl.DataFrame) -> str:
     """What one side measured, such as `the baseline has short at 1, 2, 4`."""
-    levels: dict[tuple[str, str], set[float]] = {}
-    for row in found.alone:
-        if row["side"] == side:
-            levels.setdefault((row["deployment"], row["workload"]), set()).add(row["level"])
-    loads = [f"{workload} at {', '.join(f'{x:g}' for x in sorted(each))}" for (_, workload), each in levels.items()]
-    return f"the {side} has {'; '.join(dict.fromkeys(loads))}"
+    import polars as pl
+
+    from bench.runs.sentences import loads_text
+
+    levels = runs.filter("valid").group_by("workload", maintain_order=True).agg(pl.col("level").unique().sort())
+    return f"the {side} has {'; '.join(f'{workload} at {loads_text(each)}' for workload, each in levels.iter_rows())}"
 
 
 def _content(found: Comparison, sources: tuple[str, str], difference: float | None) -> dict[str, Any]:

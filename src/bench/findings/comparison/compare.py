@@ -109,15 +109,7 @@ def compare(
         answers=tuple(identical(_paired(_numbered(baseline), _numbered(candidate)))),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
-        alone=tuple(
-            row
-            for name, side, other in (("baseline", ours, theirs), ("candidate", theirs, ours))
-            for row in _rows(
-                side.join(other, on=_RUN, how="anti").select(
-                    pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]
-                )
-            )
-        ),
+        alone=_alone("baseline", ours, theirs) + _alone("candidate", theirs, ours),
         uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
         absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
         estimates=tuple(name for name in metrics if name in found and any(_estimated(side, name) for side in (ours, theirs))),
@@ -125,6 +117,11 @@ def compare(
         stored=stored,
         machine=machine,
     )
+
+
+def _alone(name: str, side: pl.DataFrame, other: pl.DataFrame) -> Rows:
+    rows = side.join(other, on=_RUN, how="anti")
+    return _rows(rows.select(pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]))
 
 
 def _one_after_the_other(ours: pl.DataFrame, theirs: pl.DataFrame) -> bool:
@@ -253,37 +250,11 @@ def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 _KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
-# Of a deployment, and of a run.
-_DEPLOYMENT = (
-    "model",
-    "parameters",
-    "hardware",
-    "device",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "gpus",
-    "engine",
-    "engine_version",
-    "kv_bytes_per_token",
-    "kv_tokens",
-    *_KEYS,
-    "environment",
-)
-_LOCKED = (
-    "arrival",
-    "stream",
-    "cache",
-    "prompts",
-    "answers",
-    "body",
-    "honour_retry_after",
-    "num_requests",
-    "prompt_tokens",
-    "output_tokens",
-    "seed",
-)
-LOCKED = (*_DEPLOYMENT, *_LOCKED)
+_STATED = "model parameters hardware device tensor_parallel pipeline_parallel data_parallel gpus engine engine_version"
+_DEPLOYMENT = (*_STATED.split(), "kv_bytes_per_token", "kv_tokens", *_KEYS, "environment")
+# Of a run.
+_SENT = "arrival stream cache prompts answers body honour_retry_after num_requests prompt_tokens output_tokens seed"
+LOCKED = (*_DEPLOYMENT, *_SENT.split())
 # largest relative difference of lengths, or of KV caches, that are measured and count as equal; convention: two runs of one load differ
 # by chance
 ALIKE = 0.05

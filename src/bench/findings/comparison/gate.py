@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bench.findings.comparison.effects import CONFIGURATION, shared_by_machine
-from bench.findings.comparison.power import FAR, Noise, sessions_for
+from bench.findings.comparison.power import Noise, sessions_for
 from bench.runs.columns import metric_of
 
 if TYPE_CHECKING:
@@ -58,37 +58,21 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     Returns:
         `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
     """
+    metrics = found.overall["metric"].n_unique()
     rows = [
-        _seen(found, row, percent)
+        {
+            "deployment": row["deployment"],
+            "metric": row["metric"],
+            "could_see": None if row["could_see"] is None else 100 * row["could_see"],
+            "sessions": needed(row, percent, metrics),
+        }
         for row in found.overall.iter_rows(named=True)
         if row["could_see"] is None or 100 * row["could_see"] > percent
     ]
-    absent: Sequence[dict[str, Any]] = [
-        {"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent
-    ]
-    return [*rows, *absent]
+    return rows + [{"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent]
 
 
 def unseen(found: Comparison) -> list[Mapping[str, Any]]:
     """Levels that both sides measured without a pair that compares, but for those at which the candidate fails significantly more."""
     worse = [[row[key] for key in CONFIGURATION] for row in found.failures if row["verdict"] == "worse"]
     return [row for row in found.uncompared if [row[key] for key in CONFIGURATION] not in worse]
-
-
-def sight(found: Comparison) -> dict[str, Any] | None:
-    """The row of `blind` of output tokens/s, or of the first metric, for half of what the comparison sees; None if it sees nothing."""
-    row = next(found.overall.iter_rows(named=True), None)
-    return (
-        None
-        if row is None or row["could_see"] is None or row["could_see"] >= FAR - 1
-        else _seen(found, row, 50 * row["could_see"])
-    )
-
-
-def _seen(found: Comparison, row: dict[str, Any], percent: float) -> dict[str, Any]:
-    return {
-        "deployment": row["deployment"],
-        "metric": row["metric"],
-        "could_see": None if row["could_see"] is None else 100 * row["could_see"],
-        "sessions": needed(row, percent, found.overall["metric"].n_unique()),
-    }
