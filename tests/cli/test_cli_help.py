@@ -92,7 +92,7 @@ def test_help_and_plan_import_no_more_than_they_need():
 
 
 def test_defaults_are_those_of_the_models():
-    for name in ("gpu_memory_utilization", "tensor_parallel", "max_num_seqs"):
+    for name in ("gpu_memory_utilization", "max_num_seqs"):
         assert Deployment.model_fields[name].default == getattr(plan.Plan(), name), name
     assert tuple(WEIGHTS) == plan.WEIGHTS
     assert tuple(DTYPE_BYTES) == plan.KV

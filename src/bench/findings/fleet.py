@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.errors import count_text, shown_share
 from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
+from bench.findings.economics import price_note
 from bench.findings.sizing import OperatingPoint, fleet, sized
 from bench.findings.tables import Tables
 from bench.report.altair import alt
@@ -269,7 +270,8 @@ def section(view: View) -> Section:
     peak = f", and a fleet for {decision.peak_rps:g} requests/s" if of_fleet else ""
     table = Table(f"One instance at what it sustains{peak}", columns, rows)
     title = "One instance, and a fleet" if of_fleet else "One instance"
-    return Section("operating", title, [table, Text(_MEANING + _OF_FLEET * of_fleet)] if rows else [])
+    said = _MEANING + (_OF_FLEET + price_note(decision, view.results.device, view.results.runs) if of_fleet else "")
+    return Section("operating", title, [table, Text(said)] if rows else [])
 
 
 def _sized(curve: Curve) -> dict[str, Any]:
