@@ -361,7 +361,7 @@ def test_the_report_has_each_class_at_each_level(summary):
         *((2, "chat", 160, 0, 40.0, None), (2, "rag", 40, 0, 200.0, 0.5)),
         *((4, "chat", 160, 0, 40.0, None), (4, "rag", 40, 1, 200.0, 0.5)),
     ]
-    assert [x["latencies"][0] for x in found] == [
+    assert [x["latencies"]["ttft"] for x in found] == [
         *(("P95", 0.1, None), ("P90", 0.3, True)),
         *(("P95", 0.1, None), ("P90", 1.5, False)),
     ]
@@ -369,7 +369,7 @@ def test_the_report_has_each_class_at_each_level(summary):
     for each in (each for row in rows for each in row["judged"]):
         each["tpot"] = None
     unknown = class_rows(frame(rows[:1]), [parse_slo("rag.tpot_p90=1s")])
-    assert {x["latencies"][1][1:] for x in unknown} == {(None, None)}
+    assert {x["latencies"]["tpot"][1:] for x in unknown} == {(None, None)}
 
 
 def test_classes_have_the_numbers_of_the_steady_window_as_all_requests_do(summary):

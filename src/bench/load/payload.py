@@ -111,7 +111,9 @@ class _Payloads:
         common = {name: value for name, value in self._body.items() if name not in self._endpoint.keys}
         rest = _json(common | self._asides.get(request.conversation, {}))[:-1]
         opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
-        return Continued(head, opening, _json(self._body[key])[1:-1])
+        messages = self._body[key]
+        recorded = bool(request.turn) and messages[0]["role"] == "assistant"
+        return Continued(head, opening, _json(messages)[1:-1], recorded)
 
     def _written(self, request: PlannedRequest) -> bytes:
         """The head, with a place for the body's length; the body is this request's from now on."""

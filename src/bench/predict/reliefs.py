@@ -19,6 +19,7 @@ from bench.predict.relief_record import CurveRelief, Relief, Reliefs
 from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
 from bench.runs.files import digest
+from bench.runs.latencies import LATENCIES
 from bench.study.slo import Slo
 
 Row = Mapping[str, Any]
@@ -121,6 +122,8 @@ class _Server:
     def _relieved(
         self, limits: Limits, curve: Sequence[MeasuredRun], point: Row, slos: Sequence[Slo]
     ) -> tuple[Relief | None, str | None]:
+        if unknown := [slo for slo in slos if not LATENCIES[slo.metric].replayed]:
+            return None, f"how long answers reason is not replayed, and {unknown[0]} limits that"
         if not curve:
             return None, why_none(self._table.filter(pl.col("workload") == point["workload"]), self.name, curve)
         if limits not in self._models:

@@ -246,7 +246,7 @@ def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _said(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    if message["role"] == "assistant" and message.get("tool_calls") and not content:
+    if not content and (message.get("tool_calls") or (message["role"] == "tool" and content == "")):
         return True
     parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
     return bool(content) and (isinstance(content, str) or parts)
