@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from bench.predict.replay import Coming, answered_table
+from bench.predict.replay import answered_table
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Request
+from bench.workloads.pacer import Pacer
 from bench.workloads.schedule import PlannedRequest
 
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
@@ -130,7 +131,7 @@ class _Fleet:
         until_s: float,
         seed: int,
     ) -> None:
-        self._coming = Coming(plans)
+        self._coming = Pacer(plans)
         self._instances, self._router, self._overhead_s = instances, router, overhead_s
         self._random = np.random.default_rng(seed)
         self._numbers, self._order, self._turn = count(), count(), count()
@@ -183,12 +184,12 @@ class _Fleet:
     # Requests
 
     def _arrive(self) -> None:
-        plan, sent = self._coming.pop()
+        sent, plan = self._coming.pop()
         self._came += not plan.after
         self._last = max(self._last, sent)
         instance = self._chosen(plan)
         if not instance.server.offer(plan, sent, sent + self._overhead_s):
-            self._coming.follow(plan, sent)
+            self._coming.finished(plan, sent)
             return
         self._home[plan.conversation] = instance
         self._of[plan.index] = instance.number
@@ -224,7 +225,7 @@ class _Fleet:
         for request in instance.server.finish():
             self._answered.append(request)
             self._last = max(self._last, request.end)
-            self._coming.follow(request.plan, request.end)
+            self._coming.finished(request.plan, request.end)
         if instance in self._stopping and not instance.server.busy:
             self._stop(instance, moment)
         else:
