@@ -95,15 +95,6 @@ def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
     assert orders[0] == orders[1]
 
 
-def test_a_class_may_arrive_by_itself():
-    regular = {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}
-    planned = schedule(mixed(classes=regular), 10, "s")
-    moments = [x.due_s for x in of_class(planned, "batch")]
-    assert moments == pytest.approx([i * 1.0 for i in range(20)])  # a tenth of 10 requests a second
-    assert [x.due_s for x in planned] == sorted(x.due_s for x in planned)
-    assert [x.index for x in planned] == list(range(200))
-
-
 def test_requests_are_those_of_their_class():
     classes = {
         "chat": {**CHAT, "body": {"priority": 0}},

@@ -245,7 +245,7 @@ class Workload(Strict):
         return self
 
     def _faults_of_classes(self) -> Iterator[str]:
-        yield from mixture_faults(self.classes, arrival=self.arrival, turns=self.turns is not None, opened=self.arrival in OPEN)
+        yield from mixture_faults(self.classes, arrival=self.arrival, turns=self.turns is not None)
         natural, faults = {}, {}
         for name in self.classes:
             try:
