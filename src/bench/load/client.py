@@ -64,23 +64,6 @@ class Load:
 
 
 @dataclass(frozen=True)
-class ProcessFacts:
-    """How one load process fared.
-
-    Attributes:
-        lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time during the load. reads: pieces of answers stamped.
-        clock_skew_s: by how much its clock lies outside what the session's allows (s); 0 on one machine.
-        realtime: whether the system let it run ahead of ordinary processes.
-    """
-
-    lags: list[float]
-    cpu_s: float
-    reads: int
-    clock_skew_s: float
-    realtime: bool
-
-
-@dataclass(frozen=True)
 class LoadResult:
     """What happened. Times are seconds on CLOCK_MONOTONIC.
 
@@ -94,7 +77,7 @@ class LoadResult:
     planned: list[PlannedRequest]
     start: float
     end: float
-    processes: list[ProcessFacts]
+    processes: list[Report]  # how each load process fared, without its records
     stopped: Stopped | None = None
 
 
@@ -254,17 +237,14 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
     reports = [process.report(alive) for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
     records = [replace(r, error=target.without_secrets(r.error)) if r.error else r for r in records]
-    facts = [
-        ProcessFacts(report.lags, report.cpu_s, report.reads, skew, report.realtime)
-        for report, skew in zip(reports, skews, strict=True)
-    ]
+    reports = [replace(report, records=[], clock_skew_s=skew) for report, skew in zip(reports, skews, strict=True)]
     end = max(report.end for report in reports)
     at = reports[0].stopped
     if at is None:
-        return LoadResult(records, planned, start, end, facts)
+        return LoadResult(records, planned, start, end, reports)
     sent = {record.index for record in records}
     stopped = Stopped(why="overloaded", at_s=round(at - start, 3), sent=len(sent), planned=len(planned))
-    return LoadResult(records, [x for x in planned if x.index in sent], start, end, facts, stopped)
+    return LoadResult(records, [x for x in planned if x.index in sent], start, end, reports, stopped)
 
 
 def _assignments(

@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from bench.errors import BenchError
 from bench.load.history import Continued
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
-from bench.load.tokenize import tokenized
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.workloads.prompts import Making, Origin
 from bench.workloads.schedule import PlannedRequest
@@ -81,7 +79,6 @@ class _Payloads:
             vocabulary,
             turns=workload.turn_count,
             own=workload.own_history,
-            tokenized=partial(tokenized, target),
         )
         self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
         self._extras = workload.prompts.extras(making)

@@ -8,12 +8,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
-from bench.workloads.prompts.kind import Making, Origin, Source, Wanted
+from bench.workloads.prompts.kind import Making, Origin, Source
 from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
+
+if TYPE_CHECKING:
+    from bench.workloads.schedule import PlannedRequest
 
 _TOOLS = ("tool", "function")  # roles of what tools answered
 _DECILES = 20  # prompts from which deciles are given
@@ -80,11 +83,11 @@ class Own(Source):
         every = self.read()
         return every if turns == 1 else [each for each in every if len(_ends(each.prompt)) >= turns]
 
-    def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
+    def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
         self.check(making.endpoint, making.turns)
         chosen = self._chosen(making)
 
-        def make(wanted: Wanted) -> Prompt:
+        def make(wanted: PlannedRequest) -> Prompt:
             marked = chosen(wanted).prompt
             if making.cache != "as_is":
                 of = "run" if making.cache == "natural" else wanted.conversation
@@ -95,23 +98,23 @@ class Own(Source):
 
         return make
 
-    def origins(self, making: Making) -> Callable[[Wanted], Origin | None]:
+    def origins(self, making: Making) -> Callable[[PlannedRequest], Origin | None]:
         chosen = self._chosen(making)
 
-        def origin(wanted: Wanted) -> Origin:
+        def origin(wanted: PlannedRequest) -> Origin:
             place, prompt, _ = chosen(wanted)
             return Origin(place, prompt_digest(prompt))
 
         return origin
 
-    def extras(self, making: Making) -> Callable[[Wanted], Mapping[str, Any]]:
+    def extras(self, making: Making) -> Callable[[PlannedRequest], Mapping[str, Any]]:
         chosen = self._chosen(making)
         return lambda wanted: chosen(wanted).extras
 
-    def _chosen(self, making: Making) -> Callable[[Wanted], OwnPrompt]:
+    def _chosen(self, making: Making) -> Callable[[PlannedRequest], OwnPrompt]:
         prompts = self._sent(making.turns)
 
-        def choose(wanted: Wanted) -> OwnPrompt:
+        def choose(wanted: PlannedRequest) -> OwnPrompt:
             time, place = divmod(wanted.conversation, len(prompts))
             return prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]]
 
