@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from bench.findings.levels import reasons
 from bench.findings.tables import Tables
 from bench.parse.level_values import level_values
 from bench.report.altair import alt
@@ -30,7 +31,7 @@ from bench.runs.latencies import LATENCIES
 from bench.study.slo import Slo
 
 _TITLES = {**{name: latency.title for name, latency in LATENCIES.items()}, "itl": "ITL"}
-_OF_ALL = [(metric, "p99") for metric in ("ttft", "tpot", "itl", "e2e")]  # where no SLO limits another percentile
+_OF_ALL = [(metric, "p99") for metric in ("ttft", "ttfo", "tpot", "itl", "e2e")]  # where no SLO limits another percentile
 _OF_CLASS = (("ttft", "p95"), ("e2e", "p95"))  # of a class without limits
 _LOG = 20  # times the lowest value, from which on a panel is logarithmic
 _FARTHEST = 3.0  # times the highest value: a limit beyond would leave the panel half empty, and is not drawn
@@ -83,7 +84,10 @@ def _of_class(results: Tables, name: str | None) -> Iterator[_Panel]:
     """The latencies of a class, or of all requests: of a class those that an SLO limits, else usual ones."""
     limits = {slo.metric: slo for slo in results.decision.slos if slo.request_class == name}
     limited = [(slo.metric, slo.percentile) for slo in limits.values()]
+    without = set() if "ttfo" in limits or reasons(results.runs) else {"ttfo"}  # it is TTFT where nothing reasons
     for metric, percentile in (limited or _OF_CLASS) if name else _OF_ALL:
+        if metric in without:
+            continue
         at = limits[metric].percentile if metric in limits else percentile
         what = f"{f'{name}: ' if name else ''}{_TITLES[metric]} {at.upper()}"
         yield _Panel(

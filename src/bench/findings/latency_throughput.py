@@ -61,7 +61,7 @@ def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)
     limits = {slo.column: slo for slo in results.decision.slos if slo.request_class is None}
     tpot = next((name for name in limits if name.startswith("tpot")), "tpot_p95_s")
-    ttft = sorted({*(f"ttft_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("ttft"))})
+    ttft = sorted({*(f"ttft_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith(("ttft", "ttfo")))})
     shown = [column for column in (*ttft, tpot) if runs[column].is_not_null().any()]
     streams = runs.group_by("curve").agg(pl.any_horizontal(pl.col(shown).is_not_null().any())) if shown else None
     if streams is None or not streams[:, 1].all():  # answers of some curve come whole

@@ -40,11 +40,17 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
         `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
-        `tokens_per_s` and `kv_usage_peak`. All values are those of `level_values`, None
+        `tokens_per_s`, `kv_usage_peak`, `reasoning_tokens` and `prefix_hit_rate_answers`. All values are those of `level_values`, None
         where one is not known.
     """
     shown = shown_latencies(slos)
-    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "kv_usage_peak")
+    numbers = (
+        "throughput_requests_per_s",
+        "throughput_tokens_per_s",
+        "kv_usage_peak",
+        "reasoning_tokens",
+        "prefix_hit_rate_answers",
+    )
     at = ("deployment", "workload", "axis", "level")
     values = {
         tuple(row[key] for key in at): row
@@ -69,10 +75,15 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                 ],
                 "requests_per_s": value.get("throughput_requests_per_s"),
                 "tokens_per_s": value.get("throughput_tokens_per_s"),
-                "kv_usage_peak": value.get("kv_usage_peak"),
+                **{name: value.get(name) for name in numbers[2:]},
             }
         )
     return found
+
+
+def reasons(runs: pl.DataFrame) -> bool:
+    """Whether some answer began with reasoning. Args: runs: rows of the summary."""
+    return "reasoning_tokens" in runs.columns and bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
 
 
 Row = Mapping[str, Any]
@@ -118,6 +129,8 @@ def section(view: View) -> Section:
     kinds = results.runs["classes"].unique(maintain_order=True)
     judged = [list(applying(results.decision.slos, class_names(classes))) for classes in kinds]
     shown = shown_latencies([slo for slo in results.decision.slos if any(slo in each for each in judged)])
+    if reasons(results.runs) and not any(slo.metric == "ttfo" for slo in shown):
+        shown += [Slo("ttfo", at, math.inf) for at in ("p50", "p95")]
     rows = [
         {
             **row,
@@ -139,6 +152,8 @@ def section(view: View) -> Section:
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
         Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
+        *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
+        *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
     ]
     within = limits_text(judged)

@@ -88,7 +88,7 @@ def aggregate(
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
-    texts = frame.drop("judged", "kept_answers", "workers").with_columns(
+    texts = frame.drop("judged", "kept_answers", "workers", "by_turn").with_columns(
         pl.col("reasons").list.join("; "), pl.col("faults").list.join(", ")
     )
     texts.write_csv(summary_csv)
