@@ -29,7 +29,7 @@ class Paths:
     FACTS = "results/deployments/{deployment}/deployment.json"
     SESSION_FACTS = "results/deployments/{deployment}/session-{session}/deployment.json"
     SEARCHES = "results/deployments/{deployment}/search.json"
-    ALONE = "results/deployments/{deployment}/alone-{load}.json"
+    PROBED = "results/deployments/{deployment}/probed-{load}.json"
     SESSION = "results/sessions/{deployment}/{session}.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
