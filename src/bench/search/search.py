@@ -21,7 +21,8 @@ from bench.statistics.speed import Reference, speeds
 
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
-_SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale
+# run that is always allowed (s), without and with a prior, by which it is near the limit; tuned: benchmarks.search
+_SHORT_S = {False: 30.0, True: 60.0}
 _TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget; tuned: benchmarks.search
 _FILLED_S = 60.0  # the same (s): requests that pile up show in less; tuned: benchmarks.search
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
@@ -151,7 +152,7 @@ def expected_s(probed: Probed, aim: Aim) -> float | None:
         return None
     short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
     pace = probed.load / (probed.latency_s if aim.held else 1.0)
-    run_s = max(short / pace, min(long / pace, _SHORT_S))
+    run_s = max(short / pace, min(long / pace, _SHORT_S[probed.prior is not None]))
     return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (_USUAL_PRECISION / aim.precision) ** 2)
 
 
@@ -250,7 +251,7 @@ def fitting_requests(
     if nearest is None and aim.prior is None:
         return requests
     pace = nearest.requests / nearest.seconds / aim.turns if nearest else expected
-    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
+    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S[aim.prior is not None], _OF_SPENT * found.seconds))
     longest_s = max(longest_s, min(_TO_FILL * budget.seconds, _FILLED_S, aim.fills_s))
     longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, left_s * pace))
