@@ -87,11 +87,13 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
     start = 1.0 if held else float(f"{1 / latency:.3g}")
     aim = Aim([slo], FAILED, held, precision, None, None, 512.0, shape_of(case.demand))
 
+    phase = np.random.default_rng([case.number, 31]).uniform(0, 28)
+
     def speed(n: int, random: np.random.Generator) -> float:
         if case.drift == "rounds":
             return math.exp(random.normal(0, _SPEEDS))
-        # It slows down and speeds up again, so that its usual speed is the one that the limit is known at.
-        return 1 + case.trend * (0.5 - abs((n / 14 + 1) % 2 - 1))
+        # It slows down and speeds up again, so that its usual speed is the one that the limit is known at. A search begins anywhere.
+        return 1 + case.trend * (0.5 - abs(((n + phase) / 14 + 1) % 2 - 1))
 
     limit = _limit_of_starts(case) if held and case.level else case.level
     count, at_once, prompt, output, times = _REFERENCE

@@ -22,7 +22,7 @@ from bench.statistics.speed import Reference, speeds
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
 # run that is always allowed (s), without and with a prior, by which it is near the limit; tuned: benchmarks.search
-_SHORT_S = {False: 30.0, True: 60.0}
+_SHORT_S = {False: 30.0, True: 45.0}
 _TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget; tuned: benchmarks.search
 _FILLED_S = 60.0  # the same (s): requests that pile up show in less; tuned: benchmarks.search
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
