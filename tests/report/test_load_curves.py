@@ -83,7 +83,7 @@ def test_invalid_runs_stand_beside_the_line(summary):
 def test_the_title_names_what_is_sustained():
     points = pl.DataFrame({"deployment": ["a", "b", "a"], "workload": ["chat", "chat", "burst"], "usable_rps": [2.0, 9.0, None],
                            "tokens_per_s": [760.4, 1289.0, None]})  # fmt: skip
-    assert sustained_title(points) == "Within the SLOs: b 1,289 tokens/s, a 760"
+    assert sustained_title(points) == "Sustained within the SLOs: b 1,289 tokens/s, a 760"
     assert sustained_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
     assert sustained_title(points.head(0)) is None
 
@@ -110,7 +110,7 @@ def test_what_fits_stands_beside_what_is_sustained(summary):
     runs = runs.with_columns(saturated=pl.col("kv_usage_peak") >= 1.0)
     study = Tables(runs, study.timeseries, None, Decision(slo=["ttft_p95=1s"]))
     spec = saved_spec("kv-saturation", study)
-    at = {(row["curve"], row["level"]): (row["full"], row["kv_usage_peak"]) for row in drawn_rows(spec, "lasts")}
+    at = {(row["curve"], row["level"]): (row["full"], row["kv_usage_peak"]) for row in drawn_rows(spec, "burst")}
     assert at["a", 16] == (1, 1) and at["b", 16] == (0.25, 0.25)
     beside = {row["curve"]: (row["c_max"], row["missed_at"], row["predicted"]) for row in drawn_rows(spec, "missed_at")}
     assert beside == {"a": (4, 16, 16), "b": (1, 4, 64)}

@@ -50,7 +50,7 @@ class Project:
         self.folder = folder
         self.before: dict[Path, str] = {}
 
-    def jobs(self, *arguments: str, target: str = "results/figures/latencies.svg") -> set[str]:
+    def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:
         """The rules that Snakemake runs; `drawn` has the figures among them."""
         done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, target, folder=self.folder)
         told = done.stdout + done.stderr

@@ -413,4 +413,4 @@ def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
     study = replace(study, runs=frame(runs), decision=Decision(slo=["rag.e2e_p90=1s"]))
     assert mixed_rows(study.runs.to_dicts()) and not mixed_rows(results(summary).runs.to_dicts())
     panels = spec_of("ttft", study)["concat"]
-    assert [panel["title"]["text"] for panel in panels][-2:] == ["TTFT P95 of chat", "TTFT P95 of rag"]
+    assert [panel["title"]["text"] for panel in panels][-2:] == ["E2E P95 of chat", "E2E P90 of rag"]

@@ -23,7 +23,7 @@ class Course:
     """What happens within a run.
 
     Attributes:
-        full_after_s, full_for_s: when the KV cache is full first, and how long it is (s); None where it never is, or is not known.
+        full_after_s, full_for_s: when the KV cache is full first, and for how long in all (s); None where it never is, or is not known.
         running: requests that run while it is full, in the median.
         filling, full: by which share throughput changes from the begin to the end of the stretch in which the load stands and the cache
             fills, and of that in which it is full, each with its 95 % interval; None of stretches that are too short to tell.
@@ -47,9 +47,10 @@ def course(timeseries: pl.DataFrame) -> Course:
     speed, running, usage = series["throughput"], series["running"], series["kv_usage"]
     full_at = usage[usage[:, 1] >= _FULL, 0]
     begin, end = (float(full_at[0]), float(full_at[-1])) if len(full_at) else (None, None)
+    lasts = len(full_at) * float(np.median(np.diff(usage[:, 0]))) if len(usage) > 1 else None
     stood = running[running[:, 1] >= _STANDS * running[:, 1].max(), 0] if len(running) else speed[:, 0]
     if not len(stood) or not len(speed):
-        return Course(begin, None if begin is None or end is None else end - begin)
+        return Course(begin, lasts if begin is not None else None)
     stands = _between(speed, stood[0], stood[-1])
     values = stands[:, 1]
     swing = (
@@ -59,7 +60,7 @@ def course(timeseries: pl.DataFrame) -> Course:
         return Course(filling=_change(stands), swing=swing)
     ran = _between(running, begin, end)
     return Course(
-        *(begin, end - begin, float(np.median(ran[:, 1])) if len(ran) else None),
+        *(begin, lasts, float(np.median(ran[:, 1])) if len(ran) else None),
         filling=_change(_between(speed, stood[0], begin)),
         full=_change(_between(speed, begin, end)),
         swing=swing,

@@ -142,7 +142,7 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     values = [value for rows in (levels, invalid) for name in {median, tail} for value in rows[name]]
     up = Span.of(values, within=[slo.limit_s * times] if slo.limit_s else [])
     x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=across.scale)
-    y = alt.Y(f"{tail}:Q", title=f"{slo.name} ({unit}{', log' * up.log})", scale=up.scale, axis=alt.Axis(format="~g"))
+    y = alt.Y(f"{tail}:Q", title=f"{slo.name} ({unit}{', log' * up.log})", scale=up.scale, axis=up.ticks)
     middle = alt.Y(f"{median}:Q", title=y["title"], scale=up.scale)
     colour, dash = curve_colour(results), curve_dash(results)
     tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
@@ -159,6 +159,7 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
         *limit_line(slo.limit_s * times or None, up, y, f"SLO: {slo.limit_s * times:g} {unit}"),
         base.mark_line(strokeWidth=1.2, opacity=0.45).encode(x=along, y=middle, color=colour, strokeDash=dash, order="level:Q"),
         base.mark_line().encode(x=along, y=y, color=colour, strokeDash=dash, order="level:Q"),
+        base.mark_rule(opacity=0.4, strokeWidth=1).encode(x=along, x2=f"{_X}:Q", y=y, color=colour),
         base.mark_rule(opacity=0.6).encode(
             x=alt.X("low:Q", title=x["title"], scale=across.scale), x2="high:Q", y=y, color=colour
         ),

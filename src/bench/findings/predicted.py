@@ -250,7 +250,7 @@ def _panel(results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, met
     span = Span.of([*lines["value"], *runs["value"]], within=limit, log=slo is not None)
     title = f"{slo.name} ({unit}, log)" if slo else results.tokens_per_s
     x, colour, shape = level_axis(results), curve_colour(results), curve_shape(results)
-    y = alt.Y("value:Q", title=[title, _WHOLE], scale=span.scale, axis=alt.Axis(format="~g", tickCount=6))
+    y = alt.Y("value:Q", title=[title, _WHOLE], scale=span.scale, axis=span.ticks)
     base, low = alt.Chart(lines), alt.Y("low:Q", title=y["title"], scale=span.scale)
     tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip("value:Q", format=".3g")]
     dots = (

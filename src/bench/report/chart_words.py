@@ -80,23 +80,25 @@ def sustained_title(points: pl.DataFrame) -> str | None:
     if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
-    return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
+    return ", ".join([f"Sustained within the SLOs: {first} tokens/s", *others])
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
-    """Which SLO is missed first, and on how many curves; None where a curve's end is not known, or several are missed at once.
+    """Which SLO is missed first, and on how many curves; None where a curve's end is not known.
 
     Args:
         points: rows of `bench.findings.capacity.points.operating_points`.
     """
     rows = points.to_dicts()
     ends = [[miss["by"] for miss in row["missed"] if not miss["close"]] for row in rows if row["kind"] in ("found", "below")]
-    named = [next((str(slo) for slo in slos if end == [slo.column]), None) for end in ends]
-    if not named or len(named) < len(rows) or None in named:
+    named = [listed([str(slo) for slo in slos if slo.column in end]) for end in ends if end]
+    if not named or len(named) < len(rows):
         return None
-    counts = Counter(map(str, named)).most_common()
+    counts = Counter(named).most_common()
     if len(counts) == 1:
-        return f"{counts[0][0]} is missed first" + (f" on all {len(rows)} curves" if len(rows) > 1 else "")
+        return f"{counts[0][0]} {'are' if ' and ' in counts[0][0] else 'is'} missed first" + (
+            f" on all {len(rows)} curves" if len(rows) > 1 else ""
+        )
     return f"Missed first: {listed([f'{slo} on {n} of {len(rows)} curves' for slo, n in counts])}"
 
 

@@ -185,6 +185,10 @@ class Span:
             return alt.Scale(type="log", base=2, domain=[self.low, self.high], nice=False)
         return alt.Scale(domain=[self.low, self.high], nice=False, zero=False)
 
+    @property
+    def ticks(self) -> alt.Axis:
+        return alt.Axis(format="~r") if self.log else alt.Axis(tickCount=6)
+
     def share(self, value: float) -> float:
         """Where a value lies on the axis (0–1)."""
         form = math.log if self.log else float
@@ -224,8 +228,10 @@ def line_ends(
         placed.append((left, right, up))
         rows.append({"curve": row["curve"], "ink": ink[row["curve"]], "end": row["x"], "beside": y.value(1 - up / height)})
     across, along = alt.X("end:Q", scale=axes[0]["scale"], title=axes[0]["title"]), alt.Y("beside:Q", scale=axes[1]["scale"])
-    text = alt.Chart(pl.DataFrame(rows)).mark_text(align="left", baseline="middle", dx=9, fontSize=13)
-    return [text.encode(x=across, y=along.title(axes[1]["title"]), text="curve:N", color=alt.Color("ink:N", scale=None))]
+    base = alt.Chart(pl.DataFrame(rows)).encode(x=across, y=along.title(axes[1]["title"]), text="curve:N")
+    look: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 9, "fontSize": 13, "clip": False}
+    ground = base.mark_text(stroke="white", strokeWidth=3, **look)  # over lines that it covers
+    return [ground, base.mark_text(**look).encode(color=alt.Color("ink:N", scale=None))]
 
 
 def limit_line(limit: float | None, y: Span, axis: alt.Y, label: str) -> list[alt.Chart]:
@@ -323,7 +329,7 @@ def load_panel(
     runs = runs.with_columns(form(pl.col(column))) if form else runs
     within = [limit[0]] if limit else []
     span = span or Span.of([*runs[column].to_list(), *levels[column].to_list()], within=within)
-    ticks = alt.Axis(format="%") if format.endswith("%") else alt.Axis(format="~g", tickCount=6)
+    ticks = alt.Axis(format="%") if format.endswith("%") else span.ticks
     x, colour, dash = level_axis(results), curve_colour(results), curve_dash(results)
     y = alt.Y(f"{column}:Q", title=f"{title}{', log' * span.log}", scale=span.scale, axis=ticks)
     wanted = ("curve", "workload", "level", column, "valid", hollow, "beside", "run")
