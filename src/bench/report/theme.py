@@ -26,6 +26,7 @@ __all__ = [
     "curve_dash",
     "curve_shape",
     "deployment_colours",
+    "disturbed",
     "finish",
     "in_order",
     "inks",
@@ -457,9 +458,14 @@ def with_curve(results: Curves, frame: pl.DataFrame) -> pl.DataFrame:
     found = named(results, frame)
     if "host_other_share" not in frame.columns or "reasons" not in frame.columns:
         return found
-    disturbed = pl.col("reasons").list.eval(pl.element().str.contains("other_processes")).list.any()
     share = pl.format("{} %", (100 * pl.col("host_other_share")).round().cast(pl.Int64))
-    return found.with_columns(beside=pl.when(disturbed).then(share))
+    return found.with_columns(beside=pl.when(disturbed(frame)).then(share))
+
+
+def disturbed(runs: pl.DataFrame) -> pl.Series:
+    """Of each run whether it is invalid as other processes took too much of the cores' time."""
+    works = pl.element().str.contains("other_processes")
+    return runs.select(pl.col("reasons").list.eval(works).list.any().fill_null(False)).to_series()
 
 
 def curve_column(results: Curves) -> list[str]:

@@ -168,9 +168,9 @@ function hoverable(view) {
     const type = object.mark?.type;
     if (!["line", "area"].includes(type) || object.mark.point || !object.encoding?.tooltip) continue;
     const { tooltip, ...encoding } = object.encoding;
-    const { x, y } = encoding;
+    const at = Object.fromEntries(Object.entries(encoding).filter(([channel]) => ["x", "y"].includes(channel)));
     const line = { mark: object.mark, encoding };
-    object.layer = [line, { mark: { type: "point", filled: true, opacity: 0, size: 120, clip: true }, encoding: { x, y, tooltip } }];
+    object.layer = [line, { mark: { type: "point", filled: true, opacity: 0, size: 120, clip: true }, encoding: { ...at, tooltip } }];
     delete object.mark;
     delete object.encoding;
   }
