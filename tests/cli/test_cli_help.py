@@ -122,7 +122,7 @@ def test_completion_knows_names(tmp_path, monkeypatch):
     assert completion.accelerators("") == list(accelerators())
     assert completion.accelerators("h100") == ["h100", "h100-nvl"]
     assert completion.metrics("") == list(METRICS)
-    assert {"latencies", "kv-saturation"} <= set(completion.figures(""))
+    assert {"ttft", "kv-saturation"} <= set(completion.figures(""))
     monkeypatch.chdir(tmp_path)
     assert completion.runs("") == completion.deployments("") == []
     (tmp_path / "results/runs/a/short_1").mkdir(parents=True)

@@ -117,7 +117,7 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
             ["fleet", "--sustained-rps", 12, "--gpus", 4, "--peak-rps", 120, "--price-per-hour", 2],
             ["workload", *load, "--base-url", server.base_url, "--output-dir", "runs/one"],
             ["parse", "runs/one"],
-            ["figures", "runs", "--output-dir", "drawn", "--figure", "latencies"],
+            ["figures", "runs", "--output-dir", "drawn", "--figure", "ttft"],
             ["compare", "a.parquet", "b.parquet"],
             ["compare", "--plan"],
         )

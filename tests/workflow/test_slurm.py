@@ -95,7 +95,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
         until(lambda: len(measured(project, deployment)) > known, f"further run of {deployment}", workflow)
         kept[deployment] = measured(project, deployment)
 
-    with running(project, cluster, target="results/figures/throughput-over-time.svg") as workflow:
+    with running(project, cluster, target="results/figures/memory-pressure.svg") as workflow:
         runs("two")
         cluster.ask("scancel", session("two")[0])
         runs("one")
@@ -121,7 +121,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
     assert project.servers("llama") == []
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["ok"].to_list() == [10] * 11
-    assert (project.folder / "results/figures/throughput-over-time.svg").stat().st_size > 500
+    assert (project.folder / "results/figures/memory-pressure.svg").stat().st_size > 500
 
 
 def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, cluster, with_accounts):
