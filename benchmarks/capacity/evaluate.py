@@ -21,7 +21,7 @@ from bench.findings.causes import bottleneck, why
 from bench.findings.sizing import OperatingPoint, sized
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
-from bench.predict.reliefs import find_reliefs
+from bench.predict.relief import find_reliefs
 from bench.study.config import Thresholds
 from bench.study.slo import Slo, parse_slo
 
