@@ -1,7 +1,7 @@
 """Simulated servers of known capacity, through the whole pipeline: what it makes of them, against the truth.
 
 python -m benchmarks.capacity                              # 200 servers; some minutes on two cores
-python -m benchmarks.capacity --limits                     # without causes: half the time
+python -m benchmarks.capacity --limits                     # without files and causes: a third of the time
 python -m benchmarks.capacity --source . --source ../other # another checkout's code beside this one's
 """
 
@@ -25,10 +25,11 @@ from typing import Any
 from benchmarks.capacity.files import write_study
 from benchmarks.capacity.fleet import drawn_case
 from benchmarks.capacity.judge import COLUMNS, judge, rows
+from benchmarks.capacity.ladder import write_ladder
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / ".results" / "capacity"
-_WRITERS = ("server.py", "truth.py", "fleet.py", "files.py")
+_WRITERS = ("server.py", "truth.py", "fleet.py", "files.py", "ladder.py")
 
 
 def prepared(number: int, seed: int, studies: Path, causes: bool = True) -> Path:
@@ -39,7 +40,7 @@ def prepared(number: int, seed: int, studies: Path, causes: bool = True) -> Path
         unfinished = studies / f".s{number:03}"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        write_study(case, unfinished)
+        (write_study if causes else write_ladder)(case, unfinished)
         unfinished.rename(folder)
     return folder
 
@@ -105,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limits", action="store_true", help="leave causes out")
+    parser.add_argument("--limits", action="store_true", help="leave files and causes out")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument(
         "--source", type=Path, action="append", help="a checkout whose code judges (default: this one); repeatable"

@@ -29,9 +29,18 @@ PEAK_RPS = 100.0
 
 
 def evaluate(folder: Path, *, causes: bool) -> dict[str, Any]:
-    """The operating point of the study in `folder`, also within two limits, its cause, and the fleet for a peak of 100 requests/s."""
+    """The operating point of the study in `folder`, its cause, and the fleet for a peak of 100 requests/s.
+
+    Args:
+        causes: whether it has the files of runs; else their rows, whose point is sought within the second limit too.
+    """
     case = json.loads((folder / "server.json").read_text())
     slos = [_slo(case["limit"])]
+    if not causes:
+        runs = pl.read_parquet(folder / "rows.parquet")
+        points = (case["second"] and operating_points(runs, [*slos, _slo(case["second"])])), operating_points(runs, slos)
+        both, point = (table.row(0, named=True) if table is not None else None for table in points)
+        return {"name": case["number"], "point": point, "both": both}
     began = time.perf_counter()
     name = f"s{case['number']:03}"
     with tempfile.TemporaryDirectory() as scratch:
@@ -61,9 +70,6 @@ def evaluate(folder: Path, *, causes: bool) -> dict[str, Any]:
         runs = pl.read_parquet(table)
         points = operating_points(runs, slos)
         point = points.row(0, named=True)
-        both = case["second"] and operating_points(runs, [*slos, _slo(case["second"])]).row(0, named=True)
-        if not causes:
-            return {"name": case["number"], "point": point, "both": both}
         reliefs = find_reliefs(runs, results, points, slos, code="")
     relief = reliefs.curves[0] if reliefs.curves else None
     found = bottleneck(runs, point, slos, relief)
@@ -72,7 +78,6 @@ def evaluate(folder: Path, *, causes: bool) -> dict[str, Any]:
     return {
         "name": case["number"],
         "point": point,
-        "both": both,
         "cause": found.cause,
         "why": why(found),
         "gains": {each.resource: (each.low, each.gain, each.high) for each in found.gains},

@@ -28,7 +28,7 @@ from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
 from benchmarks.capacity.truth import long_run
 
-__all__ = ["simulated", "write_run", "write_study"]
+__all__ = ["ROUNDS", "ladder_of", "reference", "simulated", "write_run", "write_study"]
 
 ROUNDS = 3
 _LADDER = (0.5, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.12, 1.3)
@@ -68,7 +68,7 @@ def write_study(case: Case, folder: Path) -> None:
                     plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
     write_record(launch, folder / "launch.json")
     write_record(facts, folder / "deployment.json")
-    truth = {**case.plain(), "reference_rps": _reference(case, plan)}
+    truth = {**case.plain(), "reference_rps": reference(case, max(run.level for run in plan.runs))}
     (folder / "server.json").write_text(json.dumps(truth, indent=1))
 
 
@@ -88,9 +88,8 @@ def _kv(case: Case) -> dict[str, int | None]:
     return {"kv_blocks": server.blocks, "block_size": server.block_size, "kv_tokens": server.blocks * server.block_size}
 
 
-def _reference(case: Case, plan: Plan) -> float:
+def reference(case: Case, highest: float) -> float:
     """What the ladder could show at best: the truth, or, where it ends below, what its highest level carries (requests/s)."""
-    highest = max(run.level for run in plan.runs)
     if not case.ends_below:
         return case.rps
     return long_run(case.server, case.demand, case.limit, highest, count=6000, seed=1).rps
@@ -103,21 +102,12 @@ def _version(case: Case) -> str | None:
 def _config(case: Case) -> dict[str, Any]:
     """The configuration of its study."""
     demand = case.demand
-    guess = case.around * random.Random(f"{case.name}/guess").uniform(0.93, 1.07)  # noqa: S311 - no secret
-    factors = _BELOW if case.ends_below else _LADDER
-    requests = max(_REQUESTS[case.limit.share], math.ceil(max(_SHORTEST_S, _length(case)) * case.rps))
-    requests = math.ceil(requests * max(1.0, 1 / (demand.burstiness or 1.0)))  # as `num_requests: auto` does
-    workload: dict[str, Any] = {"arrival": demand.arrival, "output_tokens": demand.output}
+    axis, levels, requests = ladder_of(case)
+    workload: dict[str, Any] = {"arrival": demand.arrival, "output_tokens": demand.output, "num_requests": requests}
     workload["prompt_tokens"] = demand.prompt if not demand.sigma else {
         "distribution": "lognormal", "median": float(demand.prompt), "sigma": demand.sigma, "max": 4 * demand.prompt
     }  # fmt: skip
-    ladder: dict[str, Any] = {"deployment": case.name, "workload": "load", "repeats": ROUNDS}
-    if demand.arrival == "closed":
-        ladder["concurrency"] = sorted({max(1, round(factor * guess)) for factor in factors})
-        requests = max(requests, 5 * ladder["concurrency"][-1])
-    else:
-        ladder["request_rate"] = [float(f"{factor * guess:.4g}") for factor in factors]
-    workload["num_requests"] = requests
+    ladder = {"deployment": case.name, "workload": "load", "repeats": ROUNDS, axis: levels}
     if demand.burstiness:
         workload["burstiness"] = demand.burstiness
     architecture = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "head_dim": 128, "intermediate_size": 1408,
@@ -129,6 +119,18 @@ def _config(case: Case) -> dict[str, Any]:
         "deployments": {case.name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"}},
         "workloads": {"load": workload},
     }
+
+
+def ladder_of(case: Case) -> tuple[str, list[float], int]:
+    """The axis, the levels about a guess of the limit, and the requests of a run."""
+    guess = case.around * random.Random(f"{case.name}/guess").uniform(0.93, 1.07)  # noqa: S311 - no secret
+    factors = _BELOW if case.ends_below else _LADDER
+    requests = max(_REQUESTS[case.limit.share], math.ceil(max(_SHORTEST_S, _length(case)) * case.rps))
+    requests = math.ceil(requests * max(1.0, 1 / (case.demand.burstiness or 1.0)))  # as `num_requests: auto` does
+    if case.demand.arrival != "closed":
+        return "request_rate", [float(f"{factor * guess:.4g}") for factor in factors], requests
+    levels = sorted({max(1, round(factor * guess)) for factor in factors})
+    return "concurrency", levels, max(requests, 5 * levels[-1])
 
 
 def _length(case: Case) -> float:

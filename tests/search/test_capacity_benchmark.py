@@ -133,6 +133,7 @@ def test_a_verdict_is_of_the_truth():
     verdict = judge(case, {"point": point, "cause": "kv"})
     assert verdict == {
         "number": 5, "ratio": 1.06, "levels": True, "interval": False, "cause": "wrong", "found": "kv", "error": None,
+        "width": None, "both": None, "both_width": None,
     }  # fmt: skip
     silent = judge(case, {"point": {"usable_rps": None}, "cause": "unknown"})
     assert (silent["ratio"], silent["levels"], silent["cause"]) == (None, None, "unknown")

@@ -30,17 +30,18 @@ from bench.report.theme import (
     with_curve,
     with_whole,
 )
+from bench.runs.columns import schema_of
 from bench.runs.sentences import between_text, filled, sure_text
 from bench.statistics.levels import FLAT, PROPORTIONAL, Floats, Levels
 from bench.statistics.textbook import isotonic
 
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
+_OWN = ("deployment", "workload", "levels", "top", "noise", "noise_of")
 _SCHEMA = {
-    **{"deployment": pl.String, "workload": pl.String, "levels": pl.Int64},
-    **{"top": pl.Float64, "noise": pl.Float64, "noise_of": pl.String},
-    **{f"{point}_{key}": pl.Float64 for point in ("equilibrium", "saturation") for key in ("at", "low", "high")},
-    **{f"{point}_{key}": pl.String for point in ("equilibrium", "saturation") for key in ("kind", "why")},
+    name: dtype
+    for name, dtype in schema_of("saturation").items()
+    if name in _OWN or name.startswith(("equilibrium_", "saturation_"))
 }
 
 
@@ -76,9 +77,7 @@ def regions(runs: pl.DataFrame) -> pl.DataFrame:
             of the steady windows where each valid run of a curve has one); invalid runs are left out.
 
     Returns:
-        One row a deployment and workload: `levels` (their number), `top` (the highest), `noise` (of one run, relative) and `noise_of`,
-        as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low` and `…_high` (in the load's
-        unit), as `Point` has them.
+        One row a deployment and workload, with those columns of `saturation` in `bench/runs/analysis.toml` that `_SCHEMA` names.
     """
     rows = []
     runs = with_rates_of_windows(runs, _COLUMN)

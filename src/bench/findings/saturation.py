@@ -55,10 +55,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
             `parameters`).
 
     Returns:
-        One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
-        run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
-        prediction says it saturates and the measured one; null where no level below shows which), `peak_at` (level of the highest
-        throughput), `kv_bytes_per_token`, `parameters`, and all columns of `regions`.
+        One row a deployment and workload, with the columns of `saturation` in `bench/runs/analysis.toml`.
     """
     rows = []
     valid = runs.filter("counts_valid")  # a late client does not change what the server counts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.parse.server import SATURATED_KV_USAGE
+from bench.parse.server import FULL
 from bench.runs.run_summary import read_run_summary
 
 
@@ -28,7 +28,7 @@ def _answer(curve: Sequence[Mapping[str, Any]]) -> str:
     unit = AXES[curve[0]["axis"]].short
     best = max(curve, key=lambda run: run["throughput_tokens_per_s"] or 0.0)
     usage = [(run["level"], run.get("kv_usage_peak")) for run in curve]
-    full = [level for level, share in usage if share is not None and share >= SATURATED_KV_USAGE]
+    full = [level for level, share in usage if share is not None and share >= FULL]
     cache = f"the KV cache was full at {min(full):g} {unit}" if full else "the KV cache was never full"
     shown = f"; {cache}" if any(share is not None for _, share in usage) else ""
     return f"at most {best['throughput_tokens_per_s'] or 0:.3g} tokens/s, at {best['level']:g} {unit}{shown}"

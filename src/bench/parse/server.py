@@ -167,7 +167,7 @@ def _rises(counters: pl.DataFrame, scrapes: pl.Series) -> tuple[dict[str, float]
     return dict(series.filter(~pl.col("fell")).select("name", "rise").iter_rows()), series.filter("fell")["name"].to_list()
 
 
-SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
+FULL = 0.99  # KV usage from which a cache is full; convention
 _PINNED = 0.02  # relative range of running requests below which an unknown limit holds them; tuned: benchmarks.capacity, seed 5
 
 
@@ -190,7 +190,7 @@ def saturated() -> pl.Expr:
     free = (1 - pl.col("kv_usage_queued")) * pl.col("kv_tokens") / engines
     slots = pl.col("running_peak") < pl.col("max_num_seqs").fill_null(math.inf) * engines
     refused = (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots
-    signs = (pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= SATURATED_KV_USAGE, refused)
+    signs = (pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= FULL, refused)
     # Any sign decides; without one, it is not known where the gauge or the counter is missing.
     return (
         pl.when(pl.any_horizontal(sign.fill_null(False) for sign in signs))

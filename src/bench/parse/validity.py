@@ -13,6 +13,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import BenchError, count_text, shown, shown_share, was_were
 from bench.parse.drift import Drift, RoundPart
+from bench.parse.server import FULL
 from bench.parse.workers import worker_verdicts
 from bench.runs.sentences import filled
 from bench.study.config import Thresholds
@@ -145,7 +146,6 @@ _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 # largest step of the wall clock against the clock of the stamps (s); convention: corrections move both, only a suspension or a set
 # time moves one
 _CLOCK_STEP_S = 1.0
-_FULL = 0.95  # KV usage from which hardly a block is left that holds only what was cached; convention
 # cached tokens a request where a cache shares single tokens, as llama.cpp's slots do: prompts of few ids begin alike now and then,
 # and a cache of blocks has hits of a block or none; convention
 _BY_CHANCE = 0.05
@@ -369,7 +369,7 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     )
     lru = run.get("prefix_hit_rate_lru")
     least = expected if lru is None else min(expected, lru)
-    evicted = rate is not None and rate < least and lru is None and (run.get("kv_usage_peak") or 0.0) >= _FULL
+    evicted = rate is not None and rate < least and lru is None and (run.get("kv_usage_peak") or 0.0) >= FULL
     by_chance = _BY_CHANCE * run["requests"]
     template = float(run.get("template_tokens") or 0)
     most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0

@@ -52,28 +52,9 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
             `steady` columns); invalid runs are left out. failed_share: of requests (0–1).
 
     Returns:
-        One row a deployment and workload:
-
-        - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
-          `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
-        - `c_max`, null unless found or above; `limit`, the middle of the posterior, and `low` and `high`, its 95 % interval, which may
-          lie between levels; null where not established.
-        - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
-          list of `Miss`, null where nothing is; `unjudged`: why the SLO was not measured; `highest` level; `runs` and
-          `requests` at C_max.
-        - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
-          `requests`, or more `rounds`; `unsettled` where no level meets and lower ones were not steady; null where it is.
-          `high_needs`, what would establish the upper end: `levels` above `high_needs_at`, more `requests` there, or a steady state
-          there (`unsettled`); null where it is established.
-        - `unsettled`, `unsettled_needs_s` and `unsettled_class`: as `Unsettled` has them, of the level that cannot be judged: the
-          lowest, or `high_needs_at`.
-        - `absent_at` and `absent_class`: the first level that is left out as no request of a class with an SLO was judged there.
-        - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
-          `goodput_rps`, `tokens_per_s`, `latency_s` (E2E, s), `in_flight`, `in_flight_peak` (requests), `prompt_tokens`,
-          `output_tokens`.
-        - `usable_low`, `usable_high`: the 95 % interval of the rate that is sustained, from the draws of the posterior and the errors
-          of the measured rates together; its lower end counts no load above C_max. Null where `low` or `high` is.
-        - `slos`, `failed_share`: what was judged by.
+        One row a deployment and workload, with the columns of `capacity` in `bench/runs/analysis.toml`. `kind` is `found`; `above`, no
+        level misses; `below`, the lowest misses; `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's
+        latency was not measured.
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
