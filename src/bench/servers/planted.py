@@ -134,7 +134,7 @@ class Planted:
         return {"/version": json.dumps({"version": _VERSION}), "/v1/models": '{"data": []}'}.get(path, "{}")
 
     def _metrics(self) -> str:
-        gauges = {"num_requests_running": self.running, "num_requests_waiting": self.waiting}
+        gauges: dict[str, float] = {"num_requests_running": self.running, "num_requests_waiting": self.waiting}
         gauges["kv_cache_usage_perc"] = self.running / self.slots
         counters = dict.fromkeys(_COUNTERS, 0) | {
             "prompt_tokens_total": self.prompted,
