@@ -4,7 +4,7 @@
 
 The cluster is the tests' (tests/support/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures two runs of one
 deployment of config/studies/quick.yaml, from nothing but the engine's environment to the records: with `snakemake --cores all`, then
-with `--profile profiles/slurm`.
+with `--profile profiles/slurm-no-accounting`.
 """
 
 from __future__ import annotations
