@@ -136,7 +136,7 @@ check-lint:
 check-imports:
 	$(BIN)/lint-imports --no-logo --no-cache
 check-snakefmt:
-	$(BIN)/snakefmt --check workflow
+	$(BIN)/snakefmt --check Snakefile workflow
 check-config:
 	$(BIN)/python -m bench.study.reference --check
 check-format:
@@ -147,7 +147,7 @@ check-ruff:
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/snakefmt workflow
+	$(BIN)/snakefmt Snakefile workflow
 
 # uv installs in seconds what takes pip a minute; pip, which knows this machine's own settings, stands in where it cannot.
 .venv/ready: requirements.lock pyproject.toml

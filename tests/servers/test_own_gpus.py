@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from bench.errors import BenchError
-from bench.measure import own_gpus as module
-from bench.measure.own_gpus import own_gpus
+from bench.measure import gpus as module
+from bench.measure.gpus import own_gpus
 from bench.models.config_json import geometry_of_model
 from bench.servers.gpus import least_memory
 from bench.servers.launch import refuse_unfit

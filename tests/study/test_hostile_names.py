@@ -235,7 +235,7 @@ def page(folder, study, value):
                          "cache_config": {"cache_dtype": value}, "inherited": {value: value}}),
         folder / "deployment.json",
     )  # fmt: skip
-    figures = [draw_figure(name, study, folder / name) for name in ("kv-saturation", "latencies")]
+    figures = [draw_figure(name, study, folder / name) for name in ("kv-saturation", "ttft")]
     write_report(
         folder / "report.html", title=value, results=study, specs=[paths[2] for paths in figures], facts=[folder / "deployment.json"],
         commit=value, summary=folder / "report.md",

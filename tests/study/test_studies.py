@@ -106,8 +106,8 @@ def test_settings_compete_in_a_race_of_eight():
 def test_precisions_differ_in_nothing_else_and_one_is_measured_twice():
     """The one that is measured twice shows how many answers change by themselves."""
     for name, key, values, settings in (
-        ("precision", "model", ["fp16", "fp8", "int8", "int4"], {"user-speed"}),
-        ("precision@cpu", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"user-speed", "settings"}),
+        ("precision", "model", ["fp16", "fp8", "int8", "int4"], set()),
+        ("precision@cpu", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"settings"}),
     ):
         study = plan(name)
         *swept, again = study.deployments.values()
@@ -141,8 +141,8 @@ def test_the_quick_study_is_of_few_runs_on_llama_cpp():
 
 def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands():
     for name, runs, searches, figures in (
-        ("sizing", 0, 1, {"fleet"}),
-        ("running-server", 0, 1, {"latencies"}),
+        ("sizing", 0, 1, {"slo-margin"}),
+        ("running-server", 0, 1, {"ttft"}),
         ("two-settings", 24, 0, {"comparison"}),
     ):
         file = TEMPLATES / f"{name}.yaml"
@@ -164,8 +164,8 @@ def test_every_template_is_named_where_configurations_are_explained():
 
 def test_a_study_has_the_figures_that_its_runs_can_answer():
     for name, has, lacks in (
-        ("families", {"kv-saturation", "performance-profile", "latencies", "latency-by-length", "settings"}, set()),
-        ("quick", {"kv-saturation", "latencies"}, {"settings", "latency-by-length"}),
+        ("families", {"kv-saturation", "throughput", "ttft", "latency-by-length", "settings"}, set()),
+        ("quick", {"kv-saturation", "ttft"}, {"settings", "latency-by-length"}),
         ("factors", set(), {"latency-by-length"}),
     ):
         figures = set(figures_of(plan(name).rows))

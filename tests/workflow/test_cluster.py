@@ -6,17 +6,12 @@ A real cluster: tests/workflow/test_slurm.py.
 import os
 import re
 import shutil
-from contextlib import nullcontext
+import subprocess
 
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm.needs import Needs
-from bench.measure.slurm.partitions import partitions, refusal
-from bench.measure.slurm.refused import refuse_untaken
-from bench.measure.slurm.status import has_accounting, left_jobs
-from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.measure.slurm import Needs, has_accounting, left_jobs, partitions, put_programs, refusal
 from tests.support.forked import snakemake
 from tests.support.project import Project
 from tests.support.study import ROOT
@@ -70,7 +65,7 @@ def test_a_number_is_read_as_slurm_writes_it_and_an_odd_one_costs_itself():
             part, other = partitions(row(**{column: text}) + "a banner of the site\n" + cpu)
             assert getattr(part, name) == value, (column, text)
             assert other == partitions(cpu)[0]
-            assert value is not None or refusal(needs(), [part]) is None, (column, text)
+            assert value is not None or refusal(needs(), [part], "gpu") is None, (column, text)
 
 
 def test_gpus_of_one_type_count_together():
@@ -99,9 +94,9 @@ def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help():
     for state, able in [*((state, True) for state in up.split()), *((state, False) for state in down.split())]:
         (part,) = partitions(row(state=state))
         assert part.up == able, state
-        assert refusal(needs(), [part]) == (None if able else f"partition gpu: its nodes are {state}"), state
+        assert refusal(needs(), [part], "gpu") == (None if able else f"partition gpu: its nodes are {state}"), state
     for available in ("down", "drain", "inact"):
-        assert refusal(needs(), partitions(row(available=available))) == f"partition gpu: its nodes are {available}"
+        assert refusal(needs(), partitions(row(available=available)), "gpu") == f"partition gpu: its nodes are {available}"
 
 
 def test_what_is_no_partition_is_quoted():
@@ -115,63 +110,58 @@ def test_what_is_no_partition_is_quoted():
 
 def test_what_no_partition_takes_is_refused():
     known = partitions(SINFO)
-    for given, partition, reason in (
-        ({}, None, None),
-        ({"gpus": 6}, None, "partition cpu: 6 GPUs needed, a node has 0"),
-        ({"gpus": 6}, "gpu", None),
-        ({"gpus": 8}, "gpu", "8 GPUs needed, a node has 6"),
-        ({"gpus": 2, "gpu_type": "a100"}, "gpu", None),
-        ({"gpus": 4, "gpu_type": "a100"}, "gpu", "4 GPUs of type a100 needed, a node has 2"),
-        ({"gpus": 2, "minutes": 151}, "gpu", "151 minutes needed, its time limit is 150"),
-        ({"cores": 65}, "cpu", "65 cores needed, a node has 64"),
-        ({"memory_mb": 256001}, "cpu", "256001 MB of memory needed, a node has 256000"),
-        ({"memory_mb": None}, "cpu", None),
-        ({}, "night", "its nodes are"),
-        ({}, "fast", "there is no partition fast; the cluster has cpu, gpu, night"),
+    for given, partition, model, reason in (
+        ({}, None, None, None),  # the default one takes it
+        ({}, "gpu", None, None),
+        ({"gpus": 2}, None, None, "2 GPUs needed, a node has 0; gpu can: give slurm_partition"),
+        ({"gpus": 2}, "", "", None),  # of each session another one
+        ({"gpus": 8}, "", "", "8 GPUs needed, a node has 6"),
+        ({"gpus": 2}, "gpu", None, "may be of the types a100, h100: give the session one of them with gpu_model"),
+        ({"gpus": 2}, "gpu", "a100", None),
+        ({"gpus": 4}, "gpu", "a100", "4 GPUs of type a100 needed, a node has 2"),
+        ({"gpus": 2, "minutes": 151}, "gpu", "h100", "151 minutes needed, its time limit is 150"),
+        ({"cores": 65}, "cpu", None, "65 cores needed, a node has 64"),
+        ({"memory_mb": 256001}, "cpu", None, "256001 MB of memory needed, a node has 256000"),
+        ({"memory_mb": None}, "cpu", None, None),
+        ({}, "night", None, "its nodes are"),
+        ({}, "fast", None, "there is no partition fast; the cluster has cpu, gpu, night"),
     ):
-        said = refusal(needs(**given), known, partition)
-        assert said is None if reason is None else reason in said, given
+        said = refusal(needs(**given), known, partition, model)
+        assert said is None if reason is None else reason in (said or ""), (given, partition, model, said)
 
 
 def test_a_partition_without_nodes_may_get_some():
     empty = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
-    asked, none, cpu = needs(gpus=1, gpu_type="h100"), row("slinky", **empty), row("cpu*", gres="(null)")
+    none, cpu = row("slinky", **empty), row("cpu*", gres="(null)")
+    short = "partition cpu: 1 GPUs of type h100 needed, a node has 0"
     for rows, wanted, said in (
-        # Workers that start on demand: what they will have is not known.
-        ([row("slinky*", **empty)], None, None),
+        ([row("slinky*", **empty)], None, None),  # workers that start on demand: what they will have is not known
         ([none], "slinky", None),
         ([none, cpu], "slinky,cpu", None),
         ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down"),
-        ([cpu, none], None, "partition cpu: 1 GPUs of type h100 needed, a node has 0"),  # where a job goes that names none
-        ([row("gpu*"), none], None, None),
+        ([cpu, row("old", **empty)], None, short),
+        ([row("slinky*", **empty), row("gpu")], None, None),
     ):
-        assert refusal(asked, partitions("".join(rows)), wanted) == said, rows
+        assert refusal(needs(gpus=1), partitions("".join(rows)), wanted, "h100") == said, rows
 
 
-def test_a_mig_slice_is_not_a_gpu():
+def test_a_slice_is_no_gpu_and_is_asked_for_by_its_type():
+    """MIG slices as clusters name them: SLURM's own names, then sites'."""
+    for gres, gpus in (
+        ("gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", 0),
+        ("gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", 3),
+        ("gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2,gpu:h100_mig:14", 0),
+        ("gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", 0),
+        ("gpu:nvidia_a100-sxm4-80gb:4", 4),
+    ):
+        (part,) = partitions(row(gres=gres))
+        assert part.gpus == gpus, gres
     known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
     (part,) = known
     assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
-    assert "its GPUs may be MIG slices (nvidia_h100_80gb_hbm3_4g.40gb): name the type" in refusal(needs(gpus=1), known)
-    assert "1 GPUs of type h100 needed, a node has 0" in refusal(needs(gpus=1, gpu_type="h100"), known)
-    assert refusal(needs(gpus=2, gpu_type="nvidia_h100_80gb_hbm3_4g.40gb"), known) is None  # asked for by its name
-    assert refusal(needs(), known) is None
-
-
-def test_a_type_of_gpu_is_named_where_there_are_several(content):
-    content["engines"]["gpu"] = {"source": "command", "command": ["true"], "backend": "cuda"}
-    content["deployments"]["a"]["engine"] = "gpu"
-    plan = Plan.of(load_config(content, source="t"))
-    for gpu_model, partition, said in (
-        (None, "gpu", "a: the cluster has GPUs of the types a100, h100; name one, as gpu_model"),
-        ("h100", "gpu", None),
-        ("'h100' if wildcards.deployment == 'a' else 'a100'", "'gpu' if wildcards.session == '1' else 'cpu'", None),
-        ("v100", "gpu", "1 GPUs of type v100 needed"),
-        ("h100", None, "partition cpu: 1 GPUs of type h100 needed, a node has 0"),
-    ):
-        refused = pytest.raises(BenchError, match=re.escape(said)) if said else nullcontext()
-        with refused:
-            refuse_untaken(plan, plan.sessions, partitions(SINFO), gpu_model=gpu_model, partition=partition)
+    assert "1 GPUs needed, a node has 0" in refusal(needs(gpus=1), known, part.name)
+    assert refusal(needs(gpus=2), known, part.name, "nvidia_h100_80gb_hbm3_4g.40gb") is None
+    assert refusal(needs(), known, part.name) is None
 
 
 # --- SLURM's programs, and a workflow without a cluster
@@ -206,6 +196,17 @@ def test_programs_that_are_missing_or_fail_are_named(tmp_path, monkeypatch):
     assert has_accounting()
     programs(tmp_path, scontrol="echo AccountingStorageType = accounting_storage/none")
     assert not has_accounting()
+
+
+def test_the_plugin_reads_a_preempted_job_as_cancelled_and_jobs_know_their_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", programs(tmp_path / "site", squeue="echo 7 PREEMPTED", srun='echo "$SLURM_CONF $1"'))
+    monkeypatch.setenv("SLURM_CONF", "/etc/its own.conf")
+    put_programs(tmp_path / "own")
+    put_programs(tmp_path / "own")  # once more is as once
+    monkeypatch.delenv("SLURM_CONF")
+    said = [subprocess.run(words, capture_output=True, text=True).stdout for words in (["squeue"], ["srun", "x"])]
+    assert said == ["7 CANCELLED\n", "/etc/its own.conf x\n"]
+    assert os.environ["PATH"].split(os.pathsep).count(str(tmp_path / "own")) == 1
 
 
 def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):

@@ -95,7 +95,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
         until(lambda: len(measured(project, deployment)) > known, f"further run of {deployment}", workflow)
         kept[deployment] = measured(project, deployment)
 
-    with running(project, cluster, target="results/figures/throughput-over-time.svg") as workflow:
+    with running(project, cluster, target="results/figures/memory-pressure.svg") as workflow:
         runs("two")
         cluster.ask("scancel", session("two")[0])
         runs("one")
@@ -121,7 +121,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
     assert project.servers("llama") == []
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["ok"].to_list() == [10] * 11
-    assert (project.folder / "results/figures/throughput-over-time.svg").stat().st_size > 500
+    assert (project.folder / "results/figures/memory-pressure.svg").stat().st_size > 500
 
 
 def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, cluster, with_accounts):
@@ -131,7 +131,6 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
         "command": [sys.executable, "-m", "bench.servers.planted"],
         "backend": "cuda",
     }
-    project.config["decision"] = {"accelerator": "h100"}
     for name in ("three", "four"):
         project.config["deployments"][name] = {"model": "one", "engine": "gpu", "kv_cache_memory": "1MiB", "tensor_parallel": 2}
         project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
@@ -158,7 +157,7 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
 
 def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
     def found(on):
-        asked = [sys.executable, "-c", "from bench.measure.slurm.status import has_accounting; print(has_accounting())"]
+        asked = [sys.executable, "-c", "from bench.measure.slurm import has_accounting; print(has_accounting())"]
         return subprocess.run(asked, env=on.environment, capture_output=True, text=True, check=True).stdout.strip()
 
     assert found(cluster) == "False"
@@ -174,7 +173,7 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
         "two": {**deployments["two"], "cores": 7},
         "three": {**deployments["three"], "tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4},
     }
-    run(project, cluster, status=1)
+    run(project, cluster, "--set-resources", "measure:gpu_model=h100", status=1)
     project.config["deployments"] = deployments
     assert "two: partition main: 9 cores needed, a node has 8" in project.output
     assert "8 GPUs of type h100 needed, a node has 4" in project.output

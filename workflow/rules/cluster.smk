@@ -1,9 +1,5 @@
-# What a session's job asks for, of a SLURM cluster too, and what comes before the first one. All else is in src/bench/measure/slurm.
-from bench.measure.slurm.configuration import keep_configuration
-from bench.measure.slurm.needs import session_needs
-from bench.measure.slurm.partitions import partitions
-from bench.measure.slurm.refused import refuse_to_measure_twice, refuse_untaken
-from bench.measure.slurm.status import refuse_wrong_profile, show_preempted_as_cancelled
+# What a session's job asks for, of a SLURM cluster too, and what comes before the first one. All else is in src/bench/measure/slurm.py.
+from bench.measure.slurm import put_programs, refuse_untaken, refuse_wrong_profile, session_needs
 from bench.runs.files import read
 from bench.runs.launch import Launch
 
@@ -27,16 +23,17 @@ def memory_of(wildcards, input):
 
 
 def given(name):
-    """What the profile gives the sessions of a resource, `set-resources` first; None without any."""
+    """What the profile gives every session of a resource, `set-resources` first; None if it gives none, empty if one that differs."""
     settings = workflow.resource_settings
     own = (settings.overwrite_resources or {}).get("measure", {}).get(name) or (settings.default_resources or {}).get(name)
-    return own and str(getattr(own, "value", own))
+    value = own and str(getattr(own, "value", own))
+    return "" if value and "wildcards" in value else value
 
 
 def prepare_slurm(sessions):
     """Before the first job is submitted; it refuses jobs that would stay pending for ever, or measure what another one does."""
-    refuse_wrong_profile(workflow.executor_settings.status_command)
-    show_preempted_as_cancelled(Path(".snakemake/slurm/bin"))
-    keep_configuration(Path(".snakemake/slurm"))
-    refuse_to_measure_twice(sessions, Path.cwd())
-    refuse_untaken(PLAN, sessions, partitions(), gpu_model=given("gpu_model"), partition=given("slurm_partition"))
+    own = workflow.executor_settings
+    refuse_wrong_profile(own.status_command)
+    put_programs(Path(".snakemake/slurm"))
+    partition = "" if own.partition_config else given("slurm_partition")
+    refuse_untaken(PLAN, sessions, Path.cwd(), gpu_model=given("gpu_model"), partition=partition)

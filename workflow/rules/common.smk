@@ -8,8 +8,10 @@ from snakemake.exceptions import WorkflowError
 
 # The library beside these rules, for the workflow and its jobs, whichever environment runs them. Where the rules are used from a wheel
 # or a URL there is none: it is installed then.
-SOURCES = Path(workflow.basedir).parent / "src"
-if (SOURCES / "bench").is_dir():
+SOURCES = next(
+    filter(Path.is_dir, (Path(workflow.basedir, up, "src/bench").resolve() for up in (".", ".."))), Path("-/-")
+).parent
+if SOURCES.is_dir():
     sys.path.insert(0, str(SOURCES))
 
 try:
@@ -19,9 +21,9 @@ except ModuleNotFoundError:
         "Saturate's library is not installed where Snakemake is. Install saturate-bench there, of the version that this workflow has."
     )
 
-from bench.beside.quality.graded_set import graded_sets, set_checksums
 from bench.errors import BenchError
 from bench.findings.registry import figures_of, module_of, used_by
+from bench.plugins import plugin
 from bench.report.measuring import measuring_lines
 from bench.runs.checksums import checksum
 from bench.runs.grades import failed_gradings
@@ -59,8 +61,9 @@ with in_words():
 INDEXES = [] if PACKED else [str(paths.session(*session)) for session in PLAN.sessions]
 PARSED = [paths.PARSED.format(deployment=deployment, session=session) for deployment, session in PLAN.sessions]
 LAUNCHES = expand(paths.LAUNCH, deployment=PLAN.deployments)
+GRADING = plugin("grading", "sets")  # it stands beside the library
 GRADED_SETS = (
-    [] if PACKED else graded_sets(PLAN.workloads, lambda line: workflow.is_main_process and print(line, file=sys.stderr))
+    [] if PACKED else GRADING.sets(PLAN.workloads, lambda line: workflow.is_main_process and print(line, file=sys.stderr))
 )
 GRADED = [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
 TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []

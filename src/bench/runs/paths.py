@@ -29,7 +29,7 @@ class Paths:
     FACTS = "results/deployments/{deployment}/deployment.json"
     SESSION_FACTS = "results/deployments/{deployment}/session-{session}/deployment.json"
     SEARCHES = "results/deployments/{deployment}/search.json"
-    ALONE = "results/deployments/{deployment}/alone-{load}.json"
+    PROBED = "results/deployments/{deployment}/probed-{load}.json"
     SESSION = "results/sessions/{deployment}/{session}.json"
     PARSED = "results/sessions/{deployment}/{session}-parsed.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"

@@ -134,8 +134,11 @@ class Planted:
         return {"/version": json.dumps({"version": _VERSION}), "/v1/models": '{"data": []}'}.get(path, "{}")
 
     def _metrics(self) -> str:
-        gauges: dict[str, float] = {"num_requests_running": self.running, "num_requests_waiting": self.waiting}
-        gauges["kv_cache_usage_perc"] = self.running / self.slots
+        gauges = {
+            "num_requests_running": self.running,
+            "num_requests_waiting": self.waiting,
+            "kv_cache_usage_perc": self.running / self.slots,
+        }
         counters = dict.fromkeys(_COUNTERS, 0) | {
             "prompt_tokens_total": self.prompted,
             "generation_tokens_total": self.generated,

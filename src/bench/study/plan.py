@@ -23,6 +23,7 @@ from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
+from bench.study.decision import Decision
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
 from bench.study.search import Search
@@ -299,11 +300,17 @@ class Plan:
                 "honour_retry_after": run.workload.honour_retry_after,
                 "keep_answers": run.workload.keep_answers,
                 "slo": bool(self.config.decision.slo),
-                "peak": bool(self.config.decision.slo) and self.config.decision.peak_rps is not None,
-                "priced": self.config.decision.price_per_million_tokens is not None,
+                "variable_costs": _variable_costs(self.config.decision),
             }
             for run in (*self.listed, *alone, *sketched)
         ]
+
+
+def _variable_costs(decision: Decision) -> bool:
+    """Whether an instance earns something, and what it costs moves with its load: with fixed costs alone a table says it all."""
+    return decision.price_per_million_tokens is not None and bool(
+        decision.energy_price_per_kwh or decision.cost_per_million_requests
+    )
 
 
 def _fixed(workload: Workload) -> dict[str, int | None]:

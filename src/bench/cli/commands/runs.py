@@ -7,12 +7,12 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from bench.cli import completion
 from bench.cli.entry import command
@@ -108,6 +108,7 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
 
 def _list(plan: Plan, *, json: bool) -> None:
     from bench.measure.preflight import misfits
+    from bench.report.measuring import jobs_line
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
     from bench.study.state import run_states, unended_searches
@@ -145,6 +146,8 @@ def _list(plan: Plan, *, json: bool) -> None:
         )
     if left := _left_text(plan, unended):
         print(left)
+    if jobs := jobs_line(plan, Store().holds, unended):
+        print(jobs)
     for fault in misfits(plan, Store()):
         print(f"Cannot be measured here: {fault}")
     if plan.tuned:
@@ -239,18 +242,11 @@ class Verdict(TypedDict):
 
 def judged_runs() -> dict[str, Verdict]:
     """The verdict on each run, by digest, from the last aggregate; none where there was none."""
-    path = Path(Paths.SUMMARY)
-    if not path.exists():
+    if not Path(Paths.SUMMARY).exists():
         return {}
-    import polars as pl  # half a second, which a list of runs without a table must not cost
+    from bench.parse.validity import failures, stopped  # with polars, which a list of runs without a table must not cost
 
-    from bench.parse.validity import failures, stopped
-
-    columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
-    with _readable(path):
-        table = pl.scan_parquet(path)
-        counts = [name for name in table.collect_schema().names() if name in further or name.startswith("outcome_")]
-        rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
+    needed = ["digest", "faults", "reasons", "failed", "requests"]
     return {
         row["digest"]: {
             "faults": row["faults"],
@@ -258,27 +254,25 @@ def judged_runs() -> dict[str, Verdict]:
             "failures": failures(row),
             "stopped": stopped(row),
         }
-        for row in rows
+        for row in _summary(needed, "^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
     }
 
 
 def _durations() -> dict[str, float]:
     """How long each run of the last aggregate took (s), by digest."""
+    rows = _summary(["digest", "duration_s"])
+    return {row["digest"]: row["duration_s"] for row in rows if row["duration_s"] is not None}
+
+
+def _summary(columns: Sequence[str], further: str = "^$") -> list[dict[str, Any]]:
+    """Columns of the last aggregate's table, and those of a pattern; none where there is no table."""
     path = Path(Paths.SUMMARY)
     if not path.exists():
-        return {}
-    import polars as pl  # as above
-
-    with _readable(path):
-        return dict(pl.scan_parquet(path).select("digest", "duration_s").drop_nulls().collect().iter_rows())
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
+        return []
     import polars as pl  # as above
 
     try:
-        yield
+        return pl.scan_parquet(path).select(*columns, pl.col(further)).collect().to_dicts()
     except pl.exceptions.PolarsError as error:
         raise BenchError(
             f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
