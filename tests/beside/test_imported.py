@@ -206,7 +206,7 @@ def test_written_runs_are_read_and_compared(tmp_path):
     assert found["pairs"] == 1
     assert found["overall"][0]["ratio"] == pytest.approx(1.0)
     rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
-    assert figures_of(rows) == ["throughput-over-time"]  # of one load
+    assert figures_of(rows) == ["memory-pressure"]  # of one load
 
 
 def test_no_run_takes_the_place_of_another(tmp_path):

@@ -92,7 +92,7 @@ def test_help_and_plan_import_no_more_than_they_need():
 
 
 def test_defaults_are_those_of_the_models():
-    for name in ("gpu_memory_utilization", "tensor_parallel", "max_num_seqs"):
+    for name in ("gpu_memory_utilization", "max_num_seqs"):
         assert Deployment.model_fields[name].default == getattr(plan.Plan(), name), name
     assert tuple(WEIGHTS) == plan.WEIGHTS
     assert tuple(DTYPE_BYTES) == plan.KV
@@ -122,7 +122,7 @@ def test_completion_knows_names(tmp_path, monkeypatch):
     assert completion.accelerators("") == list(accelerators())
     assert completion.accelerators("h100") == ["h100", "h100-nvl"]
     assert completion.metrics("") == list(METRICS)
-    assert {"latencies", "kv-saturation"} <= set(completion.figures(""))
+    assert {"ttft", "kv-saturation"} <= set(completion.figures(""))
     monkeypatch.chdir(tmp_path)
     assert completion.runs("") == completion.deployments("") == []
     (tmp_path / "results/runs/a/short_1").mkdir(parents=True)
@@ -175,6 +175,10 @@ def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys)
     assert len(json.loads(printed.out)) == 3
     assert main(["runs", "--configfile", str(other)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
+    other.write_text(yaml.safe_dump({**CONTENT, "scales": {"cpu": {"study": {"title": "small"}}}}))
+    remember_study(other, "cpu")
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other} (scale cpu, the study measured last here)"
     remember_study(Path("gone.yaml"))
     assert main(["runs", "--discard", "*"]) == 2
     assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err
@@ -210,7 +214,7 @@ def test_tables_and_messages_are_printed_in_any_encoding():
         (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
         (["plan"], 0, "KV B/token"),
         (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
-        (["fleet", "--usable-rps", "12", "--peak-rps", "120"], 0, "nstances"),
+        (["fleet", "--sustained-rps", "12", "--peak-rps", "120"], 0, "nstances"),
         (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
         (["nothing\u2013of-this"], 2, "No such command"),
     ):

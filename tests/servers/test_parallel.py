@@ -10,7 +10,8 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
 from bench.findings.sizing import OperatingPoint, limits, sized
-from bench.load.client import Load, LoadResult, ProcessFacts
+from bench.load.assignment import Report
+from bench.load.client import Load, LoadResult
 from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import kv_facts
@@ -298,7 +299,7 @@ class Unsent:
         return []
 
     def waiting(self, _alive):
-        process = ProcessFacts(lags=[0.0], cpu_s=0.0, reads=1, clock_skew_s=0.0, realtime=False)
+        process = Report(records=[], end=0.0, lags=[0.0], cpu_s=0.0, reads=1, clock_skew_s=0.0, realtime=False)
         return nullcontext(lambda: LoadResult(records=[], planned=self._planned, start=0.0, end=0.0, processes=[process]))
 
 

@@ -237,7 +237,7 @@ def test_what_the_profile_would_submit(tmp_path, content):
     status, said = ran("--dry-run", "measured")
     assert status == 0, said
     asked = dict(
-        re.findall(r"^checkpoint measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
+        re.findall(r"^rule measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
     )
     for deployment, words in (
         ("a", ["nodes=1", "gpu=0", "runtime=30", "slurm_extra=--exclusive"]),

@@ -25,7 +25,7 @@ from bench.study.rounds import Place
 from bench.study.specs import RunSpec
 
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
-# shortly after one another are alike (benchmarks.wander)
+# shortly after one another are alike
 _SERVES_S = 5.0
 _FULL = 0.95  # share of the cores' time above which nearly every core is always busy; convention
 

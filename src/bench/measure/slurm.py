@@ -317,6 +317,21 @@ def has_accounting() -> bool:
     return kind is not None and not kind[1].endswith("/none") and kind[1] != "(null)"
 
 
+def refuse_wrong_profile(status_command: str | None) -> None:
+    """Refuse a profile that asks for the state of jobs where this cluster does not answer.
+
+    Args:
+        status_command: what the profile asks, `sacct` or `squeue`.
+
+    Raises:
+        BenchError: it names the profile that this cluster takes.
+    """
+    accounts = has_accounting()
+    if accounts != (status_command == "sacct"):
+        keeps, name = ("keeps accounts", "slurm") if accounts else ("keeps no accounts", "slurm-no-accounting")
+        raise BenchError(f"this cluster {keeps} of its jobs: start with --profile profiles/{name}.")
+
+
 def put_programs(folder: Path) -> None:
     """Put programs of SLURM into `folder`, and it at the head of PATH, where the executor plugin and the jobs find them first.
 

@@ -282,10 +282,6 @@ class Managed(Kind):
         """Whether a step is scheduled while the one before it runs. Args: words: of its command line."""
         return False
 
-    def says_schedule(self, words: Sequence[str]) -> bool:
-        """Whether its command line says so, one way or the other."""
-        return False
-
     def weight_gib(self, log: str) -> float | None:
         """Size of the loaded weights, as its log reports it."""
         return None

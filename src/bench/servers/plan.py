@@ -267,13 +267,15 @@ def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
     }
 
 
-def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
-    """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
+def roofline_of(geometry: Geometry, device: Accelerator, setting: Setting) -> Roofline:
+    """The ceilings of `setting.tensor_parallel` devices with a model whose weights are known."""
+    return _roofline(_placed(geometry, device, setting))
+
+
+def _roofline(placed: _Placed) -> Roofline:
     geometry, setting, device = placed.geometry, placed.setting, placed.device
-    if not geometry.weighed:
-        return dict.fromkeys(_CEILINGS)
     count = setting.tensor_parallel
-    roofline = Roofline(
+    return Roofline(
         geometry=geometry,
         weights=weight_bytes(geometry, placed.dtype),
         active_weights=weight_bytes(geometry, placed.dtype, active=True),
@@ -282,9 +284,16 @@ def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict
         bandwidth=device.bandwidth * count,
         flops=device.flops(fp8=placed.fp8) * count,
     )
+
+
+def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
+    """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
+    if not placed.geometry.weighed:
+        return dict.fromkeys(_CEILINGS)
+    roofline = _roofline(placed)
     middle = demand.prompt + demand.output / 2
     alone = roofline.decode(1, middle)
-    together = min(saturation, setting.max_num_seqs) if saturation and saturation >= 1 else None
+    together = min(saturation, placed.setting.max_num_seqs) if saturation and saturation >= 1 else None
     prefill, first = roofline.prefill(demand.prompt), roofline.first_token(demand.prompt)
     many = roofline.decode(together, middle) if together else None
     return dict(zip(_CEILINGS, (roofline.ridge, prefill, first, roofline.decode(), alone, 1 / alone, many), strict=True))

@@ -85,6 +85,8 @@ def _panels(rules: Rules) -> Iterator[_Panel]:
     yield "Requests that run and wait", "short", waits, queue
     yield "KV-cache usage", "percentunit", [("saturate:kv_usage", "{{instance}}")], usage
     for metric, latency in LATENCIES.items():
+        if not latency.replayed and metric not in measured.histograms:
+            continue  # no server has it
         slos = [slo for slo in measured.slos if slo.metric == metric]
         title = f"{latency.title}, quantiles" + (f" ({', '.join(map(str, slos))})" if slos else "")
         yield title, "s", [(f"saturate:{metric}_seconds:quantile5m", "P{{quantile}}")], [(slo.limit_s, "red") for slo in slos]
