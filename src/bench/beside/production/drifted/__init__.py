@@ -123,7 +123,7 @@ def compared_version(
     # Without prefix, and without what a type appends; none of a recording rule (`vllm:…:rate5m`).
     stem = re.compile(rf"(?:{prefixes})([^:]+?)(?:_(?:sum|count|bucket|created|total))?")
     before, seen, others = (
-        {found[1] for name in each if (found := stem.fullmatch(name))} for each in (*names, of_other_versions(now, version))
+        {known[1] for name in each if (known := stem.fullmatch(name))} for each in (*names, of_other_versions(now, version))
     )
     if found := sorted((seen - before) & others):
         why = f"it exposes {first_names(found, 3)}, which {engine} does not have: another version"
