@@ -262,7 +262,8 @@ def _print_loads(loads: Mapping[float, Predicted], asked: int) -> None:
     print_table(rows)
     print()
     for level, load in loads.items():
-        print(shares_text(f"a load of {level:g}", load.shares))
+        if said := shares_text(f"a load of {level:g}", load.shares):
+            print(said)
         answered = load.numbers.get("throughput_requests_per_s")
         if asked and answered and answered.high < _KEEPS_UP * level * asked:
             print(f"At {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come.")
