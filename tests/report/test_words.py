@@ -189,13 +189,6 @@ def test_a_fleet():
     assert (fleet.plan(None, "GPU", "a"), fleet.interval(None)) == ("", "")
 
 
-def test_the_title_of_fleets_names_the_curves():
-    one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
-    assert fleet.title([one]) == "A peak of 1,000 requests/s takes 25 instances (12 to 1,028 at 95 % confidence)"
-    assert fleet.title([one, other]) == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
-    assert [fleet.title(each) for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
-
-
 def written(rows):
     return capacity.with_texts(operating_points(frame(rows), SLOS).row(0, named=True))
 

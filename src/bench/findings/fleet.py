@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import polars as pl
 
 from bench.errors import count_text, shown_share
 from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
-from bench.findings.sizing import OperatingPoint, fleet, sized
-from bench.findings.tables import Tables
-from bench.report.altair import alt
+from bench.findings.economics import price_note
 from bench.report.answer import AGAIN
 from bench.report.blocks import Cell, Column, Section, Table, Text
-from bench.report.figure import figure
-from bench.report.theme import NEUTRAL, curve_colour, in_order, layered, nothing_to_show, with_curve
-from bench.runs.sentences import filled, interval_text, load_text
+from bench.runs.sentences import interval_text, load_text
 from bench.shipped import BENCH
 from bench.statistics.percentiles import tail_text
 
@@ -26,7 +19,6 @@ if TYPE_CHECKING:
     from bench.findings.view import View
 
 Sized = Mapping[str, Any]  # of `sized`
-_NAMED = 5  # most curves that a title names
 _COSTS = {
     "hour": "USD an hour",
     "month": "USD a month",
@@ -59,20 +51,6 @@ def plan(fleet: Sized | None, gpu: str, name: str) -> str:
     middle = f"{fleet['instances']:,}"
     takes = f"{count_text(middle, 'instance')} of {name}{interval(fleet)}"
     return f"A peak of {fleet['peak_rps']:,g} requests/s takes {takes}: plan {'' if sure else 'at least '}{bought}."
-
-
-def title(fleets: Sequence[tuple[str, Sized | None]]) -> str | None:
-    """What a peak takes of each curve; None where that is not known of all, or of too many. Args: fleets: with the curves' names."""
-    known = [(name, fleet) for name, fleet in fleets if fleet]
-    if not known or len(known) < len(fleets) or len(known) > _NAMED:
-        return None
-    (name, first), *others = known
-    if not others:
-        words = {"instances": count_text(first["instances"], "instance"), "interval": interval(first)}
-        return filled("A peak of {peak_rps:,g} requests/s takes {instances}{interval}", {**first, **words})
-    counts = [f"{count_text(first['instances'], 'instance')} of {name}"]
-    counts += [f"{fleet['instances']:,} of {name}" for name, fleet in others]
-    return f"A peak of {first['peak_rps']:,g} requests/s takes {', '.join(counts[:-1])} or {counts[-1]}"
 
 
 def ends(least: int | None, most: int | None) -> str:
@@ -147,79 +125,6 @@ def little(ratio: float) -> str:
     return f"{wrong}. Were they measured under one load?"
 
 
-_STEPS = 100  # of a line up to the planned peak; a finer one cannot be seen
-
-
-def _operating(results: Tables) -> list[tuple[str, str, OperatingPoint | None]]:
-    """The curves of loads that go on, with what an instance sustains where that is known."""
-    runs = {(row["deployment"], row["workload"]): row for row in results.runs.to_dicts()}
-    rows = in_order(results, results.points).to_dicts()
-    curves = [(row["deployment"], row["workload"], row) for row in rows]
-    return [(name, load, OperatingPoint.of(row, runs[name, load])) for name, load, row in curves if row["basis"] != "burst"]
-
-
-def _finding(results: Tables) -> str | None:
-    """What the planned peak takes, where every curve of a load that goes on knows it."""
-    decision = results.decision
-    if (peak := decision.peak_rps) is None or not decision.slo:
-        return None
-    fleets = [
-        (
-            f"{name} · {load}" if results.several_workloads else name,
-            sized(point, peak, safety=decision.safety, slos=decision.slos) if point else None,
-        )
-        for name, load, point in _operating(results)
-    ]
-    return title(fleets)
-
-
-@figure(
-    "fleet",
-    title="How many GPUs a peak takes",
-    question="How does the fleet grow with the peak?",
-    reading="Peak ÷ requests/s × safety, in GPUs, or machines of a CPU engine. Shaded: the 95 % range, where established; "
-    "dashed: the planned peak.",
-    invalid="Left out",
-    by_axis=False,
-    finding=_finding,
-)
-def fleet_chart(results: Tables) -> alt.LayerChart:
-    """GPUs against the peak, a line a curve.
-
-    Args:
-        results: `runs` as `operating_points` takes them; `decision` with its SLOs and its peak.
-    """
-    decision = results.decision
-    planned = decision.peak_rps
-    if planned is None:
-        return nothing_to_show("the study's `decision` names no peak")
-    rows = []
-    for name, load, point in _operating(results):
-        for step in range(1, 2 * _STEPS + 1) if point else ():
-            assert point
-            peak = planned * step / _STEPS
-            ends = point.usable_high, point.usable_rps, point.usable_low
-            sizes = [
-                fleet(replace(point, usable_rps=rate), peak, safety=decision.safety).gpus if rate else None for rate in ends
-            ]
-            rows.append((name, load, peak, *(sizes if None not in ends else (None, sizes[1], None))))
-    if not rows:
-        valid = results.runs.filter(pl.col("arrival") != "burst")["valid"].any()
-        why = "no load that goes on is known to meet the SLOs" if valid else "no load that goes on has a valid run"
-        return nothing_to_show(why)
-    numbers = dict.fromkeys(("fewest", "gpus", "most"), pl.Int64)
-    schema = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, **numbers}
-    base = alt.Chart(with_curve(results, pl.DataFrame(rows, schema=schema, orient="row")).select("curve", "peak", *numbers))
-    x, colour = alt.X("peak:Q", title="peak (requests/s)"), curve_colour(results)
-    y, least = (alt.Y(f"{count}:Q", title="GPUs, or machines with a CPU engine") for count in ("gpus", "fewest"))
-    step_line = base.mark_line(interpolate="step-before").encode(
-        x=x, y=y, color=colour, tooltip=["curve:N", "peak:Q", "gpus:Q", "fewest:Q", "most:Q"]
-    )
-    shade = base.transform_filter("isValid(datum.most)").mark_area(interpolate="step-before", opacity=0.15)
-    now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
-    return layered(now, shade.encode(x=x, y=least, y2=alt.Y2("most:Q"), color=colour), step_line)
-
-
 _MEANING = (
     "In the steady part of valid runs. Goodput: requests/s that met every limit by themselves. "
     "~: of too few requests for a bound."
@@ -269,7 +174,8 @@ def section(view: View) -> Section:
     peak = f", and a fleet for {decision.peak_rps:g} requests/s" if of_fleet else ""
     table = Table(f"One instance at what it sustains{peak}", columns, rows)
     title = "One instance, and a fleet" if of_fleet else "One instance"
-    return Section("operating", title, [table, Text(_MEANING + _OF_FLEET * of_fleet)] if rows else [])
+    said = _MEANING + (_OF_FLEET + price_note(decision, view.results.device, view.results.runs) if of_fleet else "")
+    return Section("operating", title, [table, Text(said)] if rows else [])
 
 
 def _sized(curve: Curve) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from bench.predict.replay import Coming, answered_table
+from bench.predict.replay import answered_table
 from bench.predict.server import ReplayedServer, Request, Seen
+from bench.workloads.pacer import Pacer
 from bench.workloads.schedule import PlannedRequest
 
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
@@ -112,7 +113,7 @@ class _Fleet:
         until_s: float,
         seed: int,
     ) -> None:
-        self._coming, self._make, self._router, self._scaling = Coming(plans), make, router, scaling
+        self._coming, self._make, self._router, self._scaling = Pacer(plans), make, router, scaling
         self._overhead_s, self._until, self._last = overhead_s, until_s, until_s
         self._random, self._turn, self._order = np.random.default_rng(seed), count(), count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -154,12 +155,12 @@ class _Fleet:
     # Requests
 
     def _arrive(self) -> None:
-        plan, sent = self._coming.pop()
+        sent, plan = self._coming.pop()
         self._came += not plan.after
         self._last = max(self._last, sent)
         instance = self._chosen(plan)
         if not instance.server.offer(plan, sent, sent + self._overhead_s):
-            self._coming.follow(plan, sent)
+            self._coming.finished(plan, sent)
             return
         self._home[plan.conversation] = instance
         self._of[plan.index] = instance.number
@@ -195,7 +196,7 @@ class _Fleet:
         for request in instance.server.finish():
             self._answered.append(request)
             self._last = max(self._last, request.end)
-            self._coming.follow(request.plan, request.end)
+            self._coming.finished(request.plan, request.end)
         if instance.server.busy or instance in self._ready:
             self._go_on(instance)
         else:

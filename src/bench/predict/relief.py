@@ -24,6 +24,7 @@ from bench.predict.limit import Replays
 from bench.predict.predict import misfits
 from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
 from bench.predict.sources import Source, why_none
+from bench.runs.latencies import LATENCIES
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo
 
@@ -178,6 +179,8 @@ class _Server:
         return CurveRelief(deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=why)
 
     def _relieved(self, point: Row, slos: Sequence[Slo]) -> tuple[Relief | None, str]:
+        if unknown := [slo for slo in slos if not LATENCIES[slo.metric].replayed]:
+            return None, f"how long answers reason is not replayed, and {unknown[0]} limits that"
         runs = self._source.runs
         curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
         if self._source.why_not or not curve:

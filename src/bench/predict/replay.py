@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +11,7 @@ import polars as pl
 from bench.predict.limits import Limits
 from bench.predict.server import ReplayedServer, Request, Seen
 from bench.predict.step_time import StepTime
+from bench.workloads.pacer import Pacer
 from bench.workloads.schedule import PlannedRequest
 
 REPLAY_SCHEMA = {
@@ -64,19 +63,19 @@ def replay(
     """
     server = ReplayedServer(limits, step, wake_s=wake_s, noise=noise, seed=seed)
     server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
-    coming = Coming(requests, held, turnaround_s)
+    coming = Pacer(requests, held, turnaround_s=turnaround_s)
     answered: list[Request] = []
     while True:
         while coming.at + overhead_s <= server.now:
-            plan, sent = coming.pop()
+            sent, plan = coming.pop()
             if not server.offer(plan, sent, sent + overhead_s):
-                coming.follow(plan, sent)
+                coming.finished(plan, sent)
         if server.busy:
             server.begin(coming.at + overhead_s)
             ended = server.finish()
             answered += ended
             for request in ended:
-                coming.follow(request.plan, request.end)
+                coming.finished(request.plan, request.end)
         elif math.isfinite(coming.at):
             server.wait_until(coming.at + overhead_s)
         else:
@@ -115,43 +114,3 @@ def latency(requests: pl.DataFrame, metric: str) -> pl.Series:
     ttft, e2e = pl.col("first_token_s") - pl.col("sent_s"), pl.col("end_s") - pl.col("sent_s")
     after = pl.when(pl.col("output_tokens") > 1).then((e2e - ttft) / (pl.col("output_tokens") - 1))
     return requests.select({"ttft": ttft, "e2e": e2e, "tpot": after}[metric]).to_series()
-
-
-class Coming:
-    """The requests that are not sent yet."""
-
-    def __init__(self, requests: Sequence[PlannedRequest], held: int | None = None, turnaround_s: float = 0.0) -> None:
-        self._turnaround_s = turnaround_s
-        self._followers: dict[int, list[PlannedRequest]] = defaultdict(list)
-        for request in requests:
-            for before in request.after:
-                self._followers[before].append(request)
-        self._awaited = {request.index: len(request.after) for request in requests if request.after}
-        self._ended = dict.fromkeys(self._awaited, 0.0)  # when the last one before it ended, of those that have
-        roots = [request for request in requests if not request.after]
-        first = roots if held is None else roots[:held]
-        self._heap = [(0.0 if held is not None else request.due_s or 0.0, request.index, request) for request in first]
-        heapq.heapify(self._heap)
-        self._next = deque(() if held is None else roots[held:])
-
-    @property
-    def at(self) -> float:
-        """When the next one is sent; infinite where that is not known or there is none."""
-        return self._heap[0][0] if self._heap else math.inf
-
-    def pop(self) -> tuple[PlannedRequest, float]:
-        """The next one, and when it is sent."""
-        at, _, plan = heapq.heappop(self._heap)
-        return plan, at
-
-    def follow(self, plan: PlannedRequest, at: float) -> None:
-        """Enter the requests that an answer releases."""
-        followers = self._followers.get(plan.index, ())
-        for follower in followers:
-            index = follower.index
-            self._awaited[index] -= 1
-            self._ended[index] = max(self._ended[index], at)
-            if not self._awaited[index]:
-                heapq.heappush(self._heap, (self._ended[index] + follower.think_s, index, follower))
-        if not followers and self._next:
-            heapq.heappush(self._heap, (at + self._turnaround_s, self._next[0].index, self._next.popleft()))

@@ -37,6 +37,7 @@ from bench.predict.predict import Predicted, misfits, predict
 from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
 from bench.predict.traffic import Traffic, read_traffic
 from bench.results import Results
+from bench.runs.latencies import LATENCIES
 from bench.study.read import read_workload
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest, schedule
@@ -93,6 +94,8 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
         raise BenchError(
             f"--slo: {of_class} limits a class, and a fleet is predicted for all requests together. Leave the class out."
         )
+    if unknown := next((slo for slo in slos if not LATENCIES[slo.metric].replayed), None):
+        raise BenchError(f"--slo: {unknown}: how long answers reason is not predicted. Limit TTFT, TPOT or E2E.")
     workload = _load(asked, RATE, also="time_scale")
     asked.refuse_unfit("trace" if workload.trace else "unmeasured")
     traffic = None if workload.trace else _traffic(asked, workload)
