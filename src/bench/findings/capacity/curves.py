@@ -9,7 +9,7 @@ from typing import Any
 from bench.errors import listed
 from bench.findings import causes, fleet
 from bench.findings.capacity import words as capacity
-from bench.findings.evidence import Bottleneck
+from bench.findings.causes import Bottleneck
 from bench.findings.found import CurveFindings
 from bench.findings.tables import Tables
 from bench.runs.searches import SearchRecord
