@@ -1,5 +1,5 @@
 # What some figures are drawn from beside the runs.
-USED = {"calibration": CALIBRATED, "grades": GRADED, "tuning": TUNED}
+USED = {"calibration": CALIBRATED, "tuning": TUNED}
 
 
 rule figure:

@@ -25,14 +25,13 @@ _SLO = ("slo", "failed_share")
 _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
 # The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `findings/`
 # that draws it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw
-# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `grades` which
-# tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
+# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, and with `tuning` which server
+# is best: only studies that tune have that figure.
 FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
     "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
     "user-speed": (questions.deployments_alike, "user_speed", (*_SLO, *_PRICES)),
     "comparison": (questions.beside_baseline, "comparison.chart", ()),
-    "answers": (questions.kept_beside_baseline, "identical", ("grades",)),
     "fleet": (questions.wanted("peak"), "sizing", (*_SLO, "peak_rps", "safety")),
     "slo-margin": (questions.wanted("slo"), "capacity.chart", _SLO),
     "kv-saturation": (questions.shows_kv_cache, "saturation", ()),

@@ -405,7 +405,7 @@ _TWO_MATRICES = {
         "opt",
         "phi",
         "starcoder2",
-    ),
+    )
 }
 
 

@@ -79,8 +79,7 @@ class Compare:
         ),
     ] = None
     difference: Annotated[
-        float | None,
-        option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent),
+        float | None, option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent)
     ] = None
     runs: Annotated[bool, flag("--runs", "Show each level too.")] = False
     json: Json = False

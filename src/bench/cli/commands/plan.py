@@ -78,8 +78,7 @@ class Plan:
         option("N", "How many weights it has, where --model is a config.json without its *.safetensors.", parser=at_least_one),
     ] = None
     accelerator: Annotated[
-        str | None,
-        option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators),
+        str | None, option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators)
     ] = None
     prompt_length: Annotated[str, option("TOKENS", "Prompt tokens of a request; or percentiles, as in p50=800,p95=4000.")] = (
         "128"

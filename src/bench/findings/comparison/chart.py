@@ -73,12 +73,7 @@ def _strip(results: Tables, name: str, found: Comparison, axis: str) -> alt.HCon
         panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
     by = f"by {'workload and ' if results.several_workloads else ''}{AXES[axis].title}"
     heading = alt.TitleParams(
-        f"{name} against {baseline}, {by}",
-        subtitle=_words(found),
-        fontSize=15,
-        subtitleFontSize=13,
-        anchor="start",
-        offset=8,
+        f"{name} against {baseline}, {by}", subtitle=_words(found), fontSize=15, subtitleFontSize=13, anchor="start", offset=8
     )
     return alt.hconcat(*panels, spacing=10, title=heading)
 

@@ -63,20 +63,21 @@ def _clause(rows: Rows, side: str) -> str | None:
     sure = [row for row in levels if row["verdict"] == side]
     if sure and len(sure) < len(levels):
         ratio = math.exp(sum(math.log(row["ratio"]) for row in sure) / len(sure))
-        return f"{_where(sure)} {percent_text(ratio)}, {side}"
+        return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
     if whole["pooled"] == side or (sure and len(levels) == len(sure)):
         return f"{percent_text(whole['ratio'])} over all loads ({interval_text(whole['low'], whole['high'])}), {side}"
     return None
 
 
-def _where(sure: Rows) -> str:
-    """The loads in words."""
-    of_workload: dict[str, list[Row]] = {}
+def _where(sure: Rows, levels: Rows) -> str:
+    """The loads in words, of several workloads with their names."""
+    of_workload: dict[str, list[Row]] = {row["workload"]: [] for row in levels}
     for row in sure:
-        of_workload.setdefault(row["workload"], []).append(row)
+        of_workload[row["workload"]].append(row)
     texts = [
-        f"{workload} at {loads_text([row['level'] for row in rows])} {AXES[rows[0]['axis']].short}"
+        f"{f'{workload} ' if len(of_workload) > 1 else ''}at {loads_text([row['level'] for row in rows])} {AXES[rows[0]['axis']].short}"
         for workload, rows in of_workload.items()
+        if rows
     ]
     return ", ".join(texts)
 
