@@ -145,7 +145,7 @@ class Compare:
         return found
 
     def _refuse_unknown(self) -> None:
-        from bench.runs.columns import metric_of
+        from bench.findings.comparison.effects import metric_of
 
         for name in self.metric or ():
             try:

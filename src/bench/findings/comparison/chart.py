@@ -6,13 +6,13 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.findings.comparison.compare import Comparison
+from bench.findings.comparison.effects import metric_of
 from bench.findings.comparison.words import sure_sentences, unlike_failures
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.chart_words import pairs_note
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, marked, nothing_to_show
-from bench.runs.columns import metric_of
 
 _OVERALL = "all"
 _STEP = 17  # height of a row

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects
+from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects, metric_of
 from bench.findings.comparison.failures import failures
 from bench.findings.identical import identical
 from bench.parse.windows import of_windows
-from bench.runs.columns import METRICS, metric_of
+from bench.runs.columns import METRICS
 from bench.servers.settings import SETTINGS, is_own
 from bench.statistics.textbook import student_t
 

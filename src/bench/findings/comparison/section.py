@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.findings.comparison import words
 from bench.findings.comparison.compare import Comparison
+from bench.findings.comparison.effects import metric_of
 from bench.findings.identical import same_answers
 from bench.report.blocks import Cell, Column, Items, Section, Table, Text
-from bench.runs.columns import metric_of
 
 if TYPE_CHECKING:
     from bench.findings.view import View

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
 from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
-from bench.findings.comparison.effects import shared_by_machine
+from bench.findings.comparison.effects import metric_of, shared_by_machine
 from bench.findings.comparison.gate import blind, regressions, unproven, unseen
 from bench.findings.comparison.power import FAR
 from bench.report.answer import Answer
-from bench.runs.columns import metric_of
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
 
@@ -39,7 +38,7 @@ def sure_sentences(found: Comparison) -> list[str]:
 
 
 def sentence(rows: Rows) -> str:
-    """What the rows of one metric show, such as `tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
+    """What the rows of one metric show, such as `tokens/s: at 12, 16 in flight −48.0 %, worse; elsewhere no difference seen`.
 
     Args:
         rows: those that `effects` has of a metric: levels and all, which comes last.
