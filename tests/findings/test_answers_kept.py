@@ -7,7 +7,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.findings.comparison.compare import compare
-from bench.findings.identical import same_answers
+from bench.findings.comparison.words import same_answers
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target

@@ -1,21 +1,16 @@
-"""Which answers are the same as the baseline's: counted, said."""
+"""Which answers are the same as the baseline's."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from bench.errors import count_text
 from bench.findings.comparison.effects import CONFIGURATION
-from bench.findings.comparison.words import place_text
 from bench.statistics.shares import Share
-
-if TYPE_CHECKING:
-    from bench.findings.comparison.compare import Comparison
 
 _UNKNOWN = dict.fromkeys(("answers", "prompts", "identical", "share", "low", "high", "unknown"))
 Row = Mapping[str, Any]
@@ -95,22 +90,3 @@ def _by_request(answers: Iterable[Row]) -> dict[str, list[str]]:
         if each["request_digest"] is not None and each["answer"] is not None:
             found[each["request_digest"]].append(each["answer"])
     return found
-
-
-_NOT_KEPT = {
-    "baseline": "the baseline's were not kept (keep_answers)",
-    "candidate": "the candidate's were not kept (keep_answers)",
-    "temperature": "requests do not all ask for temperature 0, so answers differ by chance",
-    "requests": "no request is the same on both sides; of prompts of a file, cache: as_is makes it the same",
-}
-
-
-def same_answers(found: Comparison, row: Mapping[str, Any]) -> str:
-    """How many answers are the same at a level. Args: row: of `found.answers`."""
-    place = place_text(found, row)
-    if row["unknown"]:
-        return f"{place}: whether answers are identical is not known: {_NOT_KEPT[row['unknown']]}"
-    prompts = f" to {count_text(row['prompts'], 'distinct request')}" if row["prompts"] < row["answers"] else ""
-    share, low, high = (f"{100 * row[key]:.0f}" for key in ("share", "low", "high"))
-    same = f"{row['identical']} of {row['answers']}{prompts}"
-    return f"{place}: identical answers: {same} ({share} %, between {low} and {high} % at 95 % confidence)"

@@ -193,13 +193,13 @@ class Plan:
         self, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, lengths: tuple[Lengths, Lengths]
     ) -> None:
         """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
-        from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, needed
+        from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, needed
         from bench.servers.stages import tensor_parallel_sizes
         from bench.study.slo import parse_slo
 
         slos = [parse_slo(text) for text in self.slo or ()]
-        if of_class := [slo.name for slo in slos if slo.request_class]:
-            raise BenchError(f"--slo: a plan has no classes of requests, as in {of_class[0]}. Plan each class by itself.")
+        if odd := [slo.name for slo in slos if slo.request_class or slo.metric not in PLANNED]:
+            raise BenchError(f"--slo: a plan knows {', '.join(PLANNED)} of all requests alone, and not {odd[0]}.")
         limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
         share = EFFICIENCY if self.efficiency is None else self.efficiency / 100
         if not 0 < share <= 1:
