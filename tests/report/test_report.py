@@ -167,7 +167,7 @@ def test_the_report_compares_with_the_baseline(tmp_path, summary):
         page = drawn(tmp_path, Tables(runs, study.timeseries))
         assert "Against a" in [text for _, text in page.find("h2")]
         assert set(told) <= set(cells(page))
-        assert "How far sessions differ is assumed" in page.text
+        assert "How far sessions of b differ is assumed" in page.text
         assert "differs: engine_version: a → b" in page.text
     assert not [text for text in cells(page) if "worse" in text]
     assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -14,12 +14,6 @@ from bench.statistics.shares import Share
 
 _UNKNOWN = dict.fromkeys(("answers", "prompts", "identical", "share", "low", "high", "unknown"))
 Row = Mapping[str, Any]
-
-
-class _Pair(NamedTuple):
-    request: str
-    ours: str
-    theirs: str
 
 
 def identical(both: pl.DataFrame) -> list[dict[str, Any]]:
@@ -52,19 +46,21 @@ def _row(runs: Sequence[Row]) -> dict[str, Any]:
             return {"unknown": side}
     if not all(_greedy(run, end) for run in runs for end in ("", "_candidate")):
         return {"unknown": "temperature"}
-    pairs = [pair for run in runs for pair in _pairs(run["kept_answers"] or (), run["kept_answers_candidate"] or ())]
-    if not pairs:
-        return {"unknown": "requests"}
     same: dict[str, list[bool]] = defaultdict(list)
-    for pair in pairs:
-        same[pair.request].append(pair.ours == pair.theirs)
+    for run in runs:
+        ours, theirs = (_by_request(run[f"kept_answers{end}"] or ()) for end in ("", "_candidate"))
+        for request, texts in ours.items():
+            same[request] += [one == other for one, other in zip(texts, theirs.get(request, ()), strict=False)]
+    same = {request: each for request, each in same.items() if each}
+    if not same:
+        return {"unknown": "requests"}
     shares = [sum(each) / len(each) for each in same.values()]
     share = Share(sum(shares), len(shares))
     low, high = share.interval()
     return {
-        "answers": len(pairs),
+        "answers": sum(map(len, same.values())),
         "prompts": len(shares),
-        "identical": sum(pair.ours == pair.theirs for pair in pairs),
+        "identical": sum(map(sum, same.values())),
         "share": share.share,
         "low": low,
         "high": high,
@@ -76,12 +72,6 @@ def _greedy(run: Row, end: str) -> bool:
     body = json.loads(run[f"body{end}"] or "{}")
     left_out = (run[f"requests_omit{end}"] or "").split(", ")
     return body["temperature"] == 0 if "temperature" in body else "temperature" not in left_out
-
-
-def _pairs(ours: Iterable[Row], theirs: Iterable[Row]) -> Iterator[_Pair]:
-    mine, others = _by_request(ours), _by_request(theirs)
-    for request, texts in mine.items():
-        yield from (_Pair(request, *each) for each in zip(texts, others.get(request, ()), strict=False))
 
 
 def _by_request(answers: Iterable[Row]) -> dict[str, list[str]]:

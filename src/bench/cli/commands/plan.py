@@ -305,8 +305,8 @@ def _lengths(name: str, text: str) -> Lengths:
 def _needed_row(row: Mapping[str, Any]) -> list[str]:
     tpot, cost = row["tpot_s"], row["usd_per_hour"]
     numbers = [_number(row[key]) for key in ("in_flight", "requests_per_s")]
-    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(_gpus(row[key]) for key in ("instances", "gpus"))]
-    ceiling = _gpus(row["at_the_ceilings"]["gpus"])
+    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(_number(row[key]) for key in ("instances", "gpus"))]
+    ceiling = _number(row["at_the_ceilings"]["gpus"])
     return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
 
 
@@ -365,7 +365,7 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
             ],
             [
                 "  by rule of thumb (1.2 × weights, KV, 7.5 % of a GPU), × 1.3",
-                f"{_gpus(rule['min_gpus'])}, {_gpus(rule['gpus_with_headroom'])}",
+                f"{_number(rule['min_gpus'])}, {_number(rule['gpus_with_headroom'])}",
             ],
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
             ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
@@ -431,7 +431,7 @@ def _fewest(weighed: Mapping[str, Any]) -> str:
 
 
 def _dealt(fewest: int | None, dealt: int | None) -> str:
-    return _gpus(fewest) if fewest == dealt else f"{_gpus(fewest)}→{_gpus(dealt)}"
+    return _number(fewest) if fewest == dealt else f"{_number(fewest)}→{_number(dealt)}"
 
 
 def _gib(size: int | None) -> str:
@@ -450,7 +450,3 @@ def _requests(value: float | None) -> str:
 def _at_once(held: float | None, most: int) -> str:
     """Requests that run at once: as many as the KV cache holds, and `most` sequences of a step."""
     return _requests(held if held is None else min(held, most))
-
-
-def _gpus(count: int | None) -> str:
-    return "–" if count is None else str(count)

@@ -134,6 +134,10 @@ def several(found: Comparison) -> bool:
     return found.effects["deployment"].n_unique() > 1
 
 
+def _whose(found: Comparison, deployment: object) -> str:
+    return f"{deployment}: " if deployment and several(found) else ""
+
+
 def place_text(found: Comparison, row: Row) -> str:
     """A level of a workload, such as `short at 8`; with its deployment where there are several."""
     return f"{row['deployment'] + ' · ' if several(found) else ''}{row['workload']} at {load_of(row)}"
@@ -150,8 +154,9 @@ def regression_lines(found: Comparison, percent: float) -> list[str]:
     worse = regressions(found.effects, percent)
     for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
         places = [f"at {load_of(row)}" for row in rows.filter(scope="level").iter_rows(named=True)]
-        whose = f"{deployment}: " if several(found) else ""
-        lines.append(f"{whose}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}")
+        lines.append(
+            f"{_whose(found, deployment)}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}"
+        )
     return lines
 
 
@@ -164,19 +169,14 @@ def unproven_lines(found: Comparison, percent: float) -> list[str]:
     ]
     at = " at the speed that the machine had for the baseline" if shared_by_machine(found.machine) == "better" else ""
     for row in unproven(found, percent).iter_rows(named=True):
-        whose = f"{row['deployment']}: " if several(found) else ""
-        lines.append(
-            f"{whose}{row['metric']}: {percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}, without proof"
-        )
+        worse = f"{percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}"
+        lines.append(f"{_whose(found, row['deployment'])}{row['metric']}: {worse}, without proof")
     return lines
 
 
 def blind_spots(found: Comparison, percent: float) -> list[str]:
     """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
-    lines = []
-    for row in blind(found, percent):
-        whose = f"{row['deployment']}: " if several(found) and row["deployment"] else ""
-        lines.append(f"{whose}{row['metric']}: {overlooked(row, percent)}")
+    lines = [f"{_whose(found, row['deployment'])}{row['metric']}: {overlooked(row, percent)}" for row in blind(found, percent)]
     levels = [place_text(found, row) for row in unseen(found)]
     return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
 
