@@ -14,9 +14,8 @@ from bench.models.accelerators import Accelerator, accelerator_named, accelerato
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
-from bench.servers.demand import Demand, Setting
 from bench.servers.kind import OnGpu
-from bench.servers.plan import choices, plan
+from bench.servers.plan import Demand, Setting, choices, plan
 from bench.servers.stages import tensor_parallel_sizes
 from bench.servers.vllm import VLLM
 from tests.support.study import ARCHITECTURE

@@ -69,7 +69,7 @@ def needs_nothing(words):
     return (
         words[1:] == ["runs", "--configfile", "my-study.yaml"]
         or (words[1] in ("plan", "models") and "./my-checkpoint" not in words)
-        or "--usable-rps" in words
+        or "--sustained-rps" in words
         or "--plan" in words
     )
 
@@ -115,7 +115,7 @@ def check(words, clone, capsys):
             assert (ROOT / source).is_file()
         case ["snakemake", *_, "--profile", profile, _] | ["snakemake", "--profile", profile, _]:
             assert (ROOT / profile / "config.yaml").is_file()
-        case ["snakemake", "--cores", _, *resources, "results/figures/all" | "results/figures/latencies.svg"]:
+        case ["snakemake", "--cores", _, *resources, "results/figures/all" | "results/figures/ttft.svg"]:
             assert resources in ([], ["--resources", "gpu=4"])  # the tests of workflows run them
         case _:
             assert words[0] in ("uv", "uvx"), words  # tests/workflow/test_installed.py builds and runs a wheel

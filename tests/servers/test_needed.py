@@ -8,9 +8,8 @@ from bench.models.accelerators import Accelerator, accelerators
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
-from bench.servers.demand import Setting
 from bench.servers.needed import EFFICIENCY, Lengths, needed
-from bench.servers.plan import roofline_of
+from bench.servers.plan import Setting, roofline_of
 from tests.support.study import ARCHITECTURE
 
 SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE | {"context": 4096})))

@@ -70,7 +70,7 @@ def test_combinations_are_the_deployments_that_one_would_write_out():
     assert packed_study(content, plan(content), "*") == packed_study(written, plan(written), "*")
 
 
-# What the deployments of `factors-small` were called, and their digests, when each was written out by hand.
+# What the deployments of `factors` at the scale `cpu` were called, and their digests, when each was written out by hand.
 BY_HAND = {
     "cpu-gpt2-small-tp1": ("gpt2-small-w1", "7087fcb4"),
     "cpu-gpt2-small-tp2": ("gpt2-small-w2", "5fc46473"),
@@ -82,7 +82,7 @@ RUNS_BY_HAND = "cb1185800ea8f1b005ab78c32f709ca6d9c5a90b354c69276b22221e80d7638e
 
 def test_the_study_of_factors_is_as_it_was_by_hand_but_for_its_names():
     """Its runs, too: a run's digest has its deployment's name in it, and nothing else of it has changed."""
-    found = Plan.of(load_file(ROOT / "config/studies/factors-small.yaml"), root=ROOT)
+    found = Plan.of(load_file(ROOT / "config/studies/factors.yaml", scale="cpu"), root=ROOT)
     assert {name: spec.digest[:8] for name, spec in found.deployments.items()} == {n: d for n, (_, d) in BY_HAND.items()}
     as_it_was = [replace(run, deployment=replace(run.deployment, name=BY_HAND[run.deployment.name][0])) for run in found.runs]
     assert digest(sorted(run.digest for run in as_it_was)) == RUNS_BY_HAND

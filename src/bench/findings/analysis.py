@@ -108,6 +108,14 @@ def read_analysis(folder: Path) -> Analysis:
     return Analysis(pl.DataFrame(), Decision(), folder=folder, stored=(*TABLES, *FINDINGS))
 
 
+def slos_of(folder: Path) -> list[str]:
+    """The SLOs of all requests by which the stored analysis judged; none where nothing is stored."""
+    if not (folder / "capacity.parquet").is_file():
+        return []
+    told = [text for slos in read_table(folder, "capacity")["slos"] for text in slos]
+    return [text for text in dict.fromkeys(told) if " of " not in text]
+
+
 def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TABLES, *FINDINGS)) -> None:
     """Write these parts into `folder`: a table each, and as JSON the findings and what comparisons have beside their effects."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.findings.sizing import HOUR_S, gpus_of, price_note
+from bench.findings.sizing import HOUR_S, gpus_of
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.report.altair import alt
@@ -130,6 +131,17 @@ _LINES = {
     "profit_per_h": "profit",
 }
 _DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
+
+
+def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFrame) -> str:
+    """Where the price of a GPU is from, and how old it was when `runs` were measured; empty without a price."""
+    if decision.price_per_hour:
+        return f" {decision.price_per_hour:g} USD an hour of a GPU (or machine) is the study's own price."
+    if device is None or device.price_per_hour is None:
+        return ""
+    measured = max(runs["started"].drop_nulls(), default="")[:10] if "started" in runs.columns else ""
+    remark = device.price_remark(date.fromisoformat(measured) if measured else date.today())
+    return f" {device.price_per_hour:g} USD an hour of a GPU: {remark}."
 
 
 @figure(

@@ -32,6 +32,10 @@ WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "scrape_gap_s": pl.Float64,
     "metrics_missing": pl.List(pl.String),
 }
+# Of type `turns`: of each turn of conversations its answered requests, their TTFT (s) and prompt tokens, and those of them that a
+# prefix cache served (null where an answer does not say it).
+TURN_FIELDS = {"turn": pl.Int64, "requests": pl.Int64, "ttft_p50_s": pl.Float64, "ttft_p90_s": pl.Float64}
+TURN_FIELDS |= dict.fromkeys(("prompt_tokens", "cached_tokens"), pl.Int64)
 # Of type `misses`: by what a load misses, as `bench.findings.capacity.judging.Miss` has it.
 _MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "by": pl.String,
@@ -55,6 +59,7 @@ _TYPES: dict[str, pl.DataType] = {
     "requests": pl.List(pl.Struct(JUDGED_FIELDS)),
     "answers": pl.List(pl.Struct(ANSWER_FIELDS)),
     "workers": pl.List(pl.Struct(WORKER_FIELDS)),
+    "turns": pl.List(pl.Struct(TURN_FIELDS)),
     "numbers": pl.List(pl.Float64),
     "misses": pl.List(pl.Struct(_MISS_FIELDS)),
     "gains": pl.List(pl.Struct(_GAIN_FIELDS)),

@@ -11,8 +11,7 @@ from typing import Any
 
 from bench.models.accelerators import Accelerator
 from bench.models.geometry import Geometry
-from bench.servers.demand import Demand, Setting
-from bench.servers.plan import plan, roofline_of
+from bench.servers.plan import Demand, Setting, plan, roofline_of
 
 # share of both ceilings that a server reaches; measured: docs/h200/index.md
 EFFICIENCY = 0.57

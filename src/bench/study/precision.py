@@ -10,7 +10,7 @@ from bench.axes import AXES, RATE
 from bench.errors import first_names, shown_share
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
-from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens
+from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens, read_trace, thinned
 from bench.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def auto_lines(plan: Plan) -> list[str]:
 
 def prompt_lines(plan: Plan) -> list[str]:
     """A line for each workload whose file says what prompts are, unless nothing is sent: of one's own prompts how many there are and
-    how long, of a trace what they share.
+    how long, of a trace what they share and what of it is left out or cut; and for each server that computes histories again.
     """
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
@@ -82,6 +82,34 @@ def prompt_lines(plan: Plan) -> list[str]:
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
         *(f"{name}: {words}" for name, words in shared.items() if words),
         *(f"{name}: {words}" for name, words in left_out.items() if words),
+        *(f"{name}: {words}" for name, x in workloads.items() if (words := _thinned(x))),
+        *_uncached_turns(plan),
+    ]
+
+
+def _thinned(workload: Workload) -> str | None:
+    """What is left out of a trace, and cut; None where nothing is."""
+    if not (workload.trace and (workload.trace_every or workload.trace_longest)):
+        return None
+    whole = read_trace(workload.trace, workload.trace_unit, workload.trace_block)
+    sent, longest = workload.traced, workload.trace_longest
+    lengths = [(x.prompt_tokens, x.output_tokens) for x in thinned(whole, workload.trace_every or 1)]
+    prompts, answers = (sum(bool(longest) and each[i] > (longest or 0) for each in lengths) for i in (0, 1))
+    cut = f"; {prompts:,} prompts and {answers:,} answers are cut to {longest:,} tokens" if prompts or answers else ""
+    return f"{len(sent):,} of {len(whole):,} requests are sent{cut}."
+
+
+def _uncached_turns(plan: Plan) -> list[str]:
+    """A line for each deployment that computes the history of conversations anew in every turn."""
+    without: dict[str, list[str]] = {}
+    for run in plan.runs:
+        own = run.deployment.engine.source != "external" and not run.deployment.settings.get("prefix_caching")
+        if own and (run.workload.turns or (run.workload.arrival == "trace" and any(x.after for x in run.workload.traced))):
+            without.setdefault(run.deployment.name, []).append(run.family)
+    return [
+        f"{name} has no prefix cache, so each turn of {', '.join(dict.fromkeys(families))} computes the whole history again. Chats are "
+        "usually served with `prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both."
+        for name, families in without.items()
     ]
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bench.models.accelerators import Accelerator
     from bench.models.catalogue import CatalogueEntry
     from bench.models.geometry import Geometry
-    from bench.servers.demand import Demand, Setting
     from bench.servers.needed import Lengths
+    from bench.servers.plan import Demand, Setting
 
 ONE_NODE = 8  # GPUs of an instance on one node; convention
 _RATE = "For a rate of requests"
@@ -131,8 +131,7 @@ class Plan:
         """Print the plan of each model on each accelerator that is asked for."""
         from bench.models.accelerators import accelerator_named, accelerators
         from bench.models.catalogue import catalogue
-        from bench.servers.demand import Demand
-        from bench.servers.plan import plan
+        from bench.servers.plan import Demand, plan
         from bench.yaml_file import read_yaml
 
         if not 0 < (share := self.gpu_memory_utilization) <= 1:
@@ -179,7 +178,7 @@ class Plan:
             _print_fewest(plans, devices, demand)
 
     def _setting(self) -> Setting:
-        from bench.servers.demand import Setting
+        from bench.servers.plan import Setting
 
         return Setting(
             dtype=self.dtype,

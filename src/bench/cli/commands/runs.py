@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import Configfile, Json, Select, flag, option
+from bench.cli.options import Configfile, Json, Scale, Select, flag, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
 from bench.runs.paths import Paths
@@ -34,6 +34,7 @@ _INVALID = "invalid"  # in place of a pattern of `--discard`
 @command(
     "bench runs",
     "bench runs --configfile config/studies/quick.yaml",
+    "bench runs --configfile config/studies/h200.yaml --scale cpu",
     "bench runs --select 'tiny-mha/*' --json",
     "bench runs --watch",
     "bench runs --discard 'tiny-mha/*_c0020_*'",
@@ -42,6 +43,7 @@ _INVALID = "invalid"  # in place of a pattern of `--discard`
 def runs(
     configfile: Configfile = None,
     select: Select = None,
+    scale: Scale = None,
     watch: Annotated[
         bool, flag("--watch", "Show the sessions that measure now, a line each, once a second until Ctrl-C.")
     ] = False,
@@ -62,13 +64,13 @@ def runs(
     would still count as measured. --select with the same pattern shows what would go.
     """
     if watch:
-        if configfile or select or discard or json:
+        if configfile or select or scale or discard or json:
             raise BenchError("--watch shows every session of this folder. Leave the other options out.")
         _follow()
         return
     from bench.cli.study import load_plan
 
-    _, plan = load_plan(configfile, select, json=json)
+    _, plan = load_plan(configfile, select, scale, json=json)
     if discard:
         _discard(plan, discard, json=json)
     else:
