@@ -248,12 +248,7 @@ def judged_runs() -> dict[str, Verdict]:
 
     needed = ["digest", "faults", "reasons", "failed", "requests"]
     return {
-        row["digest"]: {
-            "faults": row["faults"],
-            "reasons": row["reasons"],
-            "failures": failures(row),
-            "stopped": stopped(row),
-        }
+        row["digest"]: {"faults": row["faults"], "reasons": row["reasons"], "failures": failures(row), "stopped": stopped(row)}
         for row in _summary(needed, "^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
     }
 
