@@ -32,7 +32,7 @@ DECIDING = {
     "measure": "recording reference rounds scraper session warmup",
     "models": "checkpoint config_json gguf tokenizer",
     "runs": "form request run",
-    "servers": "fleet launch llama_server llamacpp routers server vllm",
+    "servers": "fleet launch llama_server llamacpp server vllm",
     "workloads": "gaps lengths pacer schedule trace",
     ".": "table_file",
 }
@@ -41,7 +41,7 @@ MODULES = [
     *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / "workloads" / room).glob("*.py")),
     *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "32859fb22d361ff7")
+KNOWN = (6, "d00960ee486997f8")
 
 
 def code_of(file):

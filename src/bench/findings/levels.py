@@ -40,8 +40,9 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
         `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
-        `tokens_per_s`, `kv_usage_peak`, `reasoning_tokens` and `prefix_hit_rate_answers`. All values are those of `level_values`, None
-        where one is not known.
+        `tokens_per_s`, `kv_usage_peak`, `reasoning_tokens`, `prefix_hit_rate_answers`: values of `level_values`, None where one is not
+        known; where no run is valid, of the invalid ones; `others`, the most of the cores' time that other processes took in an invalid
+        run (0–1).
     """
     shown = shown_latencies(slos)
     numbers = (
@@ -52,9 +53,11 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         "prefix_hit_rate_answers",
     )
     at = ("deployment", "workload", "axis", "level")
+    # Of a level without a valid run those of its invalid ones, which are marked so, and enter nothing else.
+    told = runs.with_columns(valid=pl.col("valid") | ~pl.col("valid").any().over(at))
     values = {
         tuple(row[key] for key in at): row
-        for row in level_values(runs, [*numbers, *(slo.column for slo in shown)]).iter_rows(named=True)
+        for row in level_values(told, [*numbers, *(slo.column for slo in shown)]).iter_rows(named=True)
     }
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
@@ -71,11 +74,15 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                 "runs": len(group),
                 "valid": len(group.filter("valid")),
                 "latencies": [
-                    (each, each is not None and each <= slo.limit_s) for each, slo in zip(latencies, shown, strict=True)
+                    (each, each is not None and each <= slo.limit_s and group["valid"].any())
+                    for each, slo in zip(latencies, shown, strict=True)
                 ],
                 "requests_per_s": value.get("throughput_requests_per_s"),
                 "tokens_per_s": value.get("throughput_tokens_per_s"),
                 **{name: value.get(name) for name in numbers[2:]},
+                "others": group.filter(~pl.col("valid"))["host_other_share"].max()
+                if "host_other_share" in group.columns
+                else None,
             }
         )
     return found
@@ -135,6 +142,7 @@ def section(view: View) -> Section:
         {
             **row,
             "load": cells.load(row),
+            "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],
             "invalid_runs": row["runs"] - row["valid"],
             "valid": Cell(f"{row['valid']}" + f" of {row['runs']}" * (row["valid"] < row["runs"]), row["valid"]),
@@ -155,6 +163,7 @@ def section(view: View) -> Section:
         *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
         *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
+        *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
     ]
     within = limits_text(judged)
     meaning = (

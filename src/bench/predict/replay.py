@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.predict.noise import Noise
-from bench.predict.server import ReplayedServer, Seen
-from bench.predict.spent import PHASES
-from bench.predict.state import Limits, Request
+from bench.predict.limits import Limits
+from bench.predict.server import ReplayedServer, Request, Seen
 from bench.predict.step_time import StepTime
 from bench.workloads.pacer import Pacer
 from bench.workloads.schedule import PlannedRequest
@@ -26,7 +24,6 @@ REPLAY_SCHEMA = {
     "end_s": pl.Float64,
     "preemptions": pl.Int64,
     "request_class": pl.String,
-    **{f"{phase}_s": pl.Float64 for phase in PHASES},
 }
 
 
@@ -35,7 +32,7 @@ class Replay:
     """What a server did.
 
     Attributes:
-        requests: one row a request that was answered, `REPLAY_SCHEMA`, with where its time went. seen: by the server. kv_peak: highest
+        requests: one row a request that was answered, `REPLAY_SCHEMA`. seen: by the server. kv_peak: highest
             share of the blocks in use. waiting_mean: requests that wait, over time.
     """
 
@@ -54,7 +51,7 @@ def replay(
     overhead_s: float = 0.0,
     turnaround_s: float = 0.0,
     wake_s: float = 0.0,
-    noise: Noise | None = None,
+    noise: float = 0.0,
     seed: int = 1,
 ) -> Replay:
     """Replay planned requests on a server.
@@ -62,9 +59,9 @@ def replay(
     Args:
         held: requests (conversations) that a closed loop keeps in flight; None where they come when they are due. overhead_s: from the
             client to the queue. turnaround_s: of the client, between an answer and the next request of a closed loop. wake_s: what a
-            step takes longer that finds the server idle.
+            step takes longer that finds the server idle. noise: standard deviation of ln time of one step.
     """
-    server = ReplayedServer(limits, step, noise, seed, wake_s=wake_s)
+    server = ReplayedServer(limits, step, wake_s=wake_s, noise=noise, seed=seed)
     server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
     coming = Pacer(requests, held, turnaround_s=turnaround_s)
     answered: list[Request] = []
@@ -96,18 +93,18 @@ def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
     """One row for each of the requests that were answered: `REPLAY_SCHEMA`."""
     rows = [
         (
-            r.plan.index,
-            r.plan.prompt_tokens,
-            r.plan.output_tokens,
+            plan.index,
+            plan.prompt_tokens,
+            plan.output_tokens,
             r.sent,
             r.admitted,
             r.first,
             r.end,
             r.preemptions,
-            r.plan.request_class,
-            *r.spent.seconds.values(),
+            plan.request_class,
         )
         for r in answered
+        for plan in (r.plan,)
     ]
     return pl.DataFrame(rows, schema=REPLAY_SCHEMA, orient="row")
 

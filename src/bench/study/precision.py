@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.axes import AXES, RATE
-from bench.errors import shown_share
+from bench.errors import first_names, shown_share
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
 from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens, read_trace, thinned
@@ -179,7 +179,7 @@ def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
 
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
-    """A line for each workload that has levels with too few requests for the SLOs' percentiles, to be read before measuring.
+    """A line for each percentile of the SLOs for which levels of some workloads have too few requests, to be read before measuring.
 
     Bursts are left out: no rate is read off them.
     """
@@ -198,23 +198,26 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
         levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
         levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
         needs[run.workload_name], units[run.workload_name] = needed, AXES[of.axis].short
-    lines = []
+    groups: dict[tuple[str, int], dict[str, dict[tuple[str, int], list[str]]]] = {}
     for workload, levels in counts.items():
-        thin: dict[tuple[str, int], list[str]] = {}
         for (deployment, value), count in levels.items():
             if count < needs[workload]:
-                thin.setdefault((deployment, int(count)), []).append(f"{value:g}")
-        if thin:
-            unit = units[workload]
-            has = "; ".join(
-                f"{deployment} at {', '.join(values)} {unit} has {count:,}" for (deployment, count), values in thin.items()
-            )
-            what = strictest[workload].name
-            lines.append(
-                f"{workload}: too few requests to show that {what} is met, so C_max may get no lower bound. Each load needs "
-                f"{needs[workload]:,} over all repeats: {has}. Raise num_requests, duration_s or repeats, or write "
-                "`num_requests: auto`."
-            )
+                group = groups.setdefault((strictest[workload].name, needs[workload]), {}).setdefault(workload, {})
+                group.setdefault((deployment, int(count)), []).append(f"{value:g}")
+    lines = []
+    for (what, needed), thin in groups.items():
+        has = "; ".join(
+            f"{deployment} at {', '.join(loads)} {units[workload]} has {count:,}"
+            for workload, levels in thin.items()
+            for (deployment, count), loads in levels.items()
+        )
+        if len(thin) > 1:
+            few = sorted({count for levels in thin.values() for _, count in levels})
+            has = f"they have {few[0]:,}" + (f" to {few[-1]:,}" if len(few) > 1 else "")
+        lines.append(
+            f"{first_names(list(thin), 3)}: too few requests to show that {what} is met, so C_max may get no lower bound. Each load "
+            f"needs {needed:,} over all repeats: {has}. Raise num_requests, duration_s or repeats, or write `num_requests: auto`."
+        )
     return lines
 
 
