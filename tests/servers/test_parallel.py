@@ -10,7 +10,6 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
 from bench.findings.sizing import OperatingPoint, limits, sized
-from bench.load.assignment import Report
 from bench.load.client import Load, LoadResult
 from bench.load.target import Target
 from bench.measure import recording

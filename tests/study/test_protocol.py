@@ -33,7 +33,7 @@ DECIDING = {
     "models": "checkpoint config_json gguf tokenizer",
     "runs": "form request run",
     "servers": "fleet launch llama_server llamacpp server vllm",
-    "workloads": "arrivals gaps lengths mixture schedule trace",
+    "workloads": "gaps lengths pacer schedule trace",
     ".": "table_file",
 }
 LIBRARY = ROOT / "src/bench"
