@@ -411,8 +411,9 @@ def test_a_probe_counts_as_much_as_it_is_sure_and_runs_have_the_last_word():
     low, high = vague.interval
     assert (low, high) == (pytest.approx(5.8, rel=0.15), pytest.approx(13.2, rel=0.1))
     # Runs that are sure of another rate are believed.
-    sure = prior.belief(Belief(np.geomspace(5.4, 5.9, 400)), 5.0, 7.0)
-    assert 5.5 < sure.middle < 5.8
+    for low, high in [(5.4, 5.9), (40.0, 44.0)]:
+        sure = prior.belief(Belief(np.geomspace(low, high, 400)), low, high)
+        assert low < sure.middle < high
     # A limit beyond all runs is looked for just beyond them.
     beyond = prior.belief(Belief(np.full(400, math.inf)), 4.0, 9.0)
     assert 9 < beyond.quantile(0.01) < beyond.quantile(0.99) < 14
