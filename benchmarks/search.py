@@ -38,7 +38,7 @@ from bench.search.search import Budget, Measured, search
 from bench.study.slo import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, simulate
-from benchmarks.capacity.truth import Demand, last_integer, long_run
+from benchmarks.capacity.truth import Demand
 
 HERE = Path(__file__).parent
 TRUTHS = HERE / ".results" / "capacity" / "truths"
@@ -50,7 +50,6 @@ _STEADY = 3  # runs, for which a machine's speed stays
 _REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
 _BELOW, _PROBED = 0.7, 0.15  # first load that a probe finds ÷ the limit, and how far that strays
 _REFERENCE = 16, 4, 256, 32, 2  # requests of a reference load, how many at once, their longest lengths, and times
-_STARTS, _OF_A_START = range(301, 313), 10_000  # of a closed loop's truth, and requests of each
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
 
@@ -95,13 +94,12 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
         # It slows down and speeds up again, so that its usual speed is the one that the limit is known at. A search begins anywhere.
         return 1 + case.trend * (0.5 - abs(((n + phase) / 14 + 1) % 2 - 1))
 
-    limit = _limit_of_starts(case) if held and case.level else case.level
     count, at_once, prompt, output, times = _REFERENCE
     short = Load([min(prompt, case.demand.prompt)] * count, [min(output, case.demand.output)] * count, None, at_once)
     reference_s = times * float(np.nanmax(simulate(case.server, short, seed=5).end))
     return Planted(
         case.kind,
-        limit,
+        case.level,
         aim,
         lambda *arguments: case_run(case, *arguments),
         speed,
@@ -137,21 +135,6 @@ def closed_loop(case: Case, speed: float) -> Send:
         return replies
 
     return send
-
-
-def _limit_of_starts(case: Case) -> float:
-    """The highest level of a closed loop at which the requests of twelve starts, taken together, meet the limit.
-
-    How its requests fall in with one another depends on the start, for longer than any run lasts: limits of single starts differ by up
-    to a fourth. Each run of a search is a start of its own.
-    """
-
-    def met(level: int) -> bool:
-        runs = [long_run(case.server, case.demand, case.limit, level, count=_OF_A_START, seed=seed) for seed in _STARTS]
-        within, failed = (statistics.fmean(getattr(run, name) for run in runs) for name in ("within", "failed"))
-        return within >= case.limit.share and failed <= FAILED
-
-    return float(last_integer(met, round(case.level)))
 
 
 def case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
@@ -430,7 +413,9 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
     """
     what, number, seed, precision, rivals = job
     server = what == "server"
-    planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
+    planted = (
+        of_case(drawn_case(number, seed, TRUTHS, causes=False), precision) if server else of_curve(number, seed, precision)
+    )
     others = {"bisection": by_bisection, "sweep": by_sweep, "aiperf": by_aiperf} if rivals else {}
     return {
         "what": what,

@@ -12,7 +12,7 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import BenchError
-from bench.findings.analysis import TABLES, Analysis, read_analysis, read_table
+from bench.findings.analysis import TABLES, Analysis, read_analysis, read_table, slos_of
 from bench.parse.slo import goodput, judged_frame, judged_requests
 from bench.parse.table import summary_frame
 from bench.runs.classes import class_names
@@ -96,6 +96,11 @@ class Results:
         """What was scraped during a run, one row a sample. Raises BenchError where its table is not there."""
         return self._of_run(Paths.TELEMETRY, deployment, run)
 
+    def facts(self, deployment: str) -> DeploymentFacts | None:
+        """What was running as a deployment; None where nobody has measured it here."""
+        file = self.folder / Path(Paths.FACTS.format(deployment=deployment)).relative_to(Paths.RESULTS)
+        return read(DeploymentFacts, file) if file.is_file() else None
+
     def analysis(self, name: str) -> pl.DataFrame:
         """A table of what the runs show: `capacity`, `saturation`, or `comparisons` with the study's baseline.
 
@@ -156,12 +161,17 @@ class Results:
         """What figures of a study are drawn from. Raises BenchError where its time series are not there."""
         from bench.findings.tables import Tables  # noqa: PLC0415 - few callers draw
 
+        calibration = self.folder / Path(Paths.CALIBRATION).name
         series, analysis = self.folder / Path(Paths.TIMESERIES).name, self.folder / Path(Paths.ANALYSIS).name
         if self._table is None or not series.exists():
             raise BenchError(
                 f"{series}: no such file. Run the study's command again, or `{BENCH} figures`, and name its folder."
             )
-        return Tables.read(self._table, series, analysis=analysis if analysis.is_dir() else None)
+        return Tables.read(
+            *(self._table, series, Decision(slo=list(slos_of(analysis)))),
+            analysis=analysis if analysis.is_dir() else None,
+            calibration=calibration if calibration.is_file() else None,
+        )
 
     def figures(self) -> list[str]:
         """The names of the figures that these runs can answer."""
@@ -170,10 +180,14 @@ class Results:
         return figures_of(self.runs.to_dicts())
 
     def figure(self, name: str) -> alt.TopLevelMixin:
-        """One of `figures` as an Altair chart, which notebooks show and `.save` writes. Raises BenchError where there is none."""
-        from bench.findings.registry import load_figure  # noqa: PLC0415 - as above
+        """One of `figures` as an Altair chart, under the study's SLOs: notebooks show it, `.properties` alters it, `.save` writes it.
 
-        return load_figure(name).draw(self.tables)
+        Raises:
+            BenchError: there is no such figure.
+        """
+        from bench.findings.registry import chart  # noqa: PLC0415 - as above
+
+        return chart(name, self.tables)
 
     @property
     def _table(self) -> Path | None:

@@ -206,7 +206,7 @@ def test_written_runs_are_read_and_compared(tmp_path):
     assert found["pairs"] == 1
     assert found["overall"][0]["ratio"] == pytest.approx(1.0)
     rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
-    assert figures_of(rows) == ["throughput-over-time"]  # of one load
+    assert figures_of(rows) == ["memory-pressure"]  # of one load
 
 
 def test_no_run_takes_the_place_of_another(tmp_path):
@@ -227,7 +227,7 @@ def test_a_file_that_is_no_result_says_what_was_expected(tmp_path):
     for file, content, said in (
         ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
         ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
-        ("missing.json", None, r"missing\.json: no such file or folder\. Expected: "),
+        ("missing.json", None, r"missing\.json: cannot be read: No such file or directory\. Expected: "),
     ):
         if content is not None:
             (tmp_path / file).write_text(content)

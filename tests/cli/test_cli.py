@@ -298,7 +298,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
             folder == one and not options,
         )
     monkeypatch.setattr("bench.findings.registry.draw_figure", lambda name, *_, **__: [tmp_path / f"{name}.svg"])
-    figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "latencies"]
+    figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "ttft"]
     assert main([*figures, str(one)]) == 0
     reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()
     assert not any("other_processes" in reason for reason in reasons[0])
@@ -445,7 +445,7 @@ def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path):
             (("parse", "none", "--threshold", "others=1"), "--threshold others=1: give NAME=VALUE with one of loop_lag_p99_s, "),
             (("figures", "none", "--output-dir", "d", "--threshold", "other_share=2"), "--threshold other_share=2: Input should be less"),
             (("figures", "none", "--output-dir", "d"), "no summary.json"),
-            (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: tuning, latency-throughput"),
+            (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: tuning, comparison"),
         ]  # fmt: skip
     for arguments, message in cases:
         done = bench(*arguments, cwd=tmp_path)

@@ -29,7 +29,7 @@ from tests.support import records
 from tests.support.crossed import planted, ttft_importances
 from tests.support.planted import summary_rows
 
-FIGURES = ["factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch"]
+FIGURES = ["factors", "factor-panels"]
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +351,7 @@ def test_settings_crossed_with_loads_have_the_figures_of_factors():
     assert figures_that_apply(one) == FIGURES
     assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
     assert figures_that_apply(one.filter(flag_eager="false", tensor_parallel=1)) == []  # twelve configurations are too few
-    for name in ("factor-correlations", "factor-panels"):
+    for name in FIGURES:
         assert "Nothing to show" not in drawn(name, Tables(one, pl.DataFrame())), name
 
 
@@ -414,11 +414,9 @@ def test_the_figures_of_a_factor_study(summary):
     lost = as_results(few, summary, wrong_output_tokens=1)
     for name in FIGURES:
         assert "Nothing to show" in drawn(name, lost), name
-        if name != "factor-importance":  # whose models take seconds: it is drawn below
+        if name != "factors":  # whose models take seconds
             assert "Nothing to show" not in drawn(name, results), name
-    assert "Nothing to show: 8 configurations have valid runs; 20 in which" in drawn(
-        "factor-importance", as_results(few, summary)
-    )
+    assert "permutation" not in drawn("factors", as_results(few, summary))  # of 8 configurations correlations alone
 
 
 @pytest.mark.long(part="outputs")

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.findings.regions import region_bands
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
 from bench.findings.report import write_report
 from bench.findings.saturation import saturation
@@ -27,7 +26,6 @@ from tests.support.figures import (
     GPUS,
     PEAK,
     Undrawn,
-    data_of,
     drawn_of,
     drawn_rows,
     encodings,
@@ -50,12 +48,9 @@ DEVICE = Accelerator(
 )
 # Figures that the cases here show; the others are drawn where what they show is planted.
 OF_GPUS = ("gpus",)
-SHOWN = (
-    "latency-throughput", "user-speed", "comparison", "slo-margin", "kv-saturation", "performance-profile",
-    "latencies", "economics", "predicted-loads", "throughput-over-time", *OF_GPUS,
-)  # fmt: skip
-ELSEWHERE = ("tuning", "answers", "fleet", "speculation", "settings", "worker-balance", "latency-by-length",
-             "factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch")  # fmt: skip
+SHOWN = ("comparison", "kv-saturation", "ttft", "throughput", "slo-margin", "latency-throughput", "memory-pressure", "predicted-loads",
+         "economics", *OF_GPUS)  # fmt: skip
+ELSEWHERE = ("tuning", "answers", "speculation", "settings", "worker-balance", "latency-by-length", "factors", "factor-panels")
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +84,12 @@ def test_every_figure_names_the_curves_that_the_reports_filter_hides_and_every_l
     for name in SHOWN:
         told = {key: {row[key] for row in drawn_rows(specs[name], key)} for key in ("curve", "deployment")}
         assert {"a", "b"} <= told["curve"] or "b" in told["deployment"], name
-    for name in ("kv-saturation", "performance-profile", "latencies", "throughput-over-time"):
+    for name in ("kv-saturation", "throughput", "ttft", "memory-pressure"):
         assert '"tooltip": [' in json.dumps(specs[name]), name
 
 
 def test_vega_lite_takes_figures_of_each_shape(specs):
-    for name in ("slo-margin", "economics", "tuning"):
+    for name in ("slo-margin", "kv-saturation", "economics", "tuning"):
         alt.Chart.from_dict(specs[name])
 
 
@@ -106,8 +101,7 @@ def invalid():
 
 def test_without_a_valid_run_most_figures_have_crosses_and_the_others_nothing(invalid):
     empty = {name for name, spec in invalid.items() if "Nothing to show" in spec}
-    assert empty == {"comparison", "user-speed", "economics"}
-    assert "B|C: no valid run" in invalid["performance-profile"]
+    assert empty == {"comparison", "economics"}
 
 
 @pytest.mark.long(part="outputs")
@@ -132,17 +126,10 @@ def test_what_is_earned_has_no_panel_for_a_burst(summary):
 
 
 def test_the_interval_of_a_limit_is_the_one_of_the_capacity_table(summary):
-    study = replace(results(summary, ttft_p99_s=(0.5, 0.8, 2.0)), decision=Decision(slo=["ttft_p99=1s"]))
-    drawn = {(row["low"], row["high"]) for row in drawn_rows(spec_of("slo-margin", study), "reached")}
-    assert drawn == set(study.points.select("low", "high").iter_rows())
-
-
-def test_a_p99_that_its_requests_cannot_carry_is_hollow(summary):
-    study = results(summary, ttft_p99_bound_s=[None, None, 3.5], ttft_n=[4, 4, 700], deployments=("a",))
-    panels = spec_of("latencies", study)
-    rows = drawn_rows({"datasets": {"ttft": panels["datasets"][data_of(panels["concat"][0])]}}, "unbounded")
-    found = {row["level"]: (row["unbounded"], row["bound"]) for row in rows}
-    assert found == {1: (True, None), 4: (True, None), 16: (False, 3.5)}
+    judged = [answers(ttft=[wait] * 380 + [2 * wait] * 20) for wait in (0.1, 0.3, 2.0)]
+    study = replace(results(summary, judged=judged), decision=Decision(slo=["ttft_p99=1s"]))
+    drawn = {(row["low"], row["high"]) for row in drawn_rows(spec_of("slo-margin", study), "bar")}
+    assert drawn == set(study.points.select("low", "high").iter_rows()) != {(None, None)}
 
 
 def test_loads_of_different_kinds_share_no_axis(summary):
@@ -150,41 +137,27 @@ def test_loads_of_different_kinds_share_no_axis(summary):
     burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
     rates = paced.runs.with_columns(axis=pl.lit("request_rate"), concurrency=pl.lit(None, dtype=pl.Int64))
     mixed = Tables(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
-    for name, apart in (("latencies", True), ("kv-saturation", True), ("latency-throughput", False), ("tuning", False)):
+    for name, apart in (("ttft", True), ("kv-saturation", True), ("latency-throughput", False), ("tuning", False)):
         assert len(saved_spec(name, mixed).get("vconcat", ())) == (2 if apart else 0), name
-    text = json.dumps(spec_of("latencies", mixed.by_axis()[1]))
+    text = json.dumps(spec_of("ttft", mixed.by_axis()[1]))
     assert "request rate (requests/s)" in text
     assert "concurrency (requests" not in text
     row = saturation(rates).row(0, named=True)
     assert (row["axis"], row["predicted"]) == ("request_rate", None)  # a number of requests says nothing of a rate
     half = Tables(mixed.runs, burst.timeseries)
-    assert "Nothing to show" in str(spec_of("throughput-over-time", half.by_axis()[1]))
-    assert "Nothing to show" not in json.dumps(saved_spec("throughput-over-time", half))
-
-
-def test_levels_with_repeats_have_their_interval(summary):
-    once = results(summary, deployments=("a",))
-    assert not drawn_rows(spec_of("performance-profile", once), "mean")
-    study = results(summary, levels=(1, 4, 4), deployments=("a",), throughput_tokens_per_s=[10.0, 40.0, 44.0])
-    (mean,) = drawn_rows(spec_of("performance-profile", study), "mean")
-    assert mean["mean"] == 42.0
-    assert [mean[key] for key in ("level", "low", "high")] == pytest.approx([4, 42 - 25.41, 42 + 25.41], abs=0.01)
+    assert "Nothing to show" in str(spec_of("memory-pressure", half.by_axis()[1]))
+    assert "Nothing to show" not in json.dumps(saved_spec("memory-pressure", half))
 
 
 def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(summary):
     study = results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 0.3, 9.0])
-    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("latencies", "tail", [])):
+    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("ttft", "ttft_p50_s", [])):
         rows = drawn_rows(spec_of(name, study), column)
         assert rows and sorted({row["level"] for row in rows if row.get("valid") is False}) == marked, name
 
 
-ORDER = """latency-throughput user-speed comparison fleet kv-saturation performance-profile latencies economics
-throughput-over-time settings gpus latency-by-length
-factor-correlations factor-importance factor-panels utilisation-by-batch"""
-
-
 def test_every_figure_is_drawn_by_a_function_of_its_own():
-    assert [name for name in FIGURES if name in ORDER.split()] == ORDER.split()  # there may be more
+    assert len(FIGURES) <= 18
     charts = [load_figure(name) for name in FIGURES]
     assert [chart.name for chart in charts] == list(FIGURES)
     assert all(chart.title and chart.question.endswith("?") for chart in charts)
@@ -193,7 +166,7 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
         rows = [{**plain, "device": device, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
         assert len(figures_of(rows)) > 5
         assert {*OF_GPUS} & {*figures_of(rows[:1])} == ({*OF_GPUS} if device == "cuda" else set())
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: tuning, latency-throughput, user-speed, comparison"):
+    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: tuning, comparison, kv-saturation, ttft"):
         load_figure("pie")
 
 
@@ -234,12 +207,12 @@ def test_the_note_says_how_invalid_runs_are_drawn(summary):
         results(summary, **{key: [0, 0, value]}) for key, value in (("client_loop_lag_max_s", 9), ("wrong_output_tokens", 1))
     )
     for name, note, alike in (
-        ("latencies", "Crosses: 2 of 6 invalid runs", True),
-        ("throughput-over-time", "Named in their titles: 2 of 6 invalid runs", True),
+        ("ttft", "Crosses: 2 of 6 invalid runs", True),
+        ("memory-pressure", "Named in their titles: 2 of 2 invalid runs", True),
         ("kv-saturation", "Crosses", False),  # a late client takes nothing from what the server counted
     ):
         for study, noted in ((wrong, True), (late, alike)):
-            subtitle = " ".join(saved_spec(name, study)["title"]["subtitle"])
+            subtitle = " ".join(saved_spec(name, study)["title"].get("subtitle", []))
             assert ("invalid runs" in subtitle, note in subtitle) == (noted, noted), name
 
 
@@ -261,12 +234,12 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(files, specs, tmp_p
         reading, title = load_figure(name).reading, load_figure(name).title
         assert content["usermeta"].keys() == {"title", "question", "reading", "note"}, name
         assert content["usermeta"]["reading"] == reading, name
-        subtitle = content["title"]["subtitle"]
+        subtitle = content["title"].get("subtitle", [])
         told = [content["usermeta"][key] for key in ("question", "note")]  # a title that is a finding answers its question
         assert " ".join(subtitle) == " ".join(filter(None, told)) and bool(told[0]) == (
             content["usermeta"]["title"] == title
         ), name
-        assert max(map(len, subtitle)) <= 130, name  # no wider than a panel or two
+        assert max(map(len, subtitle), default=0) <= 130, name  # no wider than a panel or two
         assert html.escape(reading) in text, name
         assert manifest["texts"][name] == content["usermeta"], name
 
@@ -279,33 +252,26 @@ def test_the_utilisation_reaches_from_the_idlest_gpu_to_the_busiest(summary):
     assert len(titles) == 4 and titles[0].startswith("utilisation")
 
 
-def test_regions_and_their_points_are_drawn_on_throughput_curves(summary):
-    spec = spec_of("performance-profile", planted(summary, PEAK))
-    bands = {(row["region"], row["begin"], row["end"]) for row in drawn_rows(spec, "region")}
+def test_both_points_stand_on_their_curve_with_their_interval(summary):
+    spec = spec_of("throughput", planted(summary, PEAK))
     found = {(row["point"], row["low"], row["high"]): row for row in drawn_rows(spec, "point")}
     assert set(found) == {("A|B", 4, 8), ("B|C", 8, 16)}
     left, top = found["A|B", 4, 8], found["B|C", 8, 16]
-    assert {("A", 1, left["level"]), ("B", left["level"], 12), ("C", 12, 24)} <= bands
     assert (top["level"], top["throughput_tokens_per_s"]) == (12, pytest.approx(75 * 1.005))
-    assert 40 < left["throughput_tokens_per_s"] < 60  # on its curve's line
+    assert 40 < left["throughput_tokens_per_s"] < 60
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["mean", "best second"]
+    assert not drawn_rows(spec_of("throughput", results_of("as it should be")), "point")  # three levels show none
 
 
-def test_a_stretch_of_which_nothing_is_sure_belongs_to_no_region(summary):
-    for throughput, regions in (
-        ({1: 10, 2: 20, 4: 40, 8: 80}, {("A", 1, 8)}),  # proportional as far as it was measured
-        ({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}, {("A", 1, 8), ("C", 8, 16)}),  # nothing between
-        ({8: 20, 12: 21, 16: 22, 24: 30, 32: 24}, {("B", 8, 24), ("C", 24, 32)}),  # the proportional part lies below
-        ({8: 20, 12: 18, 16: 16, 24: 14}, {("C", 12, 24)}),
-        ({1: 10, 2: 20, 4: 40}, set()),  # too few levels
-    ):
-        row = planted(summary, throughput).saturation.row(0, named=True)
-        assert set(region_bands(row, min(throughput), max(throughput))) == regions, throughput
-
-
-def test_the_profile_says_why_a_point_is_missing():
-    assert "A|B: only 3 levels with a valid run, and 4" in json.dumps(
-        spec_of("performance-profile", results_of("as it should be"))
-    )
+def test_a_run_that_others_disturbed_is_a_cross_with_their_share(summary):
+    study = results(summary, deployments=("a",), host_other_share=[0.0, 0.02, 0.314])
+    assert study.runs["valid"].to_list() == [True, True, False]
+    for name, column in (("ttft", "ttft_p50_s"), ("throughput", "throughput_tokens_per_s")):
+        rows = [row for row in drawn_rows(spec_of(name, study), column) if "run" in row]
+        assert {(row["level"], row["beside"]) for row in rows if not row["valid"]} == {(16, "31 %")}, name
+        assert {row["beside"] for row in rows if row["valid"]} == {None}, name
+        lines = [row for row in drawn_rows(spec_of(name, study), column) if "run" not in row]
+        assert {row["level"] for row in lines} == {1, 4}, name  # no line rests on it
 
 
 def rests_on_what_it_names(name):
@@ -330,4 +296,4 @@ def test_a_figure_gets_of_the_decision_what_it_names_and_no_more(summary):
     assert given.decision == Decision(slo=WHOLE.slo, accelerator="h100")
     assert given.device is DEVICE and whole.given(("slo",)).device is None
     decided = replace(results(summary), decision=WHOLE)
-    assert saved_spec("latencies", decided) != saved_spec("latencies", replace(decided, decision=Decision()))  # the limits
+    assert saved_spec("ttft", decided) != saved_spec("ttft", replace(decided, decision=Decision()))  # the limits

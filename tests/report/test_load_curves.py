@@ -5,10 +5,11 @@ import math
 from dataclasses import replace
 
 import polars as pl
+import pytest
 
 from bench.findings.registry import figures_of
+from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
-from bench.findings.user_speed import trade_offs
 from bench.report.chart_words import sustained_title
 from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
@@ -16,7 +17,7 @@ from bench.search.search import Found, Look
 from bench.statistics.observation import Excess, Observation
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo
-from tests.support.figures import data_of, drawn_rows, results, saved_spec, spec_of
+from tests.support.figures import PEAK, data_of, drawn_rows, encodings, planted, results, saved_spec, spec_of
 from tests.support.planted import answers
 
 
@@ -42,16 +43,22 @@ def curve(summary, **more):
 def test_latency_stands_over_throughput_with_its_levels_marked(summary):
     spec = spec_of("latency-throughput", curve(summary))
     titles = [panel["title"]["text"] for panel in spec["concat"]]
-    assert titles == ["TTFT P50", "TTFT P95 ≤ 1 s, dashed", "TTFT P99", "TPOT P95"]
-    found = {(row["level"], row["throughput_tokens_per_s"], row["ttft_p95_s"], row["label"]) for row in rows_of(spec, 1)}
-    assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "4"), (16, 30, 2.0, "16")}
-    assert {row["level"]: row["mark"] for row in rows_of(spec, 1)} == {1: None, 4: "C_max", 16: None}
-    domains = [panel["layer"][-2]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
-    assert domains[0] == domains[1] == domains[2] != domains[3]  # TTFT's panels are compared
+    assert titles == ["TTFT P95; faint: P50", "TPOT P95; faint: P50"]
+    found = {(row["level"], row["throughput_tokens_per_s"], row["ttft_p95_s"], row["label"]) for row in rows_of(spec, 0)}
+    assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "4"), (16, 30, 2.0, None)}
+    assert {row["level"]: row["ring"] for row in rows_of(spec, 0)} == {1: False, 4: True, 16: False}
     assert [row["limit"] for row in drawn_rows(spec, "limit")] == [1.0]
     far = spec_of("latency-throughput", replace(curve(summary), decision=Decision(slo=["ttft_p95=90s"])))
-    assert far["concat"][1]["title"]["text"] == "TTFT P95 ≤ 90 s, far above"
     assert not drawn_rows(far, "limit")
+
+
+def test_noise_is_no_path_back(summary):
+    """Throughput that falls by no more than runs vary goes straight up; one that falls for certain goes back."""
+    straight = {row["level"]: row["along"] for row in rows_of(spec_of("latency-throughput", curve(summary)), 0)}
+    assert straight[1] == pytest.approx(10) and straight[4] == straight[16] == pytest.approx(math.sqrt(40 * 30))
+    back = planted(summary, PEAK)
+    rows = rows_of(spec_of("latency-throughput", back), 0)
+    assert {row["level"]: row["along"] for row in rows}[24] == pytest.approx(50 * 1.005)
 
 
 def test_whole_answers_stand_by_their_end(summary):
@@ -62,47 +69,23 @@ def test_whole_answers_stand_by_their_end(summary):
         summary, deployments=("a",), work=["embedding"] * 3, throughput_tokens_per_s=[10.0, 40.0, 30.0], **none, **ends
     )
     spec = spec_of("latency-throughput", study)
-    assert [panel["title"]["text"] for panel in spec["concat"]] == ["E2E P50", "E2E P95", "E2E P99"]
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["E2E P95; faint: P50"]
     assert spec["concat"][0]["layer"][0]["encoding"]["x"]["title"] == "prompt tokens/s"
+    assert [panel["title"]["text"] for panel in spec_of("ttft", study)["concat"]] == ["E2E P50", "E2E P95"]
 
 
 def test_invalid_runs_stand_beside_the_line(summary):
     spec = spec_of("latency-throughput", curve(summary, wrong_output_tokens=[0, 0, 1]))
-    assert {row["level"] for row in rows_of(spec, 0) if row["run"] is None} == {1, 4}  # of which the line is drawn
-    assert {row["level"] for row in rows_of(spec, 0) if row["run"]} == {16}
+    assert {row["level"] for row in rows_of(spec, 0)} == {1, 4}  # of which the line is drawn
+    assert {row["level"] for row in drawn_rows(spec, "run")} == {16}
 
 
 def test_the_title_names_what_is_sustained():
     points = pl.DataFrame({"deployment": ["a", "b", "a"], "workload": ["chat", "chat", "burst"], "usable_rps": [2.0, 9.0, None],
                            "tokens_per_s": [760.4, 1289.0, None]})  # fmt: skip
-    assert sustained_title(points) == "Within the SLOs: b 1,289 tokens/s, a 760"
+    assert sustained_title(points) == "Sustained within the SLOs: b 1,289 tokens/s, a 760"
     assert sustained_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
     assert sustained_title(points.head(0)) is None
-
-
-# Users' speed
-
-
-def study_of(summary, gpus):
-    study = results(summary, tpot_p50_s=[0.01, 0.02, 0.05], throughput_tokens_per_s=[100.0, 300.0, 200.0])
-    half = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
-    runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * half, gpus=pl.lit(gpus, dtype=pl.Int64))
-    return Tables(runs, study.timeseries)
-
-
-def test_what_no_load_beats_in_both_is_the_frontier(summary):
-    found = trade_offs(study_of(summary, 2).runs, "tpot_p50_s")
-    assert {(row["deployment"], row["level"]) for row in found.filter("unbeaten").iter_rows(named=True)} == {("a", 1), ("a", 4)}
-    at = found.filter(deployment="a", level=4).row(0, named=True)
-    assert (at["tpot_p50_s"], at["an_instance"], at["a_gpu"]) == (0.02, 300, 150)
-
-
-def test_throughput_is_of_a_gpu_where_their_number_is_known(summary):
-    for gpus, column in ((2, "a_gpu"), (0, "an_instance"), (None, "an_instance")):
-        spec = saved_spec("user-speed", study_of(summary, gpus))
-        found = {(row["level"], row[column]) for row in drawn_rows(spec, column) if row["curve"] == "a"}
-        assert found == {(level, speed / (gpus or 1)) for level, speed in ((1, 100), (4, 300), (16, 200))}, gpus
-        assert ("per instance" in spec["usermeta"]["note"]) == (column == "an_instance"), gpus
 
 
 # The full cache
@@ -114,28 +97,49 @@ def full_at(summary, usage, **more):
     return Tables(study.runs, study.timeseries)
 
 
-def test_filled_points_are_the_runs_that_filled_the_cache(summary):
-    study = full_at(summary, [0.5, 0.95, 0.95, 1.0], preemptions=[0.0, 0.0, 1.0, 4.0])
+def test_what_fits_stands_beside_what_is_sustained(summary):
+    """Each run at its part of the predicted load; a cache that holds four times as many does not help one whose limit is elsewhere."""
+    slow = {"a": [0.1, 0.4, 2.0], "b": [0.1, 2.0, 8.0]}
+    study = results(summary, workloads=("short",))
+    parts = [results(summary, deployments=(name,), ttft_p95_s=waits, judged=[answers(ttft=[wait] * 400) for wait in waits])
+             for name, waits in slow.items()]  # fmt: skip
+    fits = pl.col("deployment").replace_strict({"a": 16.0, "b": 64.0})
+    runs = pl.concat([part.runs for part in parts]).with_columns(
+        predicted_saturation=fits, kv_usage_peak=pl.min_horizontal(pl.lit(1.0), pl.col("level") / fits)
+    )
+    runs = runs.with_columns(saturated=pl.col("kv_usage_peak") >= 1.0)
+    study = Tables(runs, study.timeseries, None, Decision(slo=["ttft_p95=1s"]))
     spec = saved_spec("kv-saturation", study)
-    assert {row["level"]: row["room"] for row in drawn_rows(spec, "room")} == {8: True, 15: True, 16: False, 20: False}
-    assert study.saturation["measured"].to_list() == [16]
+    at = {(row["curve"], row["level"]): (row["full"], row["kv_usage_peak"]) for row in drawn_rows(spec, "burst")}
+    assert at["a", 16] == (1, 1) and at["b", 16] == (0.25, 0.25)
+    beside = {row["curve"]: (row["c_max"], row["missed_at"], row["predicted"]) for row in drawn_rows(spec, "missed_at")}
+    assert beside == {"a": (4, 16, 16), "b": (1, 4, 64)}
+    assert lesson(study) == (
+        "Geometry decides when the cache fills, compute decides what users can have: b's cache holds 64 requests, a's 16, and yet it "
+        "misses TTFT P95 ≤ 1 s at 4 in flight, which a sustains."
+    )
+    assert spec["title"]["text"] == lesson(study).partition(":")[0]
+    elsewhere = runs.with_columns(predicted_saturation=fits / 4)  # the cache fills where nobody predicted it
+    alike = runs.with_columns(predicted_saturation=pl.lit(16.0), kv_usage_peak=pl.col("level") / 16)
+    for other in (elsewhere, alike, runs.filter(deployment="a")):
+        assert lesson(Tables(other, study.timeseries, None, study.decision)) == ""
 
 
-# Beyond it
+def test_a_rate_has_no_predicted_part(summary):
+    study = results(summary, deployments=("a",))
+    rates = Tables(study.runs.with_columns(axis=pl.lit("request_rate")), study.timeseries)
+    assert "concat" not in spec_of("kv-saturation", rates)
+    assert {row["level"] for row in drawn_rows(spec_of("kv-saturation", rates), "kv_usage_peak")} == {1, 4, 16}
 
 
-def test_the_runs_over_time_lie_below_at_and_above_a_full_cache(summary):
-    for usage, drawn in (
-        ([0.5, 0.95, 1.0, 1.0], [15, 16, 20]),
-        ([0.5, 1.0, 1.0, 1.0], [8, 15, 20]),
-        ([0.1, 0.2, 0.3, 0.4], [20]),
-    ):
-        spec = spec_of("throughput-over-time", full_at(summary, usage))
-        panels = [panel for strip in spec["vconcat"] for panel in strip["hconcat"]]
-        assert [panel["title"]["text"] for panel in panels] == [f"a at {level}" for level in drawn]
-        assert {len(panel["vconcat"]) for panel in panels} == {3}
-        scales = {json.dumps(panel["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]) for panel in panels}
-        assert len(scales) == 1  # they are compared
+def test_memory_pressure_is_of_the_highest_load_of_each_curve(summary):
+    study = results(summary)
+    spec = saved_spec("memory-pressure", study)
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["a at 16", "b at 16"]
+    assert {len(panel["vconcat"]) for panel in spec["concat"]} == {3}
+    scales = {json.dumps(panel["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]) for panel in spec["concat"]}
+    assert len(scales) == 1  # they are compared
+    assert spec["title"]["text"] == "No run drawn fills the KV cache"
 
 
 # What is not there
@@ -156,16 +160,22 @@ def test_without_a_cache_s_metrics_a_figure_says_so_in_a_line(summary):
     assert [row["said"][:16] for row in drawn_rows(spec, "said")] == ["Nothing to show:"]
 
 
-def test_the_latencies_are_those_that_were_measured(summary):
-    told = {"tpot_p99_s": [0.01, 0.02, 0.03], "itl_p99_s": [0.01] * 3, "e2e_p99_s": [1.0, 2.0, 3.0], "server_queue_time_mean_s": [0.0, 0.1, 2.0]}  # fmt: skip
-    spec = spec_of("latencies", replace(results(summary, **told), decision=Decision(slo=["tpot_p90=40ms"])))
-    titles = [panel["title"]["text"] for panel in spec["concat"]]
-    assert titles[0] == "TTFT P99; thin: P50"
-    assert "TPOT P99; thin: P50" not in titles
-    assert "queue time at the server, mean" in titles
-    assert {"ITL P99; thin: P50", "E2E P99; thin: P50"} <= set(titles)
-    queue = rows_of(spec, titles.index("queue time at the server, mean"))
-    assert {(row["level"], row["tail"]) for row in queue} == {(1, 0.0), (4, 0.1), (16, 2.0)}
+def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(summary):
+    judged = [answers(ttft=[wait] * 400) for wait in (0.1, 0.4, 3.0)]
+    told = results(summary, deployments=("a",), ttft_p95_s=[0.1, 0.4, 3.0], judged=judged)
+    for slo, unit, times, title in (
+        ("ttft_p95=1s", "s", 1, "TTFT P95 passes 1 s at 16 in flight"),
+        ("ttft_p95=200ms", "ms", 1000, "TTFT P95 passes 200 ms at 4 in flight"),
+        ("ttft_p95=9s", "s", 1, "TTFT P95 stays within 9 s"),
+        ("tpot_p95=9s", "s", 1, "TTFT P50 is 3 s at the highest load"),
+    ):
+        spec = saved_spec("ttft", replace(told, decision=Decision(slo=[slo])))
+        assert spec["title"]["text"] == title
+        assert [panel["title"]["text"] for panel in spec["concat"]] == ["TTFT P50", "TTFT P95"]
+        drawn = {row["level"]: row["ttft_p95_s"] for row in drawn_rows(spec, "ttft_p95_s") if row.get("run")}
+        assert drawn == pytest.approx({1: 0.1 * times, 4: 0.4 * times, 16: 3.0 * times})
+        titles = [each["title"] for each in encodings(spec) if each.get("field") == "ttft_p95_s"]
+        assert all(text.startswith(f"TTFT P95 ({unit})") for text in titles)
 
 
 # The limit that `bench find` draws
@@ -201,5 +211,4 @@ def test_a_search_that_shows_nothing_says_so_in_a_line(tmp_path):
 def test_a_figure_of_a_study_without_a_valid_run_says_that_alone(summary):
     decision = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=2.5, price_per_million_tokens=1.0)
     found = replace(results(summary, client_loop_lag_max_s=[9] * 3), decision=decision)
-    for name, said in (("fleet", "no load that goes on has a valid run"), ("economics", "no run is valid")):
-        assert [row["said"] for row in drawn_rows(spec_of(name, found), "said")] == [f"Nothing to show: {said}."]
+    assert [row["said"] for row in drawn_rows(spec_of("economics", found), "said")] == ["Nothing to show: no run is valid."]

@@ -8,7 +8,7 @@ from bench.findings.registry import draw_figure
 from bench.findings.tables import Tables
 from bench.parse.windows import of_windows, whole_runs
 from bench.report.chart_words import WINDOWS
-from bench.report.theme import NEUTRAL, curve_colour, curve_shape
+from bench.report.theme import curve_colour, curve_shape
 from bench.study.decision import Decision
 from tests.support.figures import PEAK, drawn_rows, planted, results, saved_spec, spec_of
 from tests.support.planted import steady_row
@@ -32,24 +32,10 @@ def test_a_figure_takes_the_title_that_its_data_allow(summary):
     two = Tables(pl.concat([found.runs, rates]), found.timeseries)
     for study, title in (
         (found, "Throughput stops growing at 12 requests in flight"),
-        (results(summary), "Performance profile: spare, shared, overloaded"),  # three levels
-        (two, "Performance profile: spare, shared, overloaded"),  # of two kinds of load
+        (results(summary), "Throughput reaches 160 output tokens/s on a and 160 on b"),  # three levels show no turn
+        (two, "Throughput against load"),  # of two kinds of load
     ):
-        assert saved_spec("performance-profile", study)["title"]["text"] == title
-
-
-def rules_of(study, name):
-    spec = spec_of(name, study)
-    rule = next(mark for mark in marks_of(spec, "rule") if "condition" in mark["encoding"].get("color", {}))
-    assert rule["encoding"]["color"]["condition"] == {"test": "datum.shared", "value": NEUTRAL}
-    return {row["curve"]: row["shared"] for row in spec["datasets"][rule["data"]["name"]]}
-
-
-def test_a_prediction_that_curves_share_has_the_colour_of_none(summary):
-    study = results(summary, deployments=("a", "b", "c"), known=False)
-    at = pl.col("deployment").replace_strict({"a": 4.0, "b": 12.0, "c": 12.0})
-    shared = Tables(study.runs.with_columns(predicted_saturation=at), study.timeseries)
-    assert rules_of(shared, "kv-saturation") == {"a": False, "b": True, "c": True}
+        assert saved_spec("throughput", study)["title"]["text"] == title
 
 
 def test_curves_differ_in_shape_as_well_as_in_colour(summary):
@@ -67,7 +53,7 @@ def test_panels_that_are_compared_have_one_kind_of_axis(summary):
     narrow = results(summary, levels=(4, 6, 8, 12), deployments=("b",), known=False)
     both = Tables(pl.concat([wide.runs, narrow.runs]), pl.concat([wide.timeseries, narrow.timeseries]))
     for study, kinds in ((both, {"log"}), (narrow, {None})):
-        spec = spec_of("performance-profile", study)
+        spec = spec_of("throughput", study)
         assert {line["encoding"]["x"]["scale"].get("type") for line in marks_of(spec, "line")} == kinds
 
 
@@ -97,13 +83,13 @@ def test_whole_runs_among_windows_are_known_before_and_after(summary):
 def test_whole_runs_among_windows_are_marked(summary):
     study = Tables(of_windows(mixed(summary))[0], results(summary).timeseries)
     clean = Tables(study.runs.filter(deployment="b"), study.timeseries)
-    for name, marks in (("performance-profile", "Hollow"), ("latencies", "In grey squares")):
+    for name, marks in (("throughput", "Hollow"), ("ttft", "Hollow")):
         spec = saved_spec(name, study)
-        noted = " ".join(spec["title"]["subtitle"][1:])
+        noted = " ".join(spec["title"].get("subtitle", []))
         assert f"{marks}: 1 whole run, ramp and drain included, among steady windows." in noted, name
         rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
         assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}, name
-        assert marks not in " ".join(saved_spec(name, clean)["title"]["subtitle"]), name
+        assert marks not in " ".join(saved_spec(name, clean)["title"].get("subtitle", [])), name
 
 
 def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary):
@@ -111,7 +97,7 @@ def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary):
     bursts = Tables(study.runs.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None), study.timeseries)
     for found, said in ((study, True), (bursts, False)):
         spec = saved_spec("latency-throughput", found)
-        assert (WINDOWS in " ".join(spec["title"]["subtitle"])) == said
+        assert (WINDOWS in " ".join(spec["title"].get("subtitle", []))) == said
     titles = [mark["encoding"]["y"]["title"] for mark in marks_of(spec_of("predicted-loads", results(summary)), "line")]
     assert ["TTFT P99 (s, log)", "of whole runs"] in titles
 
@@ -148,28 +134,28 @@ def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):
 
 
 def test_a_level_that_a_panel_lacks_is_named_with_the_reason(summary):
-    waiting = [None, 3.0, 5.0]
-    study = results(summary, deployments=("a", "b"), known=False, waiting_standing=waiting)
-    study = replace(study, runs=study.runs.with_columns(waiting_standing=pl.when(deployment="a").then("waiting_standing")))
-    note = saved_spec("latencies", study)["usermeta"]["note"]
-    why = "as runs there had too few scrapes once the load stood."
-    assert f"Not known: requests that wait at a 1; b 1, 4 and 16 requests in flight, {why}" in note
-    nowhere = replace(study, runs=study.runs.with_columns(waiting_standing=pl.lit(None, dtype=pl.Float64)))
-    assert not saved_spec("latencies", nowhere)["usermeta"]["note"]
+    waits = [None, 3.0, 5.0]
+    study = results(summary, deployments=("a", "b"), known=False, ttft_p99_s=waits)
+    study = replace(study, runs=study.runs.with_columns(ttft_p99_s=pl.when(deployment="a").then("ttft_p99_s")))
+    note = saved_spec("ttft", study)["usermeta"]["note"]
+    why = "as no run there has a value."
+    assert f"Not known: TTFT P99 at a 1; b 1, 4 and 16 requests in flight, {why}" in note
+    nowhere = replace(study, runs=study.runs.with_columns(ttft_p99_s=pl.lit(None, dtype=pl.Float64)))
+    assert not saved_spec("ttft", nowhere)["usermeta"]["note"]
 
 
 def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):
     """One load of one curve has no value; the other curve, and another kind of load, lack other ones or none."""
-    study = results(summary, deployments=("a", "b"), known=False, waiting_standing=[1.0, 3.0, 5.0])
-    gap = pl.when(~(pl.col("deployment").eq("b") & pl.col("level").eq(4))).then("waiting_standing")
-    study = replace(study, runs=study.runs.with_columns(waiting_standing=gap))
-    why = "as runs there had too few scrapes once the load stood."
-    note = saved_spec("latencies", study)["usermeta"]["note"]
-    assert f"Not known: requests that wait at b 4 requests in flight, {why}" in note
+    study = results(summary, deployments=("a", "b"), known=False, ttft_p99_s=[1.0, 3.0, 5.0])
+    gap = pl.when(~(pl.col("deployment").eq("b") & pl.col("level").eq(4))).then("ttft_p99_s")
+    study = replace(study, runs=study.runs.with_columns(ttft_p99_s=gap))
+    why = "as no run there has a value."
+    note = saved_spec("ttft", study)["usermeta"]["note"]
+    assert f"Not known: TTFT P99 at b 4 requests in flight, {why}" in note
     rates = study.runs.with_columns(axis=pl.lit("request_rate"), level=pl.col("level") / 2, workload=pl.lit("rates"))
     both = replace(study, runs=pl.concat([study.runs, rates]))
-    note = saved_spec("latencies", both)["usermeta"]["note"]
-    said = [f"Not known: requests that wait at b · {at}, {why}" for at in ("short 4 requests in flight", "rates 2 requests/s")]
+    note = saved_spec("ttft", both)["usermeta"]["note"]
+    said = [f"Not known: TTFT P99 at b · {at}, {why}" for at in ("short 4 requests in flight", "rates 2 requests/s")]
     assert " ".join(said) in note
 
 

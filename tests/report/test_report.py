@@ -52,14 +52,14 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
 def test_a_study_whose_search_ended_before_its_first_run_has_a_report(tmp_path, summary):
     study = results(summary, known=False)
     nothing = Tables(study.runs.clear(), study.timeseries.clear(), None, study.decision)
-    page = drawn(tmp_path, nothing, names=["latencies", "latency-throughput"], of_study=0)
+    page = drawn(tmp_path, nothing, names=["ttft", "latency-throughput"], of_study=0)
     assert "No run was measured" in page.text
-    assert "no run was measured" in (tmp_path / "latencies.svg").read_text()
+    assert "no run was measured" in (tmp_path / "ttft.svg").read_text()
 
 
 def test_the_page_is_sound(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
-    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"], pictures=False)
+    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "ttft"], pictures=False)
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {attributes["href"] for attributes, _ in page.find("a")} <= {f"#{each}" for each in ids}
@@ -75,7 +75,7 @@ def test_the_page_is_sound(tmp_path, summary):
     assert len(tables) == len(captions) > 3 and all(text.strip() for _, text in captions)
     assert {a["scope"] for a, _ in page.find("th")} == {"col", "row"}
     specs = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
-    titles = ["Against the baseline", "No load filled the KV cache", "Latencies against load"]
+    titles = ["Against the baseline", "No load filled the KV cache", "Time to first token against load"]
     assert [spec["title"]["text"] for spec in specs if "title" in spec] == titles
     named = [text for a, text in page.find("h3") if a.get("id", "").startswith("figure-")]
     assert [text.replace("#", "").strip() for text in named] == titles
@@ -99,7 +99,7 @@ def test_no_engine_is_taken_for_another_and_no_cache_of_which_no_server_tells_fo
 
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
-    page = drawn(tmp_path, study, names=["latencies", "performance-profile"], pictures=False)
+    page = drawn(tmp_path, study, names=["ttft", "throughput"], pictures=False)
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "saturation", "comparison", "models", "economics"]
     assert sections == ["headline", "answers", "figures", "levels", *decided, "runs", "invalid", "provenance", "methods"]

@@ -115,7 +115,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     study = "results/packs/config/study.yaml"
     assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
     assert set(states(Path(study)).values()) == {"measured"}
-    jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg")
+    jobs = workflow("--configfile", study, "--", "results/figures/memory-pressure.svg")
     assert jobs == {"parse", "aggregate", "analyse", "figure"}
     shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
     done = snakemake("--nolock", "--cores", "1", "--configfile", study, folder=tmp_path)
@@ -304,7 +304,7 @@ def test_what_is_known_of_other_deployments_or_an_engine_of_the_same_names_start
             shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
         assert main(["unpack", str(packed)]) == 0
         study = "results/packs/config/study.yaml"
-        jobs = workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg")
+        jobs = workflow("--dry-run", "--configfile", study, "--", "results/figures/memory-pressure.svg")
         assert jobs == {"parse", "aggregate", "analyse", "figure"}
 
 

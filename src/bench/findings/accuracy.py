@@ -171,7 +171,7 @@ def _correlation(solved: float, lost: float, gained: float, missed: float) -> fl
 
 
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
-BESIDE = ("identical answers", "interval", "KV tokens", "C_max")  # further columns of a report
+BESIDE = ("identical answers", "interval", "KV tokens", "sustains up to")  # further columns of a report
 _NAMED = 5  # tasks that are named of those that are left out; convention
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "

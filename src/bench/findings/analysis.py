@@ -31,7 +31,6 @@ from bench.study.decision import Decision
 TABLES = ("capacity", "saturation", "comparisons")  # what figures are drawn from
 FINDINGS = ("causes", "findings")  # what the report says beyond them
 _CURVE = ["deployment", "workload"]
-_FRAMES = ("effects", "pairs")  # of a comparison: a table, and what is not kept
 _REMEDY = "Make it again from the summary: `make figures`."
 Curve = tuple[str, str]
 R = TypeVar("R")
@@ -109,6 +108,14 @@ def read_analysis(folder: Path) -> Analysis:
     return Analysis(pl.DataFrame(), Decision(), folder=folder, stored=(*TABLES, *FINDINGS))
 
 
+def slos_of(folder: Path) -> list[str]:
+    """The SLOs of all requests by which the stored analysis judged; none where nothing is stored."""
+    if not (folder / "capacity.parquet").is_file():
+        return []
+    told = [text for slos in read_table(folder, "capacity")["slos"] for text in slos]
+    return [text for text in dict.fromkeys(told) if " of " not in text]
+
+
 def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TABLES, *FINDINGS)) -> None:
     """Write these parts into `folder`: a table each, and as JSON the findings and what comparisons have beside their effects."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +125,7 @@ def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TAB
             write_record(part, folder / "findings.json")
             continue
         if name == "comparisons":
-            beside = {at: {key: value for key, value in vars(each).items() if key not in _FRAMES} for at, each in part.items()}
+            beside = {at: {key: value for key, value in vars(each).items() if key != "effects"} for at, each in part.items()}
             write_object(msgspec.to_builtins(beside), folder / "comparisons.json")
             part = pl.concat([pl.DataFrame(schema=schema_of(name)), *(each.effects for each in part.values())])
         elif name == "causes":

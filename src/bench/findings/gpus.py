@@ -6,10 +6,10 @@ from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.figure import figure
 from bench.report.theme import (
-    HEIGHT,
+    Span,
     curve_colour,
-    curves,
     level_axis,
+    load_panel,
     nothing_to_show,
     panels_a_row,
     whole_note,
@@ -49,20 +49,17 @@ def gpus(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     known = [column for column in _PANELS if runs[column].is_not_null().any()]
     if not known:
         return nothing_to_show("no run has the utilisation, the memory, the power or the energy of its GPUs")
-    return alt.concat(*(_panel(results, runs, column) for column in known), columns=panels_a_row(len(known), most=3))
+    return alt.concat(*(_panel(results, runs, column) for column in known), columns=panels_a_row(len(known), most=2))
 
 
 def _panel(results: Tables, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     title, what, digits = _PANELS[column]
-    shown = runs.drop_nulls(column)
     share = digits.endswith("%")
-    top = 1.02 if share else 1.05 * float(shown[column].max() or 1)  # type: ignore[arg-type]
-    y = alt.Y(f"{column}:Q", title=what, scale=alt.Scale(domain=[0, top]), axis=alt.Axis(format="%") if share else alt.Axis())
-    layers: list[alt.Chart | alt.LayerChart] = [*curves(results, shown, column, y, format=digits)]
+    span = Span(0.0, 1.02) if share else Span.of(runs[column], log=False)
+    over = []
     if share:
-        ends = alt.Chart(shown.filter("valid").select("curve", "level", low="gpu_utilisation_min", high="gpu_utilisation_max"))
-        low = alt.Y("low:Q", title=what)
-        spread = ends.mark_rule(strokeWidth=1.5).encode(x=level_axis(results), y=low, y2="high:Q", color=curve_colour(results))
-        layers.insert(0, spread)
-    heading = alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start")
-    return alt.LayerChart(layer=layers, width=290, height=HEIGHT, title=heading)
+        known = runs.filter("valid").drop_nulls([column, "gpu_utilisation_min", "gpu_utilisation_max"])
+        ends = alt.Chart(known.select("curve", "level", low="gpu_utilisation_min", high="gpu_utilisation_max"))
+        low = alt.Y("low:Q", title=what, scale=span.scale)
+        over = [ends.mark_rule(strokeWidth=1.5).encode(x=level_axis(results), y=low, y2="high:Q", color=curve_colour(results))]
+    return load_panel(results, runs, column, what, heading=title, format=digits, span=span, over=over)

@@ -17,7 +17,7 @@ from bench.findings.tables import Tables
 from bench.parse.level_values import level_values
 from bench.report.altair import alt
 from bench.report.figure import figure
-from bench.report.theme import curve_colour, curve_shape, level_labels, nothing_to_show, with_curve, with_labels
+from bench.report.theme import Span, curve_colour, curve_shape, layered, line_ends, nothing_to_show, with_curve
 from bench.statistics.shares import Share
 
 if TYPE_CHECKING:
@@ -187,13 +187,17 @@ def _solved(results: Tables) -> pl.DataFrame:
 
 
 def _panel(results: Tables, shares: pl.DataFrame, title: str) -> alt.LayerChart:
-    rows = with_labels(with_curve(results, shares))
-    scale = alt.Scale(domain=[0, 1.06 * float(rows["throughput_tokens_per_s"].max())], nice=False)  # type: ignore[arg-type]
-    x = alt.X("throughput_tokens_per_s:Q", title="output tokens/s", scale=scale)
-    y = alt.Y("share:Q", title=f"share of answers {title}" if title == _SAME else title, axis=alt.Axis(format="%"),
-              scale=alt.Scale(domain=[0, 1]))  # fmt: skip
+    rows, along, up = (
+        with_curve(results, shares).sort("level"),
+        Span.of(shares["throughput_tokens_per_s"], log=False),
+        Span(0.0, 1.0),
+    )
+    x = alt.X("throughput_tokens_per_s:Q", title="output tokens/s", scale=along.scale)
+    y = alt.Y(
+        "share:Q", title=f"share of answers {title}" if title == _SAME else title, axis=alt.Axis(format="%"), scale=up.scale
+    )
     colour = curve_colour(results)
-    base = alt.Chart(rows.select("curve", "label", "level", "throughput_tokens_per_s", "share", "low", "high"))
+    base = alt.Chart(rows.select("curve", "level", "throughput_tokens_per_s", "share", "low", "high"))
     tooltip = [
         "curve:N",
         alt.Tooltip("level:Q", title="load"),
@@ -205,6 +209,9 @@ def _panel(results: Tables, shares: pl.DataFrame, title: str) -> alt.LayerChart:
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
-        level_labels(base, x, y),
+        base.mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=13).encode(
+            x=x, y=y, text=alt.Text("level:Q", format="~g")
+        ),
+        *line_ends(results, rows.select("curve", x="throughput_tokens_per_s", y="share"), along, up, (x, y)),
     ]
-    return alt.LayerChart(layer=layers, width=430, height=300)
+    return layered(*layers)

@@ -4,127 +4,183 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
+from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.level_values import level_values
 from bench.parse.windows import in_windows
 from bench.report.altair import alt
-from bench.report.chart_words import WINDOWS, numbers_note, sustained_title
+from bench.report.chart_words import WINDOWS, load_label, numbers_note, sustained_title
 from bench.report.figure import figure
 from bench.report.theme import (
+    HEIGHT,
+    WIDTH,
+    Span,
     curve_colour,
     curve_dash,
     curve_shape,
-    level_labels,
-    log_scale,
+    limit_line,
+    line_ends,
     nothing_to_show,
     whole_note,
     with_curve,
-    with_labels,
     with_whole,
 )
-from bench.runs.latencies import LATENCIES, PERCENTILES
-from bench.study.slo import Slo
+from bench.statistics.textbook import isotonic
+from bench.study.slo import Slo, time_text
 
 _X = "throughput_tokens_per_s"
-_SHOWN = ("p50", "p95", "p99")  # of TTFT, or E2E where answers come whole
-_COLUMNS = [f"{name}_{each}_s" for name in LATENCIES for each in PERCENTILES]
-_FARTHEST = 10.0  # times the highest latency: a limit beyond would leave the frame half empty, and is not drawn
+_USUAL = ("p95", "p99", "p50")  # where no SLO limits another percentile, the first that is known
+_NAMED = 3  # most curves that a title names
 
 
 def _note(results: Tables) -> str:
-    ring = "Black ring: the highest level within the SLOs." if results.points["c_max"].is_not_null().any() else ""
+    ring = "Ring: the highest load sustained within the SLOs." if results.points["c_max"].is_not_null().any() else ""
     axes = results.runs["axis"].unique()
     numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
     windows = WINDOWS if in_windows(results.runs) else ""
     return " ".join(filter(None, (windows, numbers, ring, whole_note(results))))
 
 
+def _of_loads(results: Tables) -> Tables:
+    return replace(results, runs=results.runs if results.plain.is_empty() else results.plain, whole=results.study)
+
+
+def _shown(results: Tables) -> list[Slo]:
+    """The percentile of TTFT and of TPOT that an SLO limits, else P95; E2E in their place where answers of some curve come whole."""
+    limits = {slo.metric: slo for slo in results.decision.slos if slo.request_class is None}
+    known = results.runs.drop_nulls(_X)
+    whole = known.group_by("deployment", "workload").agg(pl.col("ttft_p50_s").is_null().all())["ttft_p50_s"].any()
+    names = ("ttft", "e2e") if whole else ("ttft", "tpot")
+    has = {name for name in known.columns if known[name].is_not_null().any()}
+    usual = [next((slo for at in _USUAL if (slo := Slo(name, at, 0.0)).column in has), None) for name in names]
+    shown = [limits.get(name) or other for name, other in zip(names, usual, strict=True)]
+    return [slo for slo in shown if slo and slo.column in has]
+
+
+def _finding(results: Tables) -> str | None:
+    if said := sustained_title(results.points):
+        return said
+    of_loads = _of_loads(results)
+    if not (shown := _shown(of_loads)):
+        return None
+    slo = shown[0]
+    levels = with_curve(of_loads, level_values(of_loads.runs, [_X, slo.column])).drop_nulls([_X, slo.column])
+    best = levels.sort(_X, descending=True).unique("curve", keep="first", maintain_order=True)
+    waits = [
+        f"{time_text(row[slo.column], 's' if row[slo.column] >= 1 else 'ms')} on {row['curve']}"
+        for row in best.iter_rows(named=True)
+        if np.isfinite(row[slo.column])
+    ]
+    return f"At the most throughput {slo.name} is {listed(waits)}" if 0 < len(waits) <= _NAMED else None
+
+
 @figure(
     "latency-throughput",
     title="Latency against throughput",
     question="How much throughput does each deployment give, and how long do users wait for it?",
-    reading="Points are levels of load, joined in their order. Where a curve turns upwards more load buys waiting; where it "
-    "turns back it costs throughput. Dashed: an SLO's limit.",
+    reading="Points are levels of load, with the spread of their runs' throughput; faint: P50. A line goes on to the right while more "
+    "load buys throughput beyond what runs vary by, and up where it buys waiting alone.",
     by_axis=False,
-    finding=lambda results: sustained_title(results.points),
+    finding=_finding,
     note=_note,
 )
 def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """TTFT's percentiles and TPOT over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
+    """TTFT's and TPOT's percentiles over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
 
     Args:
         results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`.
     """
-    of_loads = replace(results, runs=results.runs if results.plain.is_empty() else results.plain, whole=results.study)
+    of_loads = _of_loads(results)
     runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)
-    limits = {slo.column: slo for slo in results.decision.slos if slo.request_class is None}
-    tpot = next((name for name in limits if name.startswith("tpot")), "tpot_p95_s")
-    ttft = sorted({*(f"ttft_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("ttft"))})
-    shown = [column for column in (*ttft, tpot) if runs[column].is_not_null().any()]
-    streams = runs.group_by("curve").agg(pl.any_horizontal(pl.col(shown).is_not_null().any())) if shown else None
-    if streams is None or not streams[:, 1].all():  # answers of some curve come whole
-        few = ("p95",) if shown else _SHOWN
-        whole = {*(f"e2e_{each}_s" for each in few), *(name for name in limits if name.startswith("e2e"))}
-        shown += [column for column in sorted(whole) if runs[column].is_not_null().any()]
+    shown = _shown(of_loads) if runs.height else []
     if not shown:
         return nothing_to_show("no run has both a throughput and a latency")
-    invalid = runs.filter(~pl.col("valid")).select("curve", "workload", "axis", "level", "run", "whole", _X, *_COLUMNS)
-    rows = pl.concat([_levels(of_loads, runs.filter("valid")), invalid], how="diagonal_relaxed")
-    panels = []
-    for column in shown:
-        alike = [each for each in shown if each.startswith(column.split("_")[0])]
-        values = [value for each in alike for value in runs[each].drop_nulls()]
-        values += [limits[each].limit_s for each in alike if each in limits and limits[each].limit_s < _FARTHEST * max(values)]
-        panels.append(_panel(of_loads, rows, column, (0.8 * min(values), 1.3 * max(values)), limits.get(column)))
-    return alt.concat(*panels, columns=3 if len(panels) % 2 else 2)  # no panel alone in a row
+    columns = list(dict.fromkeys(name for slo in shown for name in (f"{slo.metric}_p50_s", slo.column)))
+    levels, invalid = _levels(of_loads, runs.filter("valid"), columns), runs.filter(~pl.col("valid"))
+    across = Span(0.0, 1.08 * float(pl.concat([levels["high"], runs[_X]]).max() or 1.0))  # type: ignore[arg-type]
+    panels = [_panel(of_loads, levels, invalid, slo, across) for slo in shown]
+    return alt.concat(*panels, columns=2)
 
 
-def _levels(results: Tables, runs: pl.DataFrame) -> pl.DataFrame:
-    """A row a level of each curve: `curve`, `workload`, `level`, `mark`, `label`, and the values of its valid `runs`."""
+def _levels(results: Tables, runs: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """A row a level of each curve: its values, `low` and `high` of its runs' throughput, its line's place `along`, `ring`, `label`."""
     curve = ["deployment", "workload"]
-    whole = runs.group_by("curve", *curve, "axis", "level", maintain_order=True).agg(pl.col("whole").any())
-    levels = (
-        whole.join(level_values(runs, [_X, *_COLUMNS]), on=[*curve, "axis", "level"], how="left", maintain_order="left")
-        .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in _COLUMNS)
-        .join(results.points.select(*curve, "c_max"), on=curve, how="left", maintain_order="left")
+    ends = runs.group_by("curve", *curve, "axis", "level", maintain_order=True).agg(
+        pl.col("whole").any(), low=pl.col(_X).min(), high=pl.col(_X).max(), n=pl.len()
     )
-    best = pl.col("level") == pl.col("c_max")
-    return with_labels(levels.with_columns(mark=pl.when(best).then(pl.lit("C_max"))), best.fill_null(False))
+    peaks = results.analysis.saturation.filter(saturation_kind="peak").select(*curve, falls=pl.lit(True))
+    rows = (
+        ends.join(level_values(runs, [_X, *columns]), on=[*curve, "axis", "level"], how="left", maintain_order="left")
+        .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in columns)
+        .join(results.points.select(*curve, "c_max"), on=curve, how="left", maintain_order="left")
+        .join(peaks, on=curve, how="left", maintain_order="left")
+        .sort("curve", "level")
+        .with_columns(ring=pl.col("level") == pl.col("c_max"))
+    )
+    level = pl.col("level")
+    named = ((level == level.min().over("curve")) | pl.col("ring").fill_null(False)).alias("named")
+    parts = [
+        # a fall that is not more than what runs vary by is noise, and no path back
+        part.with_columns(
+            along=part[_X] if part["falls"][0] else pl.Series(isotonic(part[_X].log().to_numpy(), part["n"].to_numpy())).exp()
+        )
+        for part in rows.with_columns(named).partition_by("curve", maintain_order=True)
+    ]
+    found = pl.concat(parts) if parts else rows.with_columns(named, along=pl.col(_X))
+    labels = [load_label(*row[:2]) if row[2] else None for row in found.select("level", "axis", "named").iter_rows()]
+    return found.with_columns(label=pl.Series(labels, dtype=pl.String)).drop("c_max", "falls", "named")
 
 
-def _panel(results: Tables, rows: pl.DataFrame, column: str, ends: tuple[float, float], slo: Slo | None) -> alt.LayerChart:
-    """Args: rows: of levels and of invalid runs. ends: of the percentile's axis (s)."""
-    metric, percentile = column.split("_")[:2]
-    title = f"{LATENCIES[metric].title} {percentile.upper()}"
-    along, scale = alt.Scale(domain=[0, 1.06 * max(rows[_X])], nice=False), log_scale(*ends)
-    up = f"{title} (s, log)"
-    x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=along)
-    y = alt.Y(f"{column}:Q", title=up, scale=scale, axis=alt.Axis(format="~g"))
-    colour = curve_colour(results)
+def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Slo, across: Span) -> alt.LayerChart:
+    median, tail = f"{slo.metric}_p50_s", slo.column
+    unit = slo.unit if slo.limit_s else "ms" if (levels[tail].max() or 0) < 1 else "s"  # type: ignore[operator]
+    times = 1.0 if unit == "s" else 1000.0
+    levels, invalid = (rows.with_columns(pl.col({median, tail}) * times) for rows in (levels, invalid))
+    values = [value for rows in (levels, invalid) for name in {median, tail} for value in rows[name]]
+    up = Span.of(values, within=[slo.limit_s * times] if slo.limit_s else [])
+    x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=across.scale)
+    y = alt.Y(f"{tail}:Q", title=f"{slo.name} ({unit}{', log' * up.log})", scale=up.scale, axis=up.ticks)
+    middle = alt.Y(f"{median}:Q", title=y["title"], scale=up.scale)
+    colour, dash = curve_colour(results), curve_dash(results)
     tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
-               alt.Tooltip(f"{column}:Q", title=title, format=".3g")]  # fmt: skip
-    both = alt.Chart(rows.drop_nulls(column).select("curve", "workload", "level", "run", "mark", "label", "whole", _X, column))
-    base, invalid = both.transform_filter("!isValid(datum.run)"), both.transform_filter("isValid(datum.run)")
+               alt.Tooltip(f"{tail}:Q", title=slo.name, format=".3g")]  # fmt: skip
+    shown = dict.fromkeys(("curve", "workload", "level", "label", "ring", "whole", "along", "low", "high", _X, median, tail))
+    rows = levels.drop_nulls(tail)
+    base, along = alt.Chart(rows.select(*shown)), x.copy()
+    along["shorthand"] = "along:Q"
+    crosses = (
+        alt.Chart(invalid.drop_nulls(tail).select("curve", "level", "run", "beside", _X, tail)) if invalid.height else None
+    )
+    text = base.transform_filter("isValid(datum.label)").mark_text(align="right", baseline="bottom", dx=-5, dy=-4, fontSize=13)
     layers = [
-        base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(results), order="level:Q"),
-        base.transform_filter("isValid(datum.mark)")
-        .mark_point(shape="circle", size=240, strokeWidth=2.5, opacity=1, color="black")
+        *limit_line(slo.limit_s * times or None, up, y, f"SLO: {slo.limit_s * times:g} {unit}"),
+        base.mark_line(strokeWidth=1.2, opacity=0.45).encode(x=along, y=middle, color=colour, strokeDash=dash, order="level:Q"),
+        base.mark_line().encode(x=along, y=y, color=colour, strokeDash=dash, order="level:Q"),
+        base.mark_rule(opacity=0.4, strokeWidth=1).encode(x=along, x2=f"{_X}:Q", y=y, color=colour),
+        base.mark_rule(opacity=0.6).encode(
+            x=alt.X("low:Q", title=x["title"], scale=across.scale), x2="high:Q", y=y, color=colour
+        ),
+        base.transform_filter("datum.ring")
+        .mark_point(shape="circle", size=260, strokeWidth=2, opacity=1, color="black")
         .encode(x=x, y=y),
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
         base.transform_filter("datum.whole").mark_point(filled=True, size=14, color="white", opacity=1).encode(x=x, y=y),
-        level_labels(base, x, y),
-        invalid.mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1).encode(
-            x=x, y=y, color=colour, tooltip=["run:N", *tooltip[1:]]
+        text.encode(x=x, y=y, text="label:N"),
+        *(
+            [
+                crosses.mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1).encode(
+                    x=x, y=y, color=colour, tooltip=["run:N", *tooltip[1:]]
+                )
+            ]
+            if crosses
+            else []
         ),
+        *line_ends(results, rows.select("curve", x="along", y=tail), across, up, (x, y)),
     ]
-    heading = f"{slo}, far above" if slo else title
-    if slo is not None and slo.limit_s < ends[1]:
-        heading = f"{slo}, dashed"
-        limit = alt.Chart(pl.DataFrame({"limit": [slo.limit_s]}))
-        layers.insert(0, limit.mark_rule(strokeDash=[5, 4], color="black").encode(y=alt.Y("limit:Q", title=up, scale=scale)))
-    titled = alt.TitleParams(heading, fontSize=16, anchor="start")
-    return alt.LayerChart(layer=layers, width=430, height=260, title=titled)
+    title = alt.TitleParams(f"{slo.name}; faint: P50", fontSize=15, fontWeight="normal", anchor="start")
+    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)

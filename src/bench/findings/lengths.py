@@ -205,6 +205,8 @@ def _gain(found: StreamingGain) -> str:
 
 _PANELS: tuple[tuple[Kind, str, str], ...] = (
     ("prompt", "milliseconds", "TTFT, median (ms)"),
+    ("prompt", "highest", "TTFT, highest (ms)"),
+    ("prompt", "rate", "prompt tokens/s (length ÷ median TTFT)"),
     ("output", "milliseconds", "E2E latency, median (ms)"),
     ("output", "speed", "decode speed of a request (tokens/s)"),
 )
@@ -227,7 +229,7 @@ def _finding(results: Tables) -> str | None:
     shown=lambda results: pl.concat([swept(results.runs, kind) for kind in SWEPT]),
 )
 def latency_by_length(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Median TTFT over prompt length, median E2E latency and decode speed over output length: a point a run, a line a series.
+    """TTFT and prompt tokens/s over prompt length, E2E latency and decode speed over output length: a point a run, a line a series.
 
     Args:
         results: `runs` with `prompt_fixed`, `output_fixed` (tokens), `ttft_p50_s`, `e2e_p50_s`, `tpot_p50_s` (s), `family` and `valid`.
@@ -239,6 +241,8 @@ def latency_by_length(results: Tables) -> alt.ConcatChart | alt.LayerChart:
             series=pl.format("{} · {}, at {}", "deployment", "family", "level"),
             milliseconds=1000 * pl.col(latency),
             speed=1 / pl.col("tpot_p50_s"),
+            highest=1000 * pl.col("judged").list.eval(pl.element().struct.field("ttft")).list.max(),
+            rate=pl.col(x) / pl.col(latency),
         )
         if (rows := runs.drop_nulls(column)).height:
             panels.append(_panel(results, rows, x, column, title))

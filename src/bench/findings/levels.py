@@ -40,15 +40,24 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
         `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
-        `tokens_per_s` and `kv_usage_peak`. All values are those of `level_values`, None
-        where one is not known.
+        `tokens_per_s`, `kv_usage_peak`, `reasoning_tokens`, `prefix_hit_rate_answers`: values of `level_values`, None where one is not
+        known; where no run is valid, of the invalid ones; `others`, the most of the cores' time that other processes took in an invalid
+        run (0–1).
     """
     shown = shown_latencies(slos)
-    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "kv_usage_peak")
+    numbers = (
+        "throughput_requests_per_s",
+        "throughput_tokens_per_s",
+        "kv_usage_peak",
+        "reasoning_tokens",
+        "prefix_hit_rate_answers",
+    )
     at = ("deployment", "workload", "axis", "level")
+    # Of a level without a valid run those of its invalid ones, which are marked so, and enter nothing else.
+    told = runs.with_columns(valid=pl.col("valid") | ~pl.col("valid").any().over(at))
     values = {
         tuple(row[key] for key in at): row
-        for row in level_values(runs, [*numbers, *(slo.column for slo in shown)]).iter_rows(named=True)
+        for row in level_values(told, [*numbers, *(slo.column for slo in shown)]).iter_rows(named=True)
     }
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
@@ -65,14 +74,23 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                 "runs": len(group),
                 "valid": len(group.filter("valid")),
                 "latencies": [
-                    (each, each is not None and each <= slo.limit_s) for each, slo in zip(latencies, shown, strict=True)
+                    (each, each is not None and each <= slo.limit_s and group["valid"].any())
+                    for each, slo in zip(latencies, shown, strict=True)
                 ],
                 "requests_per_s": value.get("throughput_requests_per_s"),
                 "tokens_per_s": value.get("throughput_tokens_per_s"),
-                "kv_usage_peak": value.get("kv_usage_peak"),
+                **{name: value.get(name) for name in numbers[2:]},
+                "others": group.filter(~pl.col("valid"))["host_other_share"].max()
+                if "host_other_share" in group.columns
+                else None,
             }
         )
     return found
+
+
+def reasons(runs: pl.DataFrame) -> bool:
+    """Whether some answer began with reasoning. Args: runs: rows of the summary."""
+    return "reasoning_tokens" in runs.columns and bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
 
 
 Row = Mapping[str, Any]
@@ -118,10 +136,13 @@ def section(view: View) -> Section:
     kinds = results.runs["classes"].unique(maintain_order=True)
     judged = [list(applying(results.decision.slos, class_names(classes))) for classes in kinds]
     shown = shown_latencies([slo for slo in results.decision.slos if any(slo in each for each in judged)])
+    if reasons(results.runs) and not any(slo.metric == "ttfo" for slo in shown):
+        shown += [Slo("ttfo", at, math.inf) for at in ("p50", "p95")]
     rows = [
         {
             **row,
             "load": cells.load(row),
+            "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],
             "invalid_runs": row["runs"] - row["valid"],
             "valid": Cell(f"{row['valid']}" + f" of {row['runs']}" * (row["valid"] < row["runs"]), row["valid"]),
@@ -139,7 +160,10 @@ def section(view: View) -> Section:
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
         Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
+        *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
+        *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
+        *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
     ]
     within = limits_text(judged)
     meaning = (

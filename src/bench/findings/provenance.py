@@ -69,6 +69,8 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
                 "parallel": " × ".join(
                     f"{next(iter(_known(own, f'{kind}_parallel')), '–')}" for kind in ("tensor", "pipeline", "data")
                 ),
+                "weight_gib": fact.weight_gib,
+                "ready_s": fact.ready_s if fact.managed else None,
                 "cache": _cache(fact, next(iter(_known(own, "kv_tokens_planned")), None)),
                 "max_model_len": fact.settings.max_model_len or "engine's choice",
                 "prefixes": {True: "on", False: "off"}.get(fact.prefix_caching, "unknown"),  # type: ignore[arg-type]
@@ -176,7 +178,9 @@ _DEPLOYMENTS = (
     Column("KV dtype", "kv_dtype"),
     Column("GPUs", "gpus", "%d"),
     Column("tensor × pipeline × data", "parallel"),
+    Column("weights (GiB)", "weight_gib", "%.3g"),
     Column("KV tokens", "cache"),
+    Column("ready after (s)", "ready_s", "%.3g"),
     Column("longest request", "max_model_len"),
     Column("prefix cache", "prefixes"),
 )

@@ -8,17 +8,20 @@ imported to draw it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.report.figure import DRAWN, Figure
+from bench.report.figure import DRAWN, KINDS, Figure
 from bench.study import questions
 from bench.study.questions import Condition
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from bench.findings.tables import Tables
+    from bench.report.paper import Paper
 
 
 _SLO = ("slo", "failed_share")
@@ -29,27 +32,23 @@ _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_mi
 # tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
 FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
-    "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
-    "user-speed": (questions.deployments_alike, "user_speed", (*_SLO, *_PRICES)),
     "comparison": (questions.beside_baseline, "comparison.chart", ()),
-    "answers": (questions.kept_beside_baseline, "identical", ("grades",)),
-    "fleet": (questions.wanted("peak"), "sizing", (*_SLO, "peak_rps", "safety")),
+    "kv-saturation": (questions.shows_kv_cache, "saturation", _SLO),
+    "ttft": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "ttft", ("slo",)),
+    "throughput": (questions.levels(2), "regions", ()),
     "slo-margin": (questions.wanted("slo"), "capacity.chart", _SLO),
-    "kv-saturation": (questions.shows_kv_cache, "saturation", ()),
-    "performance-profile": (questions.levels(2), "regions", ()),
-    "latencies": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "latencies", ("slo",)),
+    "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
+    "memory-pressure": (questions.tokens_over_time, "memory_pressure", ()),
+    "predicted-loads": (questions.predictable, "predicted", ("calibration", "slo")),
+    "economics": (questions.wanted("variable_costs"), "economics", (*_SLO, *_PRICES, "price_per_million_tokens")),
+    "answers": (questions.kept_beside_baseline, "identical", ("grades",)),
     "speculation": (questions.speculative, "speculation", ()),
-    "economics": (questions.wanted("priced"), "economics", (*_SLO, *_PRICES, "price_per_million_tokens")),
-    "predicted-loads": (questions.predictable, "predicted", ("calibration",)),
-    "throughput-over-time": (questions.tokens_over_time, "throughput_over_time", ()),
     "settings": (questions.several_settings, "settings", ()),
     "gpus": (questions.on_gpus, "gpus", ()),
     "worker-balance": (questions.on_fleet, "workers", ()),
     "latency-by-length": (questions.swept_length, "lengths", ()),
-    "factor-correlations": (questions.crossed_factors, "factors.charts", ()),
-    "factor-importance": (questions.crossed_factors, "factors.charts", ()),
+    "factors": (questions.crossed_factors, "factors.charts", ()),
     "factor-panels": (questions.crossed_factors, "factors.charts", ()),
-    "utilisation-by-batch": (questions.crossed_factors, "factors.charts", ()),
 }
 
 
@@ -81,16 +80,36 @@ def load_figure(name: str) -> Figure:
     return DRAWN[name]
 
 
-def draw_figure(name: str, results: Tables, stem: Path, *, leave_out: Callable[[str], None] | None = None) -> list[Path]:
-    """Draw the figure called `name` and save it as `stem` with each suffix of `KINDS`; the paths written.
+def draw_figure(
+    name: str,
+    results: Tables,
+    stem: Path,
+    *,
+    leave_out: Callable[[str], None] | None = None,
+    paper: Paper | None = None,
+    kinds: Sequence[str] = KINDS,
+) -> list[Path]:
+    """Draw the figure called `name` and save it as `stem` with each suffix of `kinds`; the paths written.
 
     Args:
-        leave_out: gets the reason why a figure that shows nothing is not saved.
+        leave_out: gets the reason why a figure that shows nothing is not saved. paper: how it is wanted, if not as in a report.
     """
     from bench.report.save import save_figure  # noqa: PLC0415 - altair, which who asks for names need not pay
 
+    return save_figure(*_drawn(name, results), stem, leave_out=leave_out, paper=paper, kinds=kinds)
+
+
+def chart(name: str, results: Tables) -> alt.TopLevelMixin:
+    """The figure called `name` as an Altair chart, with its title and its look."""
+    from bench.report.save import chart_of  # noqa: PLC0415 - as above
+
+    return chart_of(*_drawn(name, results))  # type: ignore[no-any-return]
+
+
+def _drawn(name: str, results: Tables) -> tuple[Figure, list[Tables]]:
+    """The figure, and the parts of the results of which it is drawn."""
     drawn = load_figure(name)
     results = results.given(used_by(name))
-    parts = results.by_axis() if drawn.by_axis else [results]
-    parts = [] if results.runs.is_empty() else parts  # a search may end before its first run
-    return save_figure(drawn, parts, stem, leave_out=leave_out)
+    if results.runs.is_empty():  # a search may end before its first run
+        return drawn, []
+    return drawn, results.by_axis() if drawn.by_axis else [results]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.figure import figure
-from bench.report.theme import curves, nothing_to_show, whole_note, with_curve, with_whole
+from bench.report.theme import Span, load_panel, nothing_to_show, whole_note, with_curve, with_whole
 
-_WIDTH, _HEIGHT = 300, 260  # of a panel
 _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_length").is_not_null()
 
 
@@ -37,19 +34,7 @@ def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         return nothing_to_show("no server counts drafted tokens, or none was drafted")
     known = runs.filter("speculates").with_columns(valid=pl.col("counts_valid"))
     if known["acceptance_rate"].null_count() < known.height:
-        accepted = _panel(results, known, "acceptance_rate", "drafted tokens accepted", format=".0%", top=1.02)
+        accepted = load_panel(results, known, "acceptance_rate", "drafted tokens accepted", format=".0%", span=Span(0.0, 1.02))
     else:
-        accepted = _panel(results, known, "accepted_length", "tokens of a step that verifies a draft", format=".2f")
-    return alt.concat(accepted, _panel(results, runs, "tpot_p50_s", "TPOT P50 (s)", format=".3g"), columns=2)
-
-
-def _panel(
-    results: Tables, runs: pl.DataFrame, column: str, title: str, *, format: str, top: float | None = None
-) -> alt.LayerChart:
-    """Args: top: where the axis ends; None: by the data."""
-    shown = runs.drop_nulls(column)
-    axis = alt.Axis(format="%") if format.endswith("%") else alt.Axis()
-    scale: Any = alt.Scale(zero=True) if top is None else alt.Scale(domain=[0, top])
-    y = alt.Y(f"{column}:Q", title=title, axis=axis, scale=scale)
-    layers = [*curves(results, shown, column, y, format=format, title=title)]
-    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)
+        accepted = load_panel(results, known, "accepted_length", "tokens of a step that verifies a draft", format=".2f")
+    return alt.concat(accepted, load_panel(results, runs, "tpot_p50_s", "TPOT P50 (s)"), columns=2)

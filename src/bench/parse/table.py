@@ -29,7 +29,7 @@ from bench.servers.metrics import GAUGES, exposition_names
 from bench.study.config import Thresholds
 from bench.study.slo import Slo
 
-BIN_S = 0.5  # width of the time series' bins (s); convention
+BIN_S = 0.2  # width of the time series' bins (s); convention
 _JUDGED = ["request_class", "sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
@@ -81,14 +81,14 @@ def aggregate(
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
         except pl.exceptions.PolarsError as error:
             raise BenchError(
-                f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove {path.parent}/*.parquet, and "
-                "the next workflow makes them again."
+                f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove "
+                f"results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
             ) from None
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
-    texts = frame.drop("judged", "kept_answers", "workers").with_columns(
+    texts = frame.drop("judged", "kept_answers", "workers", "by_turn").with_columns(
         pl.col("reasons").list.join("; "), pl.col("faults").list.join(", ")
     )
     texts.write_csv(summary_csv)
@@ -150,7 +150,7 @@ def verdict_columns(found: Verdict) -> dict[str, Any]:
 def timeseries_frame(folders: Iterable[Path], launches: Mapping[str, Launch] | None = None) -> pl.DataFrame:
     """Every run's course, tidy: `deployment`, `run`, `level`, `repeat`, `elapsed_s`, `series`, `value`.
 
-    Series: `throughput` (output tokens/s at the client, in bins of half a second), `completed` (requests ended, cumulative),
+    Series: `throughput` (output tokens/s at the client, in bins of a fifth of a second), `completed` (requests ended, cumulative),
     the server's gauges `running`, `waiting`, `kv_usage`, and of each GPU `gpu_utilisation/0` (0–1), `gpu_memory_bytes/0` and
     `gpu_power_w/0`, by its index. Where requests hold slots of the KV cache, the share that runs is `kv_usage`.
 

@@ -14,8 +14,8 @@ from bench.predict.asked import Asked
 from bench.predict.carried import CLOSE, FAR, WARM, crossing, worst_excess
 from bench.predict.ensemble import Member
 from bench.predict.judge import ASSUMED_ERROR
+from bench.predict.limits import Limits
 from bench.predict.replay import Replay
-from bench.predict.state import Limits
 from bench.statistics.textbook import Z
 from bench.study.slo import Slo
 
@@ -131,7 +131,7 @@ class Replays:
         count = self._asked.fewest
         while True:
             plans = self._asked.at(level, count)
-            played = server.replay(plans, held=int(level) if self.held else None, seed=1 + server.number)
+            played = server.replay(plans, held=int(level) if self.held else None)
             done, spare = played.requests.sort("sent_s"), _spare(played, server.limits)
             if done.is_empty():
                 return _Tried(played, FAR, 0.0, spare)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text
+from bench.errors import count_text, listed
 from bench.runs.sentences import numbers_text
 from bench.study.slo import Slo
 
 _NAMED = 5  # most loads that a title names
-NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 WINDOWS = "Throughput and latencies are of steady windows."
 # Why a column may lack a level.
 _UNKNOWN = {
@@ -45,14 +45,6 @@ def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], 
         return ""
     at = "; ".join(f"{curve} {numbers_text(found)}" if curves > 1 else numbers_text(found) for curve, found in levels.items())
     return f"Not known: {what} at {at} {unit}, as {_UNKNOWN.get(column, _NO_VALUE)}."
-
-
-def outside_note(within: Sequence[bool | None]) -> str:
-    """How many levels are no candidates, and why; empty where all are. Args: within: the SLOs, of each level; None: not known."""
-    missed, unknown = within.count(False), within.count(None)
-    parts = [f"missing an SLO, {count_text(missed, 'level')}"] * bool(missed)
-    parts += [f"not known to meet the SLOs, {count_text(unknown, 'level')}"] * bool(unknown)
-    return f"Faint: {'; '.join(parts)}." if parts else ""
 
 
 def pairs_note(left_out: int) -> str:
@@ -88,24 +80,26 @@ def sustained_title(points: pl.DataFrame) -> str | None:
     if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
-    return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
+    return ", ".join([f"Sustained within the SLOs: {first} tokens/s", *others])
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
-    """Which SLO is missed first; None where a curve's end is not known, or curves differ, or several are missed at once.
+    """Which SLO is missed first, and on how many curves; None where a curve's end is not known.
 
     Args:
         points: rows of `bench.findings.capacity.points.operating_points`.
     """
-    ends = [
-        [miss["by"] for miss in row["missed"] if not miss["close"]] if row["kind"] in ("found", "below") else None
-        for row in points.to_dicts()
-    ]
-    first = ends[0] if ends else None
-    slo = next((slo for slo in slos if first == [slo.column]), None)
-    if slo is None or any(end != first for end in ends):
+    rows = points.to_dicts()
+    ends = [[miss["by"] for miss in row["missed"] if not miss["close"]] for row in rows if row["kind"] in ("found", "below")]
+    named = [listed([str(slo) for slo in slos if slo.column in end]) for end in ends if end]
+    if not named or len(named) < len(rows):
         return None
-    return f"{slo} is missed first" + (f" on all {len(ends)} curves" if len(ends) > 1 else "")
+    counts = Counter(named).most_common()
+    if len(counts) == 1:
+        return f"{counts[0][0]} {'are' if ' and ' in counts[0][0] else 'is'} missed first" + (
+            f" on all {len(rows)} curves" if len(rows) > 1 else ""
+        )
+    return f"Missed first: {listed([f'{slo} on {n} of {len(rows)} curves' for slo, n in counts])}"
 
 
 def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:

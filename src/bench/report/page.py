@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -120,9 +121,12 @@ def _bundle(folder: Path) -> str:
 
 
 def read_figure(spec: Path) -> dict[str, Any]:
-    """A figure's `name`, its texts (`title`, `question`, `reading`, `note`), and its `spec` for a script element."""
-    content = json.loads(spec.read_text(encoding="utf-8"))
-    return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content)}
+    """A figure's `name`, its texts (`title`, `question`, `reading`, `note`), its `spec` for a script element, and its `picture`, an SVG
+    for readers without scripts, where it is there.
+    """
+    content, svg = json.loads(spec.read_text(encoding="utf-8")), spec.with_suffix(".svg")
+    picture = base64.b64encode(svg.read_bytes()).decode() if svg.exists() else ""
+    return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content), "picture": picture}
 
 
 def _json(content: Any) -> str:

@@ -4,49 +4,51 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
-from bench.axes import AXES, CONCURRENCY, RATE
+from bench.axes import AXES, RATE
 from bench.parse.level_values import level_values
 from bench.report.altair import alt
-from bench.report.chart_words import load_label, whole_runs_note
+from bench.report.chart_words import whole_runs_note
 
 __all__ = [
     "HEIGHT",
     "NEUTRAL",
     "PALETTE",
     "WIDTH",
+    "Span",
     "curve_colour",
     "curve_column",
     "curve_dash",
     "curve_shape",
-    "curve_size",
-    "curve_width",
-    "curves",
     "deployment_colours",
+    "disturbed",
     "finish",
     "in_order",
+    "inks",
     "is_log",
     "layered",
     "level_axis",
-    "level_labels",
     "level_lines",
+    "level_span",
+    "limit_line",
+    "line_ends",
+    "load_panel",
     "log_scale",
     "marked",
     "nothing_to_show",
     "panels_a_row",
     "points",
-    "predicted_rules",
     "series_colour",
     "series_shape",
     "shapes",
     "whole_note",
     "why_empty",
     "with_curve",
-    "with_labels",
     "with_whole",
 ]
 
@@ -69,6 +71,10 @@ _Channel = TypeVar("_Channel", "alt.Color", "alt.Shape", "alt.StrokeDash")
 _FONT = "Helvetica, Arial, sans-serif"
 _EMPTY = "_why_empty"
 _APART = 8  # fewest pixels between two labels of an axis: others run into each other
+_NAMED = 8  # most curves whose names stand at the ends of their lines; convention
+_LETTER, _LINE = 7.0, 15.0  # pixels of a letter of such a name, and between two of them
+_LOG = 20  # times the lowest value, from which on an axis is logarithmic
+_FARTHEST = 3.0  # times the highest value: a limit beyond would leave the panel half empty, and is not drawn
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 
 
@@ -78,24 +84,27 @@ def deployment_colours(results: Curves) -> dict[str, str]:
     return {name: _MANY[i % len(_MANY)] for i, name in enumerate(deployments)}
 
 
-def curve_colour(results: Curves, *, title: str = "deployment") -> alt.Color:
+def inks(results: Curves) -> dict[str, tuple[str, str]]:
+    """Of each deployment the colour of its marks, and the darker one of its name."""
+    return {name: (hue, _DARKER[_MANY.index(hue) % len(_DARKER)]) for name, hue in deployment_colours(results).items()}
+
+
+def curve_colour(results: Curves) -> alt.Color:
     """The colour of each curve's deployment."""
     colours = deployment_colours(results)
     of = {curve: colours[name] for curve, name, _ in _curves(results)}
-    return marked(alt.Color, "curve:N", of, title=title, legend=_curve_legend(results, of))
+    return marked(alt.Color, "curve:N", of, title="curve", legend=_legend(results))
 
 
-def curve_shape(results: Curves, *, title: str = "deployment") -> alt.Shape:
-    """The shape of each curve's workload, or of its deployment where there is one workload; its legend and the colours' become one."""
-    key = "workload" if results.several_workloads else "deployment"
-    kinds = results.study[key].unique(maintain_order=True).to_list()
-    marks = shapes(kinds)
-    of = {curve: marks[workload if key == "workload" else name] for curve, name, workload in _curves(results)}
-    return marked(alt.Shape, "curve:N", of, title=title, legend=_curve_legend(results, of))
+def curve_shape(results: Curves) -> alt.Shape:
+    """The shape of each curve's deployment, as its colour: either tells them apart."""
+    marks = shapes(results.study["deployment"].unique(maintain_order=True).to_list())
+    of = {curve: marks[name] for curve, name, _ in _curves(results)}
+    return marked(alt.Shape, "curve:N", of, title="curve", legend=_legend(results))
 
 
 def curve_dash(results: Curves) -> alt.StrokeDash:
-    """The dash of each workload, solid that of the first. Without a legend: that of the curves has the workloads' shapes."""
+    """The dash of each workload, solid that of the first."""
     workloads = results.study["workload"].unique(maintain_order=True).to_list()
     of = {name: _DASHES[i % len(_DASHES)] for i, name in enumerate(workloads)}
     return marked(alt.StrokeDash, "workload:N", of, legend=None)
@@ -108,12 +117,9 @@ def _curves(results: Curves) -> list[tuple[str, str, str]]:
     return [names[curve] for curve in curve_column(results)]
 
 
-def _curve_legend(results: Curves, of: Mapping[str, Any]) -> alt.Legend | None:
-    """Opaque for all marks; no legend where there is a single curve, unless those of another axis stand below or above it."""
-    beside = (
-        results.study.select("deployment", "workload", "axis").n_unique() > len(of) and results.study["axis"].n_unique() > 1
-    )
-    return alt.Legend(symbolOpacity=1) if len(of) > 1 or beside else None
+def _legend(results: Curves) -> alt.Legend | None:
+    """Of so many curves that their names at the ends of their lines would cover one another."""
+    return alt.Legend(symbolOpacity=1) if len(curve_column(results)) > _NAMED else None
 
 
 def marked(channel: type[_Channel], field: str, of: Mapping[Any, Any], **more: Any) -> _Channel:
@@ -125,16 +131,6 @@ def marked(channel: type[_Channel], field: str, of: Mapping[Any, Any], **more: A
 def shapes(names: Sequence[str]) -> dict[str, str]:
     """A shape for each series; two series of one hue, the darker one of which comes a palette later, differ in shape."""
     return {name: _SHAPES[(i + i // len(_SHAPES)) % len(_SHAPES)] for i, name in enumerate(names)}
-
-
-def curve_size() -> alt.Size:
-    """Points as large as `with_curve` says."""
-    return alt.Size("curve_size:Q", scale=None, legend=None)
-
-
-def curve_width() -> alt.StrokeWidth:
-    """Lines as wide as `with_curve` says."""
-    return alt.StrokeWidth("curve_width:Q", scale=None, legend=None)
 
 
 def is_log(results: Curves) -> bool:
@@ -149,12 +145,105 @@ def level_axis(results: Curves, field: str = "level", *, log: bool | None = None
         log: whether the axis is logarithmic; None decides by `is_log`. Panels that are compared must agree, so where each shows a part
             of a study the whole decides.
     """
-    log = is_log(results) if log is None else log
-    scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if AXES[results.axis].held else "~g"
     loads = results.runs["level"].unique().sort().to_list()
     axis = alt.Axis(values=loads, labelBound=12, format=digits, labelFlush=False, labelOverlap="greedy")
-    return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
+    return alt.X(f"{field}:Q", title=_load_title(results), scale=level_span(results, log=log).scale, axis=axis)
+
+
+def level_span(results: Curves, *, log: bool | None = None) -> Span:
+    """From the lowest to the highest load."""
+    low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
+    apart = 0.1 * low * (low == high)
+    return Span(low - apart, high + apart, log=is_log(results) if log is None else log)
+
+
+@dataclass(frozen=True)
+class Span:
+    """From where to where an axis goes."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @classmethod
+    def of(cls, values: Iterable[float | None], *, within: Sequence[float] = (), log: bool | None = None) -> Span:
+        """From 0 to a little above the highest value; logarithmic where they span more than a factor of 20.
+
+        Args:
+            within: values that it holds too, such as limits, unless they are so far off that the panel would be half empty.
+        """
+        known = [value for value in values if value is not None and math.isfinite(value)] or [1.0]
+        known += [value for value in within if value <= _FARTHEST * max(known)]
+        low, high = min(known), max(known)
+        if log or (log is None and low > 0 and high > _LOG * low):
+            return cls(0.8 * low, 1.25 * high, log=True)
+        return cls(0.0, 1.1 * high or 1.0)
+
+    @property
+    def scale(self) -> alt.Scale:
+        if self.log:
+            return alt.Scale(type="log", base=2, domain=[self.low, self.high], nice=False)
+        return alt.Scale(domain=[self.low, self.high], nice=False, zero=False)
+
+    @property
+    def ticks(self) -> alt.Axis:
+        return alt.Axis(format="~r") if self.log else alt.Axis(tickCount=6)
+
+    def share(self, value: float) -> float:
+        """Where a value lies on the axis (0–1)."""
+        form = math.log if self.log else float
+        return (form(value) - form(self.low)) / (form(self.high) - form(self.low))
+
+    def value(self, share: float) -> float:
+        """The value that lies there."""
+        return self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
+
+
+def line_ends(
+    results: Curves,
+    lines: pl.DataFrame,
+    x: Span,
+    y: Span,
+    axes: tuple[alt.X, alt.Y],
+    *,
+    width: int = WIDTH,
+    height: int = HEIGHT,
+) -> list[alt.Chart]:
+    """The name of each curve at the end of its line, lower where it would cover another; none of a single curve, or of very many.
+
+    Args:
+        lines: rows with `curve`, `x` and `y`; a line ends with its last row.
+    """
+    of, study = inks(results), results.study.select("deployment", "workload").n_unique()
+    ink = {curve: of[name][1] for curve, name, _ in _curves(results)}
+    ends = lines.drop_nulls(["x", "y"]).unique("curve", keep="last", maintain_order=True).sort("y", descending=True)
+    if study == 1 or not 0 < len(ends) <= _NAMED:
+        return []
+    placed: list[tuple[float, float, float]] = []
+    rows = []
+    for row in ends.iter_rows(named=True):
+        left, up = width * x.share(row["x"]), height * (1 - y.share(row["y"]))
+        right = left + _LETTER * len(row["curve"])
+        up = max([up, *(other + _LINE for begin, end, other in placed if begin < right and left < end)])
+        placed.append((left, right, up))
+        rows.append({"curve": row["curve"], "ink": ink[row["curve"]], "end": row["x"], "beside": y.value(1 - up / height)})
+    across, along = alt.X("end:Q", scale=axes[0]["scale"], title=axes[0]["title"]), alt.Y("beside:Q", scale=axes[1]["scale"])
+    base = alt.Chart(pl.DataFrame(rows)).encode(x=across, y=along.title(axes[1]["title"]), text="curve:N")
+    look: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 9, "fontSize": 13, "clip": False}
+    ground = base.mark_text(stroke="white", strokeWidth=3, **look)  # over lines that it covers
+    return [ground, base.mark_text(**look).encode(color=alt.Color("ink:N", scale=None))]
+
+
+def limit_line(limit: float | None, y: Span, axis: alt.Y, label: str) -> list[alt.Chart]:
+    """A dashed line at a limit, with what it is above it; none where it lies beyond the panel."""
+    if limit is None or not y.low <= limit <= y.high:
+        return []
+    base = alt.Chart(pl.DataFrame({"limit": [limit], "said": [label]}))
+    at = alt.Y("limit:Q", title=axis["title"], scale=axis["scale"])
+    text = base.mark_text(align="left", baseline="bottom", dx=4, dy=-3, fontSize=13, color="#333333")
+    rule = base.mark_rule(strokeDash=[7, 4], color="black", strokeWidth=1.2)
+    return [rule.encode(y=at), text.encode(x=alt.value(0), y=at, text="said:N")]
 
 
 def _load_title(results: Curves) -> str:
@@ -171,103 +260,94 @@ def log_scale(low: float, high: float) -> alt.Scale:
     return alt.Scale(type="log", domain=[low, high], nice=False)
 
 
-def with_labels(rows: pl.DataFrame, also: pl.Expr | None = None) -> pl.DataFrame:
-    """Add `label`: the load of each curve's lowest and highest level, and of those that `also` says; null of others.
-
-    Args:
-        rows: a row a level, with `curve`, `axis` and `level`.
-    """
-    level = pl.col("level")
-    ends = (level == level.min().over("curve")) | (level == level.max().over("curve"))
-    labels = pl.Series("label", [load_label(*row) for row in rows.select("level", "axis").iter_rows()], dtype=pl.String)
-    return rows.with_columns(label=pl.when(ends if also is None else ends | also).then(labels))
-
-
-def level_labels(chart: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
-    """The labels of `with_labels`, beside their points."""
-    text = chart.transform_filter("isValid(datum.label)").mark_text(align="left", baseline="bottom", dx=6, dy=-3, fontSize=14)
-    labels: alt.Chart = text.encode(x=x, y=y, text="label:N")
-    return labels
-
-
-def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
-    """A dashed rule at the predicted saturation of each curve, where it lies among the levels shown; grey where several share it.
-
-    Args:
-        runs: rows with `curve`, `axis`, `level` and `predicted_saturation` (requests).
-    """
-    counted = runs.filter(pl.col("axis") == CONCURRENCY)  # a number of requests has no place on another axis
-    highest = max(counted["level"].to_list(), default=0)
-    predicted = counted.group_by("curve", maintain_order=True).agg(level=pl.col("predicted_saturation").max())
-    # The colour of one would hide that of the other below it.
-    predicted = predicted.drop_nulls().with_columns(shared=pl.len().over(pl.col("level").round(1)) > 1)
-    shown = alt.Chart(predicted.filter(pl.col("level") <= 1.1 * highest))
-    own = alt.condition("datum.shared", alt.value(NEUTRAL), colour)
-    rules: alt.Chart = shown.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=own)
-    return rules
-
-
 def level_lines(
     runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum, dash: alt.StrokeDash
 ) -> alt.Chart:
-    """A line a curve through the values of its levels (`level_values`).
+    """A line a curve through the values of its levels.
 
     Args:
         runs: rows of `with_curve` with `level`, `valid` and `column`.
     """
-    curves = runs.select("deployment", "workload", "curve", "curve_width").unique(maintain_order=True)
-    levels = level_values(runs, [column]).join(curves, on=["deployment", "workload"], maintain_order="left")
-    chart = alt.Chart(levels.select("curve", "curve_width", "workload", "level", column))
-    lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width(), strokeDash=dash)
+    chart = alt.Chart(_levels(runs, column).select("curve", "workload", "level", column))
+    lines: alt.Chart = chart.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash)
     return lines
+
+
+def _levels(runs: pl.DataFrame, column: str, form: Callable[[pl.Expr], pl.Expr] | None = None) -> pl.DataFrame:
+    """The value of each level (`level_values`) in this form, with its `curve`; what is infinite is left out."""
+    curves = runs.select("deployment", "workload", "curve").unique(maintain_order=True)
+    levels = level_values(runs, [column]).with_columns(form(pl.col(column)) if form else pl.col(column))
+    levels = levels.filter(pl.col(column).is_finite())
+    return curves.join(levels, on=["deployment", "workload"], maintain_order="left").sort("level", maintain_order=True)
 
 
 def points(
     chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, *, hollow: str = "whole", **more: Any
 ) -> alt.LayerChart:
-    """Every run as a point: filled where it is valid, a cross where it is not.
+    """Every run as a point: filled where it is valid, a cross where it is not, with what its column `beside` says.
 
     Args:
         hollow: the column that says which of the valid ones are hollow; by `whole`, the whole runs on a curve whose other levels are
             steady windows (`Curves.whole_runs`).
     """
-    common = {"x": x, "y": y, "color": colour, "size": alt.SizeValue(45), **more}
-    valid = chart.transform_filter(f"datum.valid && !datum.{hollow}").mark_point(filled=True, opacity=1).encode(**common)
-    open_ = chart.transform_filter(f"datum.valid && datum.{hollow}").mark_point(fill="white", strokeWidth=1.5, opacity=1)
-    del common["size"]
-    common.pop("shape", None)
-    invalid = (
-        chart.transform_filter("!datum.valid")
-        .mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1)
-        .encode(**common, size=alt.SizeValue(70))
+    common = {"x": x, "y": y, "color": colour, **more}
+    valid = chart.transform_filter(f"datum.valid && !datum.{hollow}").mark_point(filled=True, opacity=1, size=55)
+    open_ = chart.transform_filter(f"datum.valid && datum.{hollow}").mark_point(
+        fill="white", strokeWidth=1.5, opacity=1, size=60
     )
-    rest = {key: value for key, value in more.items() if key != "size"}
-    outlined = open_.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **rest)
-    return alt.LayerChart(layer=[valid, outlined, invalid])
+    rest = {key: value for key, value in common.items() if key != "shape"}
+    invalid = chart.transform_filter("!datum.valid")
+    crosses = invalid.mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1, size=70).encode(**rest)
+    beside = invalid.transform_filter("isValid(datum.beside)").mark_text(align="right", dx=-8, fontSize=11, color=NEUTRAL)
+    layers = [valid.encode(**common), open_.encode(**common), crosses, beside.encode(x=x, y=y, text=alt.Text("beside:N"))]
+    return alt.LayerChart(layer=layers)
 
 
-def curves(
+def load_panel(
     results: Curves,
     runs: pl.DataFrame,
     column: str,
-    y: alt.Y,
+    title: str,
     *,
-    format: str,
-    title: str | None = None,
+    form: Callable[[pl.Expr], pl.Expr] | None = None,
+    heading: str = "",
+    format: str = ".3g",
+    span: Span | None = None,
+    limit: tuple[float, str] | None = None,
     hollow: str = "whole",
-) -> tuple[alt.Chart, alt.LayerChart]:
-    """What most figures of load have: `level_lines`, and `points` in the colours, shapes and sizes of their curves.
+    over: Sequence[alt.Chart | alt.LayerChart] = (),
+    width: int = WIDTH,
+    height: int = HEIGHT,
+) -> alt.LayerChart:
+    """What most figures of load are made of: a line a curve through its levels, a point a run, and the curves' names.
 
     Args:
-        runs: rows of `with_curve` with `level`, `valid` and `column`. format, title: of its values in the tooltip. hollow: as of
-            `points`.
+        runs: rows of `with_curve` with `level`, `valid` and `column`. form: of the column's values as they are drawn, such as in
+            milliseconds. title: of the axis. span: of it; None: of the values.
+            limit: where a dashed line lies, and what it is. hollow: as of `points`. over: layers above these.
     """
-    x, colour = level_axis(results), curve_colour(results)
-    wanted = ("curve", "curve_size", "level", column, "valid", hollow, "run")
-    base = alt.Chart(runs.select(name for name in wanted if name in runs.columns))
-    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title or alt.Undefined, format=format)]
-    marks = {"shape": curve_shape(results), "size": curve_size(), "tooltip": tooltip}
-    return level_lines(runs, column, x, y, colour, curve_dash(results)), points(base, y, x, colour, hollow=hollow, **marks)
+    levels = _levels(runs, column, form)
+    runs = runs.with_columns(form(pl.col(column))) if form else runs
+    within = [limit[0]] if limit else []
+    span = span or Span.of([*runs[column].to_list(), *levels[column].to_list()], within=within)
+    ticks = alt.Axis(format="%") if format.endswith("%") else span.ticks
+    x, colour, dash = level_axis(results), curve_colour(results), curve_dash(results)
+    y = alt.Y(f"{column}:Q", title=f"{title}{', log' * span.log}", scale=span.scale, axis=ticks)
+    wanted = ("curve", "workload", "level", column, "valid", hollow, "beside", "run")
+    shown = runs.drop_nulls(column).filter(pl.col(column).is_finite()).select(name for name in wanted if name in runs.columns)
+    tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]
+    lines = alt.Chart(levels.select("curve", "workload", "level", column))
+    layers: list[alt.Chart | alt.LayerChart] = [
+        *(limit_line(limit[0], span, y, limit[1]) if limit else ()),
+        lines.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash),
+        points(alt.Chart(shown), y, x, colour, hollow=hollow, shape=curve_shape(results), tooltip=tooltip),
+        *over,
+        *line_ends(
+            results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), width=width, height=height
+        ),
+    ]
+    top = alt.TitleParams(heading, fontSize=15, fontWeight="normal", anchor="start") if heading else alt.Undefined
+    return alt.LayerChart(layer=layers, width=width, height=height, title=top)
 
 
 def series_colour(results: Curves, rows: pl.DataFrame, **more: Any) -> alt.Color:
@@ -321,7 +401,7 @@ def why_empty(chart: Any) -> str | None:
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
     """Give a figure its title, the notes below it, and the theme; in place, as `properties` would copy every chart in it, deeply."""
     lines = [line for note in notes for line in textwrap.wrap(note, _NOTE)]
-    chart.title = alt.TitleParams(title, subtitle=lines, anchor="start", offset=12)
+    chart.title = alt.TitleParams(title, subtitle=lines or alt.Undefined, anchor="start", offset=12)
     chart.config = _config()
     return chart  # type: ignore[no-any-return]
 
@@ -371,14 +451,21 @@ class Curves(Protocol):
 
 
 def with_curve(results: Curves, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `curve`, what a line is called, and `curve_size` and `curve_width`, by which curves in one place still show.
+    """Add `curve`, what a line is called: a deployment, with its workload where the study has several.
 
-    A curve is a deployment, with its workload where the study has several. Points shrink and lines grow thinner from curve to curve.
+    Of runs that other processes disturbed, `beside` is the share of the cores' time that they took, in words.
     """
-    order = curve_column(results)
-    steps = {curve: i / max(1, len(order) - 1) for i, curve in enumerate(order)}
-    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64) if steps else pl.lit(0.0)
-    return named(results, frame).with_columns(curve_size=130 - 90 * step, curve_width=4 - 2.5 * step)
+    found = named(results, frame)
+    if "host_other_share" not in frame.columns or "reasons" not in frame.columns:
+        return found
+    share = pl.format("{} %", (100 * pl.col("host_other_share")).round().cast(pl.Int64))
+    return found.with_columns(beside=pl.when(disturbed(frame)).then(share))
+
+
+def disturbed(runs: pl.DataFrame) -> pl.Series:
+    """Of each run whether it is invalid as other processes took too much of the cores' time."""
+    works = pl.element().str.contains("other_processes")
+    return runs.select(pl.col("reasons").list.eval(works).list.any().fill_null(False)).to_series()
 
 
 def curve_column(results: Curves) -> list[str]:

@@ -31,6 +31,7 @@ class Paths:
     SEARCHES = "results/deployments/{deployment}/search.json"
     PROBED = "results/deployments/{deployment}/probed-{load}.json"
     SESSION = "results/sessions/{deployment}/{session}.json"
+    PARSED = "results/sessions/{deployment}/{session}-parsed.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
     RUNS = "results/runs"

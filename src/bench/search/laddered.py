@@ -11,7 +11,6 @@ from typing import Never
 
 from bench.axes import AXES
 from bench.errors import BenchError, count_text
-from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import load_of
 from bench.runs.files import digest, write_record
@@ -25,6 +24,7 @@ from bench.search.placing import ROUND, Aim, Placing, gap_shape, place
 from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, expected_text, looked_for, next_text, probed_text, spent_text
+from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.statistics.observation import FAILED, GROWTH
 from bench.study.plan import Plan

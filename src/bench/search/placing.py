@@ -35,7 +35,7 @@ _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.searc
 _FEWEST_CUT = 20
 _BEYOND = 2.0  # expected requests of a first run beyond the percentile, or failures; tuned: benchmarks.search
 _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
-_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second (benchmarks.wander)
+_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second
 # shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
 _LEAST_NEAR_S = 20.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.measure.own_gpus import own_gpus
+from bench.measure.gpus import own_gpus
 from bench.measure.session import measure
 from bench.runs.files import write_record
 from bench.runs.paths import Paths

@@ -55,6 +55,7 @@ _ENDED = {
 # What helps where one request alone misses an SLO, by the latency that it limits.
 _HELPS = {
     "ttft": "Allow more time, or send shorter prompts",
+    "ttfo": "Allow more time, or let the model reason less",
     "tpot": "Allow more time for each token; other prompts and answers change that little",
     "e2e": "Allow more time, or ask for shorter prompts and answers",
 }

@@ -23,6 +23,7 @@ from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
+from bench.study.decision import Decision
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
 from bench.study.search import Search
@@ -200,7 +201,7 @@ class Plan:
         """The sessions of a deployment that measure a selected run; and the first one, whose facts stand for the deployment."""
         return tuple(sorted({1, *(self.place_of(run).session for run in self.runs_of(deployment))}))
 
-    @property
+    @cached_property
     def sessions(self) -> list[tuple[str, int]]:
         """Every session as (deployment, session), in the order in which one machine measures them."""
         return alternating({name: self.sessions_of(name) for name in self.deployments})
@@ -216,14 +217,9 @@ class Plan:
         before = self.sessions[max(0, place - 1) : place] if self.config.study.sessions > 1 else []
         return [str(Paths.session(*each)) for each in before]
 
-    def index_of(self, deployment: str, run: str) -> list[str]:
-        """The index that lists a run; none of a pack, which was measured elsewhere."""
-        session = self._session_of.get(f"{deployment}/{run}", 1)  # searches have their runs in the first one
-        return [] if self.config.packed else [str(Paths.session(deployment, session))]
-
-    @cached_property
-    def _session_of(self) -> dict[str, int]:
-        return {run.key: self.place_of(run).session for run in self.listed}
+    def records(self, deployment: str, session: int) -> dict[str, str]:
+        """SHA-256 of the record of each run of a session, by the run's name: of a pack, all of whose runs are here."""
+        return {run.name: checksum(run.record) for run in self.runs_of(deployment, session)}
 
     def wanted(self, deployment: str, session: int) -> str:
         """Digest of all that a session measures, in any order: where it changes, the session starts again."""
@@ -304,11 +300,17 @@ class Plan:
                 "honour_retry_after": run.workload.honour_retry_after,
                 "keep_answers": run.workload.keep_answers,
                 "slo": bool(self.config.decision.slo),
-                "peak": bool(self.config.decision.slo) and self.config.decision.peak_rps is not None,
-                "priced": self.config.decision.price_per_million_tokens is not None,
+                "variable_costs": _variable_costs(self.config.decision),
             }
             for run in (*self.listed, *alone, *sketched)
         ]
+
+
+def _variable_costs(decision: Decision) -> bool:
+    """Whether an instance earns something, and what it costs moves with its load: with fixed costs alone a table says it all."""
+    return decision.price_per_million_tokens is not None and bool(
+        decision.energy_price_per_kwh or decision.cost_per_million_requests
+    )
 
 
 def _fixed(workload: Workload) -> dict[str, int | None]:

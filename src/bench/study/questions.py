@@ -77,14 +77,8 @@ def speculative(rows: Rows) -> bool:
     return levels(2)(drafts)
 
 
-def deployments_alike(rows: Rows) -> bool:
-    """Several deployments under one workload, at two loads or more, with answers that come token by token."""
-    streamed = [row for row in plain(rows) if row.get("stream") is not False]
-    return levels(2)(streamed) and varied(streamed, "deployment", within=("workload", "axis")) > 1
-
-
 def wanted(key: str) -> Condition:
-    """The study's decision asks for it (`slo`, `peak`, `priced`), and there is a curve."""
+    """The study's decision asks for it (`slo`, `variable_costs`), and there is a curve."""
     curve = levels(2)
     return lambda rows: any(row.get(key) for row in rows) and curve(rows)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +17,15 @@ from bench.cli.options import Json, ThresholdValues, option
 from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
 
+if TYPE_CHECKING:
+    from bench.report.paper import Paper
+
+_LEAST_MM, _MOST_MM = 40, 400  # of a figure's width; convention
+
 
 @command(
     "bench figures runs --output-dir figures",
-    "bench figures results --output-dir drawn --figure latencies --figure kv-saturation",
+    "bench figures results --output-dir paper --figure ttft --width 85mm --panel 2 --title '' --colors tiny-mha=black --format pdf,csv",
 )
 def figures(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth.")],
@@ -27,18 +34,36 @@ def figures(
         list[str] | None,
         option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),
     ] = None,
+    width: Annotated[
+        str | None,
+        option("MM", "How wide each is, such as 85mm; its letters are then of 8 points.", default="as in the report"),
+    ] = None,
+    panel: Annotated[int | None, option("N", "Only this panel, from 1.", default="all")] = None,
+    title: Annotated[str | None, option("TEXT", "In place of its title; '' for none.", default="what its data show")] = None,
+    labels: Annotated[list[str] | None, option("OLD=NEW", "Another word in it, such as tiny-mha=MHA. Repeatable.")] = None,
+    colors: Annotated[
+        list[str] | None, option("NAME=COLOR", "A deployment's colour, such as tiny-mha=#1b6. Repeatable.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        option("KINDS", "Of pdf, svg, png, csv (what it is drawn from) and json (Vega-Lite).", default="svg,png,json"),
+    ] = None,
     threshold: ThresholdValues = None,
     json: Json = False,
 ) -> None:
     """Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
-    summary table beside them. Below a study's results/, the deployments' facts are used too.
+    summary table beside them. Below a study's results/, the deployments' facts and the study's SLOs are used too.
     """
+    from bench.findings.analysis import slos_of
     from bench.findings.registry import draw_figure, figures_of, load_figure
     from bench.findings.tables import Tables
     from bench.parse.table import aggregate
+    from bench.report.figure import KINDS
     from bench.runs.paths import Paths
+    from bench.study.decision import Decision
     from bench.study.thresholds import kept_thresholds, thresholds_of
 
+    paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     thresholds = thresholds_of(threshold)
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
@@ -62,18 +87,52 @@ def figures(
     results = Tables.read(
         summary,
         timeseries,
+        Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name)),
         calibration=calibration if calibration.is_file() else None,
         tuning=tuning if tuning.is_file() else None,
     )
     names = figure or figures_of(results.runs.to_dicts(), tuned=results.tuning is not None)
     written = []
     for name in tracked(names, "Drawing"):
-        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name))
+        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
     if json:
         print_json([str(path) for path in written])
         return
     for path in written:
         print(path)
+
+
+def _paper(
+    width: str | None, panel: int | None, title: str | None, labels: Sequence[str] | None, colors: Sequence[str] | None
+) -> Paper | None:
+    """How the figures are wanted; None: as in a report. A BenchError tells what is no width, and what no pair."""
+    from bench.report.paper import Paper
+
+    millimetres = re.fullmatch(r"(\d+(?:\.\d+)?) ?mm", width.strip()) if width is not None else None
+    if width is not None and (millimetres is None or not _LEAST_MM <= float(millimetres[1]) <= _MOST_MM):
+        raise BenchError(f"--width {width}: give millimetres from {_LEAST_MM} to {_MOST_MM}, such as 85mm.")
+    found = Paper(
+        float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), _pairs("--colors", colors), panel
+    )
+    return None if found == Paper() else found
+
+
+def _pairs(name: str, texts: Sequence[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    for text, (old, equals, new) in zip(texts or (), pairs, strict=True):
+        if not (old and equals and new):
+            raise BenchError(f"{name} {text}: give NAME=VALUE.")
+    return {old: new for old, _, new in pairs}
+
+
+def _kinds(text: str) -> list[str]:
+    from bench.report.paper import KINDS
+
+    kinds = [each.strip() for each in text.split(",")]
+    for kind in kinds:
+        if kind not in KINDS:
+            raise BenchError(f"--format {kind}: there are {', '.join(KINDS)}.")
+    return list(dict.fromkeys(kinds))
 
 
 def _left_out(name: str, why: str) -> None:

@@ -22,7 +22,7 @@ from bench.findings.factors.decided import (
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.figure import figure
-from bench.report.theme import NEUTRAL, PALETTE, marked, nothing_to_show, shapes
+from bench.report.theme import NEUTRAL, PALETTE, marked, nothing_to_show, shapes, why_empty
 from bench.study.questions import FEWEST_CONFIGURATIONS
 
 _OF = {"invalid": "Left out", "by_axis": False}
@@ -43,16 +43,36 @@ def _by_family(results: Tables, draw: Callable[[pl.DataFrame], Any]) -> alt.TopL
     return whole
 
 
+def _below(*charts: Any) -> alt.TopLevelMixin:
+    """Charts below one another, without those that have nothing to show unless none has."""
+    shown = [chart for chart in charts if not why_empty(chart)] or list(charts[:1])
+    if len(shown) == 1:
+        return shown[0]  # type: ignore[no-any-return]
+    return alt.VConcatChart(
+        vconcat=shown, resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="independent", shape="independent"))
+    )
+
+
 @figure(
-    "factor-correlations",
-    title="Which factors and metrics go together",
-    question="How strongly is each metric correlated with each factor?",
-    reading="Pearson's r over the configurations of a model, repeats averaged first, with its strength: none below 0.1, low, "
-    "medium from 0.3, high from 0.5, very high from 0.7. It sees straight lines only.",
+    "factors",
+    title="Which factors decide each metric",
+    question="How strongly does each metric go with each factor, and how much worse is it predicted without it?",
+    reading="Above: Pearson's r over the configurations of a model, repeats averaged first, with its strength: none below 0.1, low, "
+    "medium from 0.3, high from 0.5, very high from 0.7; it sees straight lines only. Below: permutation importance, the R² that "
+    "boosted trees lose on configurations that they have not seen when the factor is shuffled, with 2.5 % to 97.5 % of the shuffles; "
+    "a line that reaches 0 shows no effect. Below an R² of 0.5, in a panel's title, no importance is given.",
     **_OF,
 )
-def factor_correlations(results: Tables) -> alt.TopLevelMixin:
-    """Pearson's r of factors and metrics, a panel a model. Args: results: `runs` as `with_metrics` takes them."""
+def factors(results: Tables) -> alt.TopLevelMixin:
+    """Pearson's r of factors and metrics, a panel a model, over the importance of each factor, a panel a metric.
+
+    Args:
+        results: `runs` as `with_metrics` takes them.
+    """
+    return _below(_correlations(results), _importance(results))
+
+
+def _correlations(results: Tables) -> alt.TopLevelMixin:
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         rows = correlations(runs)
@@ -87,19 +107,7 @@ def factor_correlations(results: Tables) -> alt.TopLevelMixin:
     return _by_family(results, drawn)
 
 
-@figure(
-    "factor-importance",
-    title="What decides each metric",
-    question="How much worse is a metric predicted when one factor is shuffled?",
-    reading="Permutation importance: R² of gradient-boosted trees on configurations that they have not seen, less R² with the "
-    "factor shuffled. Above 1 the shuffled factor leads further astray than the mean would. Bars: means; lines: 2.5 % to "
-    "97.5 % of the shuffles; a factor whose line reaches 0 or lies below it has no effect that shows. Below an R² of 0.5, in a panel's "
-    "title, no importance is given.",
-    **_OF,
-)
-def factor_importance(results: Tables) -> alt.TopLevelMixin:
-    """Permutation importance of each factor with its spread, a panel a metric. Args: results: as of `factor_correlations`."""
-
+def _importance(results: Tables) -> alt.TopLevelMixin:
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         rows = importances(runs)
         if rows.is_empty():
@@ -134,11 +142,17 @@ def factor_importance(results: Tables) -> alt.TopLevelMixin:
     title="Each metric over each factor",
     question="In which direction does each factor move each metric, and by how much?",
     reading="Geometric means over the other factors, of the configurations that have every value of the factor shown. Shaded: the "
-    "same means of each configuration's least and of its most repeat. Metrics are logarithmic.",
+    "same means of each configuration's least and of its most repeat. Metrics are logarithmic. Bars: utilisation by batch size and "
+    "number of devices, from the least length to the most: the share of time in which a kernel ran on a GPU; without GPUs, the "
+    "share of all cores' time that was not idle, the client's included.",
     **_OF,
 )
 def factor_panels(results: Tables) -> alt.TopLevelMixin:
-    """Marginal means with the repeats' spread: a row a metric, a column a factor, a colour a model. Args: results: as above."""
+    """Marginal means with the repeats' spread: a row a metric, a column a factor, a colour a model; below, how busy devices are.
+
+    Args:
+        results: as of `factors`, with `gpu_utilisation_mean` or `host_busy_share` (0–1), `level`, `tensor_parallel` and `model`.
+    """
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         tables = {name: marginal_means(runs, name) for name in varying(runs) if name != "model_order"}
@@ -174,23 +188,11 @@ def factor_panels(results: Tables) -> alt.TopLevelMixin:
                 panels.append(alt.LayerChart(layer=[area, base.mark_line(), dots], width=190, height=140))
         return alt.ConcatChart(concat=panels, columns=len(shown))
 
-    return _by_family(results, drawn)
+    return _below(_by_family(results, drawn), _utilisation(results))
 
 
-@figure(
-    "utilisation-by-batch",
-    title="Utilisation by batch size and number of devices",
-    question="Does another device leave all of them less busy, and does a larger batch make up for it?",
-    reading="Means over the lengths; lines: from the least length to the most. A GPU's utilisation is the share of time in which a "
-    "kernel ran on it, as NVML says; without GPUs, the share of all cores' time that was not idle, the client's included.",
-    **_OF,
-)
-def utilisation_by_batch(results: Tables) -> alt.TopLevelMixin:
-    """Mean utilisation over batch size, a bar a number of devices, a panel a model.
-
-    Args:
-        results: `runs` with `gpu_utilisation_mean` or `host_busy_share` (0–1), `level`, `tensor_parallel` and `model`.
-    """
+def _utilisation(results: Tables) -> alt.TopLevelMixin:
+    """Mean utilisation over batch size, a bar a number of devices, a panel a model."""
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         gpu = "gpu_utilisation_mean" in metrics_of(runs)

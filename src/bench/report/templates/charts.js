@@ -9,7 +9,7 @@ const LEGEND = 160;
 const LETTER = 0.6; // of its font size, a letter's width
 const NARROW = 600; // a phone's room
 const LEAST = 240; // a panel's width from which on it stands beside others
-const SQUEEZED = 0.6; // of its planned width, below which a panel is too narrow
+const SQUEEZED = 0.5; // of its planned width, below which a panel is too narrow
 const PADDING = 7; // pixels between a panel's frame and its outermost marks, which panels that zoom would cut in half
 const PARTS = ["concat", "hconcat", "vconcat"];
 
@@ -168,9 +168,9 @@ function hoverable(view) {
     const type = object.mark?.type;
     if (!["line", "area"].includes(type) || object.mark.point || !object.encoding?.tooltip) continue;
     const { tooltip, ...encoding } = object.encoding;
-    const { x, y } = encoding;
+    const at = Object.fromEntries(Object.entries(encoding).filter(([channel]) => ["x", "y"].includes(channel)));
     const line = { mark: object.mark, encoding };
-    object.layer = [line, { mark: { type: "point", filled: true, opacity: 0, size: 120, clip: true }, encoding: { x, y, tooltip } }];
+    object.layer = [line, { mark: { type: "point", filled: true, opacity: 0, size: 120, clip: true }, encoding: { ...at, tooltip } }];
     delete object.mark;
     delete object.encoding;
   }

@@ -1,0 +1,111 @@
+"""Time to first token against load, of all requests and of each class."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import mul
+
+import polars as pl
+
+from bench.axes import AXES
+from bench.errors import listed
+from bench.findings.tables import Tables
+from bench.parse.level_values import level_values
+from bench.report.altair import alt
+from bench.report.figure import figure
+from bench.report.theme import (
+    Span,
+    curve_column,
+    load_panel,
+    nothing_to_show,
+    panels_a_row,
+    whole_note,
+    with_curve,
+    with_whole,
+)
+from bench.runs.classes import class_column, class_names
+from bench.study.slo import Slo, time_text
+
+_USUAL = "p95"  # where no SLO limits another percentile
+_NAMED = 3  # most curves that a title names
+
+
+def _percentiles(results: Tables) -> list[Slo]:
+    """What is drawn: P50 of all requests; of these and of each class what an SLO limits, else P95. Answers that come whole have E2E."""
+    names = dict.fromkeys(name for text in results.runs["classes"].unique(maintain_order=True) for name in class_names(text))
+    metric = "e2e" if results.runs["ttft_p50_s"].is_null().all() else "ttft"
+    shown = [Slo(metric, "p50", 0.0)]
+    for name in (None, *names):
+        limited = [slo for slo in results.decision.slos if (slo.metric, slo.request_class) == (metric, name)]
+        shown += limited or [Slo(metric, _USUAL, 0.0, name)]
+    known = {name for name in results.runs.columns if results.runs[name].is_not_null().any()}
+    return [slo for slo in shown if slo.column in known]
+
+
+def _unit(results: Tables, slo: Slo) -> str:
+    """Of the limits on that latency; without one, milliseconds where all are below a second."""
+    limits = [
+        each.unit for each in results.decision.slos if (each.metric, each.request_class) == (slo.metric, slo.request_class)
+    ]
+    column = class_column(slo.request_class, f"{slo.metric}_p50_s")
+    highest = results.runs[column].max() if column in results.runs.columns else None
+    return next(iter(limits), "ms" if isinstance(highest, float) and highest < 1 else "s")
+
+
+def _finding(results: Tables) -> str | None:
+    """From which load on the limit is passed; without one, how long the wait is at the highest load."""
+    if not (shown := _percentiles(results)):
+        return None
+    slo, unit = next((each for each in shown if each.limit_s), shown[0]), AXES[results.axis].short
+    levels = with_curve(results, level_values(results.runs, [slo.column])).drop_nulls(slo.column).sort("level")
+    parts = {curve: levels.filter(curve=curve) for curve in curve_column(results)}
+    parts = {curve: part for curve, part in parts.items() if part.height}
+    if not 0 < len(parts) <= _NAMED:
+        return None
+    on = {curve: f" on {curve}" * (len(parts) > 1) for curve in parts}
+    if not slo.limit_s:
+        waits = [f"{time_text(part[slo.column][-1], _unit(results, slo))}{on[curve]}" for curve, part in parts.items()]
+        return f"{slo.name} is {listed(waits)} at the highest load"
+    beyond = {curve: part.filter(pl.col(slo.column) > slo.limit_s)["level"].min() for curve, part in parts.items()}
+    limit = str(slo).removeprefix(f"{slo.name} ≤ ")
+    passes = [f"{level:g} {unit}{on[curve]}" for curve, level in beyond.items() if isinstance(level, float)]
+    return f"{slo.name} passes {limit} at {listed(passes)}" if passes else f"{slo.name} stays within {limit}"
+
+
+@figure(
+    "ttft",
+    title="Time to first token against load",
+    question="How long does a user wait for the first word as load rises?",
+    reading="Points are runs, lines all requests of a level's valid runs. Dashed: the SLO's limit. Where answers come whole, E2E "
+    "stands in its place.",
+    finding=_finding,
+    columns=lambda results: {slo.column: slo.name for slo in _percentiles(results)},
+    note=whole_note,
+)
+def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
+    """P50 and the SLO's percentile of TTFT over load, then of each class of requests: a panel each, a line a curve.
+
+    Args:
+        results: `runs` with `level`, the latencies' percentiles (s), `classes` and `valid`; `decision` with its SLOs.
+    """
+    shown = _percentiles(results)
+    if not shown:
+        return nothing_to_show("no run has a latency")
+    runs, panels = with_whole(results, with_curve(results, results.runs)), []
+    for slo in shown:
+        unit = _unit(results, slo)
+        times = 1.0 if unit == "s" else 1000.0
+        alike = [each for each in shown if each.request_class == slo.request_class]  # panels that are compared
+        values = [value and value * times for each in alike for value in runs[each.column]]
+        span = Span.of(values, within=[each.limit_s * times for each in alike if each.limit_s])
+        limit = (slo.limit_s * times, f"SLO: {slo.limit_s * times:g} {unit}") if slo.limit_s else None
+        panels.append(
+            load_panel(
+                *(results, runs, slo.column, f"{slo.name} ({unit})"),
+                form=partial(mul, times),
+                heading=slo.name,
+                span=span,
+                limit=limit,
+            )
+        )
+    return alt.concat(*panels, columns=panels_a_row(len(panels), most=2))
