@@ -143,7 +143,8 @@ def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
     broken = {"scrape_gap_max_s": [0.3, 9.0, 0.3], "client_loop_lag_max_s": [0, 0, 9]}
     page = drawn(tmp_path, results(summary, deployments=("a",), **broken))
     marked = [text for _, text in page.find("th") if text.startswith("✕ invalid")]
-    assert set(marked) == {"✕ invalid counts: a/short_4", "✕ invalid latencies: a/short_16"}
+    level = "✕ invalid: a · short"  # its row among the levels
+    assert set(marked) == {level, "✕ invalid counts: a/short_4", "✕ invalid latencies: a/short_16"}
     assert {"telemetry", "the server's counts", "client", "latency and throughput"} <= set(cells(page))
 
 
@@ -152,9 +153,8 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
     assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
     assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
-    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == 2 * [
-        "✕ invalid: a/short_16"
-    ]  # of both tables
+    marked = [text for _, text in page.find("th") if text.startswith("✕ invalid")]
+    assert marked == ["✕ invalid: a · short", *2 * ["✕ invalid: a/short_16"]]  # of the levels, and of both tables of runs
     assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 
