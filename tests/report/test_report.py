@@ -302,3 +302,17 @@ def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert not re.search(r"<b>|\]\(|@team", text)
     assert text.count("busy") == 2 and text.count("|") == 7  # no more cells than one
+
+
+def test_each_level_has_its_price_and_an_invalid_one_its_values_marked(tmp_path, summary):
+    """What others disturbed is shown with their share, and bold nowhere."""
+    study = results(summary, deployments=("a",), host_other_share=[0.0, 0.0, 0.4], throughput_tokens_per_s=[10.0, 40.0, 80.0])
+    text = drawn(tmp_path, study).text.partition("<caption>Every level</caption>")[2].partition("</table>")[0]
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.S)]
+    heads = next(row for row in rows if row[:2] == ["curve", "load"])
+    levels = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads) and row[0].endswith("a · short")]
+    assert [row["curve"] for row in levels] == ["a · short", "a · short", "✕ invalid: a · short"]
+    assert [row["tokens/s"] for row in levels] == ["10", "40", "80"]
+    assert [row["others' work".replace("'", "&#39;")] for row in levels] == ["–", "–", "40 %"]
+    price = [row["USD a million output tokens"] for row in levels]
+    assert price[:2] == [f"{1e6 / 3600 / speed:.3g}" for speed in (10, 40)] and price[2] == "–"

@@ -124,10 +124,14 @@ def section(view: View) -> Section:
     kinds = results.runs["classes"].unique(maintain_order=True)
     judged = [list(applying(results.decision.slos, class_names(classes))) for classes in kinds]
     shown = shown_latencies([slo for slo in results.decision.slos if any(slo in each for each in judged)])
+    place = ["deployment", "workload", "axis", "level"]
+    cost = results.priced.filter("valid").group_by(place).agg(pl.col("cost_per_million_tokens").mean())
+    costs = {tuple(at): usd for *at, usd in cost.iter_rows()}
     rows = [
         {
             **row,
             "load": cells.load(row),
+            "usd": costs.get(tuple(row[name] for name in place)),
             "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],
             "invalid_runs": row["runs"] - row["valid"],
@@ -146,6 +150,7 @@ def section(view: View) -> Section:
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
         Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
+        *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
         *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
     ]
