@@ -40,6 +40,7 @@ _RUNS = (
     Column("ITL P99 (s)", "itl_p99_s", "%.3f"),
     Column("cache full after (s)", "full_after_s", "%.2g"),
     Column("full for (s)", "full_for_s", "%.2g"),
+    Column("running then", "running", "%.0f"),
     Column("tokens/s while it fills", "filling"),
     Column("while it is full", "full"),
     Column("peaks over valleys", "swing", "%.0f %%", 100),
