@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from bench.load.assignment import Report
 
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
