@@ -64,6 +64,22 @@ def test_a_slow_machine_s_runs_count_as_of_more_load_where_reference_loads_show_
     assert blind < 0.7
 
 
+@pytest.mark.long(part="truth")
+def test_two_limits_that_are_crossed_at_the_same_load_hold_it_together():
+    """What their runs show of each is its own: the lower of two estimates lies below the load as a rule, by less than the interval."""
+    draw, held = np.random.default_rng(3), 0
+    slos = [*SLO, parse_slo("e2e_p95=1s")]
+    for _ in range(20):
+        one, other = (ladder(1.0, draw, steep=2.0, noise=0.05, speed=0.0) for _ in range(2))
+        rows = [
+            {**row, "judged": [{**a, "e2e": b["ttft"]} for a, b in zip(row["judged"], beside["judged"], strict=True)]}
+            for row, beside in zip(one, other, strict=True)
+        ]
+        low, high = believe(observations(rows, slos, 0.01)).interval
+        held += low <= 1.0 <= high
+    assert held >= 18
+
+
 def grown(load, growth, error=0.01, number=0):
     return Observation(load, {}, 1000, held=False, round=number, growth=growth, growth_error=error)
 
