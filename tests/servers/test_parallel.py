@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from bench.load.assignment import Report
 
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
 from bench.findings.sizing import OperatingPoint, limits, sized
 from bench.load.client import Load, LoadResult
+from bench.load.exchange import Report
 from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import kv_facts
@@ -291,6 +291,8 @@ def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
 
 class Unsent:
     """A load that is planned, and said to be sent."""
+
+    longer = None
 
     def __init__(self, _target, load):
         self._planned = schedule(load.workload, load.level, load.schedule_seed)
