@@ -116,7 +116,7 @@ def test_precisions_differ_in_nothing_else_and_one_is_measured_twice():
         assert again.deployment == swept[0].deployment and study.config.study.baseline == swept[0].name
         tasks = [run.workload for run in study.runs if run.family == "tasks"]
         assert {(each.keep_answers, each.cache, each.natural) for each in tasks} == {(True, "as_is", True)}
-        assert {"answers", "comparison"} | settings <= set(figures_of(study.rows))
+        assert {"comparison"} | settings <= set(figures_of(study.rows))
 
 
 def test_classes_are_mixed_at_rising_load():
