@@ -26,7 +26,7 @@ from bench.predict.calibration import Doubt
 from bench.report import chart_words as charts
 from bench.runs import sentences as loads
 from bench.runs.sentences import filled, numbers_of
-from bench.search import answer as searches
+from bench.search import words as searches
 from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots
 from tests.support.planted import frame, searched, short_row, steady_row

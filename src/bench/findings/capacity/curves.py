@@ -13,7 +13,7 @@ from bench.findings.causes import Bottleneck
 from bench.findings.found import CurveFindings
 from bench.findings.tables import Tables
 from bench.runs.searches import SearchRecord
-from bench.search import answer as searches
+from bench.search import words as searches
 
 
 @dataclass(frozen=True)
