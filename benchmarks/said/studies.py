@@ -349,7 +349,7 @@ def _models(runs: pl.DataFrame) -> Calibration:
         places = [{key: row[key] for key in ("workload", "axis", "level")} for row in (*at.values(), *rows)]
         predicted = tuple(
             PredictedLoad(**place, numbers={key: Interval(value, 0.9 * value, 1.1 * value) for key, value in known.items()},
-                          kv_peak=0.5, waiting=0.0, preemptions=0.0, doubts=(), shares=shares)
+                          doubts=(), shares=shares)
             for place, known in zip(places[: len(at)], numbers, strict=False)
         )  # fmt: skip
         measured = tuple(

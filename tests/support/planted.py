@@ -196,9 +196,6 @@ def calibrated(runs):
                     PredictedLoad(
                         **place,
                         numbers={m: Interval(place["level"], 0.9 * place["level"], 1.1 * place["level"]) for m in METRICS},
-                        kv_peak=0.5,
-                        waiting=0.0,
-                        preemptions=0.0,
                         doubts=(),
                         shares={"queue": 0.25, "decode": 0.75},
                     )

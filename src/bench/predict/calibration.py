@@ -68,8 +68,7 @@ class PredictedLoad:
     """What a level of load would bring.
 
     Attributes:
-        numbers: by name; empty where there are doubts. kv_peak: highest share of the KV blocks in use (0–1); None of slots.
-        waiting: requests that wait, in the mean. preemptions: of a run, in the mean. doubts: why there is no prediction.
+        numbers: by name; empty where there are doubts. doubts: why there is no prediction.
         shares: of a median request's time, by phase (0–1); empty where there are doubts.
     """
 
@@ -77,9 +76,6 @@ class PredictedLoad:
     axis: str
     level: float
     numbers: Mapping[str, Interval]
-    kv_peak: float | None
-    waiting: float
-    preemptions: float
     doubts: tuple[Doubt, ...]
     shares: Mapping[str, float]
 

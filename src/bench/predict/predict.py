@@ -39,7 +39,7 @@ class Predicted:
     Attributes:
         numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
             ensemble's median; None of slots. cached: share of the prompt tokens that a prefix cache serves, in the mean. waiting:
-            requests that wait, in the mean. preemptions: of a run, in the mean. refused: requests that can never fit. doubts: why not
+            requests that wait, in the mean. preemptions: of a run, in the mean. doubts: why not
             to rely on it; empty where nothing speaks against it.
         shares: of the time of median requests (E2E from P45 to P55), by phase, in the mean (0–1).
     """
@@ -49,7 +49,6 @@ class Predicted:
     cached: float
     waiting: float
     preemptions: float
-    refused: int
     doubts: tuple[Doubt, ...]
     shares: Mapping[str, float] = field(default_factory=dict)
 
@@ -108,7 +107,6 @@ def predict(
         float(np.mean([each.seen.cached / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
         float(np.mean([each.waiting_mean for each in replays])),
         float(np.mean([each.requests["preemptions"].sum() for each in replays])),
-        max(len(each.seen.refused) for each in replays),
         tuple(doubts(model, replays)),
         _shares([each.requests for each in replays if each.requests.height]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -63,6 +63,8 @@ def replay(
     """
     server = ReplayedServer(limits, step, wake_s=wake_s, noise=noise, seed=seed)
     server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
+    if held is not None:  # each end lets the next one go, whenever that was due
+        requests = [plan if plan.due_s is None else replace(plan, due_s=None) for plan in requests]
     coming = Pacer(requests, held, turnaround_s=turnaround_s)
     answered: list[Request] = []
     while True:

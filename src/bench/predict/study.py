@@ -136,9 +136,6 @@ def _load(model: Calibrated, curve: Sequence[MeasuredRun], level: float, workloa
     return PredictedLoad(
         **{**_place(near.row), "level": level},
         numbers={} if found.doubts else found.numbers,
-        kv_peak=found.kv_peak,
-        waiting=found.waiting,
-        preemptions=found.preemptions,
         doubts=found.doubts,
         shares={} if found.doubts else found.shares,
     )
