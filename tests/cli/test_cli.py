@@ -307,7 +307,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
     assert "had different thresholds. `.venv/bin/bench figures` with --threshold judges them alike." in capsys.readouterr().err
     capsys.readouterr()
     assert main([*figures, str(tmp_path), *lenient, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [f"{tmp_path}/latencies.svg"]
+    assert json.loads(capsys.readouterr().out) == [f"{tmp_path}/ttft.svg"]
 
 
 def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):

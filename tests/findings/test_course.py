@@ -53,8 +53,8 @@ def test_the_intervals_hold_the_truth(together):
 
 def test_what_a_course_does_not_show_is_not_known():
     rng = np.random.default_rng(3)
-    short = course(planted(rng, full_at=2.5))
-    assert short.filling is None and short.full is not None  # three bins before the cache is full
+    short = course(planted(rng, full_at=4.0))
+    assert short.filling is None and short.full is not None  # ten bins before the cache is full
     never = planted(rng).filter(pl.col("series") != "kv_usage")
     assert (course(never).full_after_s, course(never).full) == (None, None) and course(never).filling is not None
     assert course(never.clear()).swing is None

@@ -143,7 +143,8 @@ def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
     broken = {"scrape_gap_max_s": [0.3, 9.0, 0.3], "client_loop_lag_max_s": [0, 0, 9]}
     page = drawn(tmp_path, results(summary, deployments=("a",), **broken))
     marked = [text for _, text in page.find("th") if text.startswith("✕ invalid")]
-    assert set(marked) == {"✕ invalid counts: a/short_4", "✕ invalid latencies: a/short_16"}
+    level = "✕ invalid: a · short"  # its row among the levels
+    assert set(marked) == {level, "✕ invalid counts: a/short_4", "✕ invalid latencies: a/short_16"}
     assert {"telemetry", "the server's counts", "client", "latency and throughput"} <= set(cells(page))
 
 
@@ -152,9 +153,8 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
     assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
     assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
-    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == 2 * [
-        "✕ invalid: a/short_16"
-    ]  # of both tables
+    marked = [text for _, text in page.find("th") if text.startswith("✕ invalid")]
+    assert marked == ["✕ invalid: a · short", *2 * ["✕ invalid: a/short_16"]]  # of the levels, and of both tables of runs
     assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 
@@ -167,8 +167,8 @@ def test_the_report_compares_with_the_baseline(tmp_path, summary):
         page = drawn(tmp_path, Tables(runs, study.timeseries))
         assert "Against a" in [text for _, text in page.find("h2")]
         assert set(told) <= set(cells(page))
-        assert "could be overlooked; this comparison sees " in page.text and "How far sessions differ is assumed" in page.text
-        assert "b differs from a in engine_version: a → b." in page.text
+        assert "How far sessions of b differ is assumed" in page.text
+        assert "differs: engine_version: a → b" in page.text
     assert not [text for text in cells(page) if "worse" in text]
     assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text
     assert "no pair of runs whose latencies compare" in drawn(tmp_path, results(summary, wrong_output_tokens=[1, 1, 1])).text
@@ -180,8 +180,8 @@ def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
     lost = (pl.col("deployment") == "b") & (pl.col("level") == level)
     runs = study.runs.with_columns(valid=pl.col("valid") & ~lost, ttft_p50_s=pl.when(pl.col("deployment") == "a").then(0.1))
     text = drawn(tmp_path, Tables(runs, study.timeseries)).text
-    assert f"b: both sides measured short at {level:g}, but no pair of their runs is valid and compares." in text
-    assert "b: no pair has TTFT P50 on both sides." in text
+    assert f"both sides measured short at {level:g} requests in flight, but no pair of their runs is valid and compares" in text
+    assert "ttft_p50_s: no pair has a value of it on both sides" in text
 
 
 def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
@@ -302,3 +302,17 @@ def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert not re.search(r"<b>|\]\(|@team", text)
     assert text.count("busy") == 2 and text.count("|") == 7  # no more cells than one
+
+
+def test_each_level_has_its_price_and_an_invalid_one_its_values_marked(tmp_path, summary):
+    """What others disturbed is shown with their share, and bold nowhere."""
+    study = results(summary, deployments=("a",), host_other_share=[0.0, 0.0, 0.4], throughput_tokens_per_s=[10.0, 40.0, 80.0])
+    text = drawn(tmp_path, study).text.partition("<caption>Every level</caption>")[2].partition("</table>")[0]
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.S)]
+    heads = next(row for row in rows if row[:2] == ["curve", "load"])
+    levels = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads) and row[0].endswith("a · short")]
+    assert [row["curve"] for row in levels] == ["a · short", "a · short", "✕ invalid: a · short"]
+    assert [row["tokens/s"] for row in levels] == ["10", "40", "80"]
+    assert [row["others' work".replace("'", "&#39;")] for row in levels] == ["–", "–", "40 %"]
+    price = [row["USD a million output tokens"] for row in levels]
+    assert price[:2] == [f"{1e6 / 3600 / speed:.3g}" for speed in (10, 40)] and price[2] == "–"

@@ -164,8 +164,7 @@ def test_another_limit_or_peak_draws_what_depends_on_it(project):
 
     drawn = {"findings", "figure", "report"}
     assert would(slo=["ttft_p99=9s"]) == {"aggregate", "analyse", "calibrate", *drawn}
-    assert would(slo=["ttft_p99=10s"], peak_rps=20) == drawn
-    assert project.drawn == set()
+    assert would(slo=["ttft_p99=10s"], peak_rps=20) == drawn - {"figure"}  # no figure is drawn from it
 
 
 @pytest.mark.long(part="workflows")

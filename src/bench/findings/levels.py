@@ -138,10 +138,14 @@ def section(view: View) -> Section:
     shown = shown_latencies([slo for slo in results.decision.slos if any(slo in each for each in judged)])
     if reasons(results.runs) and not any(slo.metric == "ttfo" for slo in shown):
         shown += [Slo("ttfo", at, math.inf) for at in ("p50", "p95")]
+    place = ["deployment", "workload", "axis", "level"]
+    cost = results.priced.filter("valid").group_by(place).agg(pl.col("cost_per_million_tokens").mean())
+    costs = {tuple(at): usd for *at, usd in cost.iter_rows()}
     rows = [
         {
             **row,
             "load": cells.load(row),
+            "usd": costs.get(tuple(row[name] for name in place)),
             "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],
             "invalid_runs": row["runs"] - row["valid"],
@@ -162,6 +166,7 @@ def section(view: View) -> Section:
         *([Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100)] if results.counted != "prompt tokens" else []),
         *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
         *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
+        *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
         *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
     ]

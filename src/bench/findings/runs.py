@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text
 from bench.findings import cells, trust
-from bench.findings.course import course, ttft_slope
+from bench.findings.course import Course, course, ttft_slope
 from bench.findings.streams import stream_notes
 from bench.parse.validity import PARTS, failures, reason_texts, stopped
 from bench.report.blocks import Block, Cell, Column, Fold, Items, Section, Table, Text
@@ -40,6 +40,7 @@ _RUNS = (
     Column("ITL P99 (s)", "itl_p99_s", "%.3f"),
     Column("cache full after (s)", "full_after_s", "%.2g"),
     Column("full for (s)", "full_for_s", "%.2g"),
+    Column("running then", "running", "%.0f"),
     Column("tokens/s while it fills", "filling"),
     Column("while it is full", "full"),
     Column("peaks over valleys", "swing", "%.0f %%", 100),
@@ -47,17 +48,17 @@ _RUNS = (
     Column("others' work", "host_other_share", "%.0f %%", 100),
 )
 _MEANING = (
-    "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch has six bins of a fifth of a "
-    "second or more; longer answers or more requests make stretches longer. "
+    "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch lasts four "
+    "seconds or more; longer answers or more requests make stretches longer. "
     "P99: ~ is an estimate of too few requests (fewer than 662) to carry a bound; (≤ …) is what the true one does not exceed, at 99 % "
     "confidence."
 )
 
 
 def section(view: View) -> Section:
-    courses = view.results.timeseries.partition_by("deployment", "run", as_dict=True)
-    none = view.results.timeseries.clear()
-    rows = [{**_row(run), **_course(run, courses.get((run["deployment"], run["run"]), none))} for run in view.runs.to_dicts()]
+    series = view.results.timeseries
+    courses = series.partition_by("deployment", "run", as_dict=True) if series.height else {}
+    rows = [{**_row(run), **_course(run, courses.get((run["deployment"], run["run"])))} for run in view.runs.to_dicts()]
     failing = [row for row in rows if row["failures"]]
     found: list[Block] = []
     if failing:
@@ -98,9 +99,9 @@ def invalid(view: View) -> Section:
     return Section("invalid", title, [*blocks, Text(fault)], short=blocks)
 
 
-def _course(run: Row, timeseries: pl.DataFrame) -> dict[str, Any]:
+def _course(run: Row, timeseries: pl.DataFrame | None) -> dict[str, Any]:
     """What happens within a run, as cells."""
-    seen = course(timeseries)
+    seen = course(timeseries) if timeseries is not None else Course()
     return {
         **vars(seen),
         "filling": _change(seen.filling),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from operator import mul
 
 import polars as pl
 
@@ -102,7 +101,7 @@ def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         panels.append(
             load_panel(
                 *(results, runs, slo.column, f"{slo.name} ({unit})"),
-                form=partial(mul, times),
+                form=partial(pl.Expr.mul, other=times),
                 heading=slo.name,
                 span=span,
                 limit=limit,

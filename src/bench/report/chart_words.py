@@ -16,7 +16,6 @@ _NAMED = 5  # most loads that a title names
 WINDOWS = "Throughput and latencies are of steady windows."
 # Why a column may lack a level.
 _UNKNOWN = {
-    "waiting_standing": "runs there had too few scrapes once the load stood",
     "throughput_tokens_per_s": "no request was answered there, or the server did not count its tokens",
     "throughput_peak_tokens_per_s": "its answers came whole, or the server did not count their tokens",
 }
@@ -52,9 +51,9 @@ def pairs_note(left_out: int) -> str:
     return f"Pairs that are not compared for that: {left_out}." if left_out else ""
 
 
-def whole_runs_note(runs: int, *, marks: str) -> str:
-    """How whole runs on curves of steady windows are drawn; empty where there are none. Args: marks: such as `Hollow`."""
-    return f"{marks}: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
+def whole_runs_note(runs: int) -> str:
+    """How whole runs on curves of steady windows are drawn; empty where there are none."""
+    return f"Hollow: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
 
 
 def load_label(level: float, axis: str) -> str:

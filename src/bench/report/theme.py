@@ -33,12 +33,10 @@ __all__ = [
     "is_log",
     "layered",
     "level_axis",
-    "level_lines",
     "level_span",
     "limit_line",
     "line_ends",
     "load_panel",
-    "log_scale",
     "marked",
     "nothing_to_show",
     "panels_a_row",
@@ -255,24 +253,6 @@ def _load_title(results: Curves) -> str:
     return "rate (conversations/s)" if conversations.all() else "rate (requests/s; with turns, conversations/s)"
 
 
-def log_scale(low: float, high: float) -> alt.Scale:
-    """A logarithmic scale from `low` to `high`."""
-    return alt.Scale(type="log", domain=[low, high], nice=False)
-
-
-def level_lines(
-    runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum, dash: alt.StrokeDash
-) -> alt.Chart:
-    """A line a curve through the values of its levels.
-
-    Args:
-        runs: rows of `with_curve` with `level`, `valid` and `column`.
-    """
-    chart = alt.Chart(_levels(runs, column).select("curve", "workload", "level", column))
-    lines: alt.Chart = chart.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash)
-    return lines
-
-
 def _levels(runs: pl.DataFrame, column: str, form: Callable[[pl.Expr], pl.Expr] | None = None) -> pl.DataFrame:
     """The value of each level (`level_values`) in this form, with its `curve`; what is infinite is left out."""
     curves = runs.select("deployment", "workload", "curve").unique(maintain_order=True)
@@ -371,7 +351,7 @@ def with_whole(results: Curves, runs: pl.DataFrame) -> pl.DataFrame:
 
 def whole_note(results: Curves) -> str:
     """The note on the hollow points; empty where there are none."""
-    return whole_runs_note(results.whole_runs.height, marks="Hollow")
+    return whole_runs_note(results.whole_runs.height)
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
