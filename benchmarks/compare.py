@@ -13,12 +13,16 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tests.support.compare import Study, any_verdict, delayed, halved, planted, rate, worse
+from tests.support.compare import LADDER, Study, any_verdict, delayed, halved, judged, planted, rate, status, worse
+
+from bench.findings.comparison.power import Noise, sessions_for
 
 TOKENS, TPOT = "throughput_tokens_per_s", "tpot_p50_s"
+_LIMIT = 10.0  # percent, of the gate
 
 
 def false_verdicts(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
@@ -60,15 +64,50 @@ def power(generator: np.random.Generator, draws: int, studies: Sequence[Study]) 
     return rows
 
 
+def gate(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
+    """Planted pairs through `--fail-on-regression 10`, in two metrics, at 3 % noise and 5 % speed.
+
+    Sides take turns, in the sessions that the plan says for 10 % and for 7 %; or the baseline is stored, and the machine is as fast
+    later, or 40 % faster or slower, beside what it wanders. At the end of each a candidate whose throughput halves from 8 in flight on.
+    """
+    quiet = Study(1, 1, 0.03, 0.05)
+    rows = []
+    for stored, wanted in ((None, 0.10), (None, 0.07), (0.0, 0.10), (math.log(1.4), 0.10), (-math.log(1.4), 0.10)):
+        sessions = sessions_for(wanted, Noise(quiet.noise, quiet.spread), len(LADDER), 1, 2) or 0
+        changes = [(f"{each:+d} %", planted(math.log1p(each / 100))) for each in (-5, 0, 5, 10, 20, 30)]
+        for name, effect in (*changes, ("halved top", halved())):
+            comparisons = [
+                judged(generator, replace(quiet, sessions=sessions), effect, stored=stored, names=(TOKENS, TPOT))
+                for _ in range(draws)
+            ]
+            verdicts = [" ".join((*found.effects["verdict"], *found.overall["pooled"])) for found in comparisons]
+            statuses = [status(found, _LIMIT) for found in comparisons]
+            rows.append(
+                {
+                    "measured": "in turns" if stored is None else f"stored, machine {math.expm1(stored):+.0%}",
+                    "sessions": sessions,
+                    "planted": name,
+                    **{side: sum(side in each for each in verdicts) / draws for side in ("better", "worse")},
+                    **{f"exit {code}": statuses.count(code) / draws for code in (0, 1, 3)},
+                }
+            )
+    return rows
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=200, help="studies a cell (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--gate", action="store_true", help="only the exit status on planted pairs")
     options = parser.parse_args()
     generator = np.random.default_rng(options.seed)
     studies = [Study(*shape) for shape in ((4, 1), (4, 2), (5, 2), (6, 1), (6, 2), (8, 1), (12, 1))]
+    if options.gate:
+        rows = gate(generator, options.draws)
+        print(json.dumps(rows, indent=2)) if options.json else _print_table(rows)
+        return
     result = {
         "false": false_verdicts(generator, options.draws),
         "power": power(generator, options.draws, studies),
@@ -92,7 +131,7 @@ def _print_table(rows: Any) -> None:
     """A table in Markdown; shares and noises in percent."""
     print("| " + " | ".join(rows[0]) + " |\n|" + "--:|" * len(rows[0]))
     for row in rows:
-        print("| " + " | ".join(str(x) if isinstance(x, int) else f"{100 * x:.1f}" for x in row.values()) + " |")
+        print("| " + " | ".join(str(x) if isinstance(x, int | str) else f"{100 * x:.1f}" for x in row.values()) + " |")
 
 
 if __name__ == "__main__":

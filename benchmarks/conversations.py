@@ -26,7 +26,6 @@ import polars as pl
 
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
-from bench.predict.noise import Noise
 from bench.predict.replay import replay
 from bench.search.placing import Aim
 from bench.study.read import load_workload
@@ -56,8 +55,8 @@ class Service:
     def requests(self, rate: float, conversations: int, seed: int, speed: float = 1.0) -> pl.DataFrame:
         """A run's requests, as their tidy table has them."""
         plans = schedule(self.workload.model_copy(update={"num_requests": conversations}), rate, f"{seed}")
-        noise = Noise(run=1 / speed, step=self.engine.step_noise)
-        found = replay(plans, self.engine.limits, self.engine.step, noise=noise, seed=seed)
+        step, noise = self.engine.step.times(1 / speed), self.engine.step_noise
+        found = replay(plans, self.engine.limits, step, noise=noise, seed=seed)
         asked = pl.DataFrame(
             [(x.index, next(iter(x.after), None)) for x in plans], schema={"index": pl.Int64, "after": pl.Int64}, orient="row"
         )

@@ -25,9 +25,8 @@ import numpy as np
 from bench.predict.calibrate import Calibrated, calibrate
 from bench.predict.carried import carried, rates_carried, within
 from bench.predict.ensemble import members
-from bench.predict.fleet import Instances, Router, replay_fleet
+from bench.predict.fleet import Router, replay_fleet
 from bench.predict.judge import self_judged
-from bench.predict.noise import Noise
 from bench.predict.replay import replay
 from bench.predict.server import ReplayedServer
 from bench.study.read import load_workload
@@ -66,7 +65,7 @@ def truly_carried(engine: Engine, workload: Workload, slos: Sequence[Slo]) -> fl
     many = workload.model_copy(update={"num_requests": _TRUTH_REQUESTS})
 
     def meets(rate: float) -> bool:
-        noise, way = Noise(step=engine.step_noise), {"overhead_s": engine.path_s, "wake_s": engine.wake_s}
+        noise, way = engine.step_noise, {"overhead_s": engine.path_s, "wake_s": engine.wake_s}
         table = replay(schedule(many, rate, "truth"), engine.limits, engine.step, noise=noise, **way).requests.sort("sent_s")
         table = table.slice(_TRUTH_REQUESTS // 10)
         return all(float(within(table, slo).mean() or 0.0) >= slo.share for slo in slos)  # type: ignore[arg-type]
@@ -128,9 +127,10 @@ def planted(engines: int, seed: int) -> None:
 def _fleet(number: int, count: int, load: float, router: Router) -> tuple[float, float, float, float, float]:
     """Replay on so many instances; TTFT P50 and P99, seconds, requests/s replayed, peak memory (MiB)."""
     plans: list[PlannedRequest] = traffic(count, load * number * most_carried())
-    fleet = Instances(lambda i, now: ReplayedServer(LIMITS, STEP, Noise(step=0.1), i, now=now), number)
     begin = time.perf_counter()
-    table = replay_fleet(plans, fleet, router).requests
+    table = replay_fleet(
+        plans, lambda i, now: ReplayedServer(LIMITS, STEP, now=now, noise=0.1, seed=i), number, router
+    ).requests
     took = time.perf_counter() - begin
     ttft = table["first_token_s"] - table["sent_s"]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -75,7 +75,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["load/test_answers_read", "load/test_streamed_tokens", "load/test_records", "runs/test_reading"],
     ),
     "servers": (
-        ["src/bench/servers/series.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],
+        ["src/bench/servers/metrics.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],
         ["parse/test_expositions", "measure/test_metrics_address", "load/test_introduction"],
     ),
     "traces": (["src/bench/workloads/trace.py"], ["workloads/test_trace"]),

@@ -27,14 +27,14 @@ from tests.support.naive_engine import serve
 
 from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.judge import measured, self_judged
+from bench.predict.limits import Limits
 from bench.predict.predict import predict
-from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.workloads.schedule import PlannedRequest
 from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]
-METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p90_s", "itl_p50_s", "itl_p99_s")
+METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p90_s", "itl_p99_s")
 _AGAIN = 1000  # of a seed: the same load once more
 
 

@@ -16,8 +16,8 @@ from statistics import median
 
 import numpy as np
 
+from bench.predict.limits import Limits
 from bench.predict.replay import replay
-from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.workloads.schedule import PlannedRequest
 

@@ -1,15 +1,17 @@
 """How well a search finds the highest load within an SLO: planted servers of known limit, beside searches by point estimates.
 
     python -m benchmarks.search                    # 200 simulated servers and 100 planted curves; nine minutes on two cores
-    python -m benchmarks.search --servers 40 --curves 20 --json search.json
+    python -m benchmarks.search --servers 40 --curves 0 --loop open --ours     # as `bench find` has them, without other searches
 
 The servers are those of `benchmarks.capacity`: an engine step by step, with noise, stalls, failures, refusals and a drifting machine.
 The curves are latencies over load that no engine has to explain: cliffs, flat tails, humps. Runs last as long as the search asks for.
+On servers ours begins with its probe, and its minutes are those of a user of `bench find`: probe, reference loads and runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -18,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +33,23 @@ from bench.parse.observation import observed
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search.placing import ROUND, Aim
+from bench.search.probe import Probed, Reply, Send, probe
 from bench.search.search import Budget, Measured, search
 from bench.study.slo import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, simulate
-from benchmarks.capacity.truth import last_integer, long_run
+from benchmarks.capacity.truth import Demand
 
 HERE = Path(__file__).parent
 TRUTHS = HERE / ".results" / "capacity" / "truths"
 FAILED = 0.01
 PRECISION = 0.1
-BUDGET = Budget(30, math.inf)
+BUDGET = Budget(30, 1800.0)  # as `bench find` has it
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _STEADY = 3  # runs, for which a machine's speed stays
 _REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
 _BELOW, _PROBED = 0.7, 0.15  # first load that a probe finds ÷ the limit, and how far that strays
-_STARTS, _OF_A_START = range(301, 313), 10_000  # of a closed loop's truth, and requests of each
+_REFERENCE = 16, 4, 256, 32, 2  # requests of a reference load, how many at once, their longest lengths, and times
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
 
@@ -57,8 +60,11 @@ class Planted:
 
     Attributes:
         kind: of it. limit: the highest load that is carried; 0 where none is. aim: of the search.
+        start: first load of searches by point estimates, and of ours where no probe can be sent.
         run: summary row of a run: of a load, with so many requests, by a seed, at a speed of the machine.
         speed: of the machine at the nth run, with random numbers of this server's.
+        closed: what sends a probe's closed loops, at a speed of the machine; None where nothing does.
+        reference_s: how long the reference load before a run takes (s).
     """
 
     kind: str
@@ -66,6 +72,9 @@ class Planted:
     aim: Aim
     run: Callable[[float, int, int, float], dict[str, Any]]
     speed: Callable[[int, np.random.Generator], float]
+    start: float = 1.0
+    closed: Callable[[float], Send] | None = None
+    reference_s: float = 0.0
 
 
 def of_case(case: Case, precision: float = PRECISION) -> Planted:
@@ -75,49 +84,63 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
     alone = case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
     latency = statistics.median([each["e2e"] for each in alone["judged"] if each["ok"]] or [1.0])
     start = 1.0 if held else float(f"{1 / latency:.3g}")
-    aim = Aim([slo], FAILED, held, precision, start, 1.0 if held else start / 64, 512.0, case.demand.burstiness or 1.0)
+    aim = Aim([slo], FAILED, held, precision, None, None, 512.0, shape_of(case.demand))
+
+    phase = np.random.default_rng([case.number, 31]).uniform(0, 28)
 
     def speed(n: int, random: np.random.Generator) -> float:
         if case.drift == "rounds":
             return math.exp(random.normal(0, _SPEEDS))
-        # It slows down and speeds up again, so that its usual speed is the one that the limit is known at.
-        return 1 + case.trend * (0.5 - abs((n / 14 + 1) % 2 - 1))
+        # It slows down and speeds up again, so that its usual speed is the one that the limit is known at. A search begins anywhere.
+        return 1 + case.trend * (0.5 - abs(((n + phase) / 14 + 1) % 2 - 1))
 
-    limit = _limit_of_starts(case) if held and case.level else case.level
-    return Planted(case.kind, limit, aim, lambda *arguments: case_run(case, *arguments), speed)
+    count, at_once, prompt, output, times = _REFERENCE
+    short = Load([min(prompt, case.demand.prompt)] * count, [min(output, case.demand.output)] * count, None, at_once)
+    reference_s = times * float(np.nanmax(simulate(case.server, short, seed=5).end))
+    return Planted(
+        case.kind,
+        case.level,
+        aim,
+        lambda *arguments: case_run(case, *arguments),
+        speed,
+        start,
+        lambda at_speed: closed_loop(case, at_speed),
+        reference_s,
+    )
 
 
-def _limit_of_starts(case: Case) -> float:
-    """The highest level of a closed loop at which the requests of twelve starts, taken together, meet the limit.
+def closed_loop(case: Case, speed: float) -> Send:
+    """What sends a probe's closed loops to a server. Args: speed: of its machine."""
+    numbers = itertools.count(100_000)
 
-    How its requests fall in with one another depends on the start, for longer than any run lasts: limits of single starts differ by up
-    to a fourth. Each run of a search is a start of its own.
-    """
+    def send(in_flight: int, count: int, timeout_s: float) -> list[Reply]:
+        seed = next(numbers)
+        prompts, outputs, _ = _requests(case, np.random.default_rng([case.number, seed, 9]), in_flight, count, held=True)
+        trace = simulate(case.server, Load(prompts, outputs, None, in_flight), seed=seed, speed=speed, watch=True)
+        replies = []
+        for i, (sent, first, last, end) in enumerate(
+            zip(trace.sent.tolist(), trace.first.tolist(), trace.last.tolist(), trace.end.tolist(), strict=True)
+        ):
+            if math.isnan(sent):
+                continue
+            ok, cut = bool(trace.status[i] == OK), end - sent >= timeout_s
+            outcome = "cut" if cut else "ok" if ok else "http_error"
+            latencies = {
+                "ttft": None if math.isnan(first) else first - sent,
+                "tpot": (last - first) / max(1, outputs[i] - 1) if ok and not cut else None,
+                "e2e": last - sent if ok and not cut else None,
+            }
+            tokens = tuple(at for a, b in trace.segments[i] for at in trace.steps[a - 1 : b].tolist())
+            replies.append(Reply(sent, min(end, sent + timeout_s), outcome, latencies, tokens))
+        return replies
 
-    def met(level: int) -> bool:
-        runs = [long_run(case.server, case.demand, case.limit, level, count=_OF_A_START, seed=seed) for seed in _STARTS]
-        within, failed = (statistics.fmean(getattr(run, name) for run in runs) for name in ("within", "failed"))
-        return within >= case.limit.share and failed <= FAILED
-
-    return float(last_integer(met, round(case.level)))
+    return send
 
 
 def case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
     """The summary row of a run."""
     demand, held = case.demand, case.demand.arrival == "closed"
-    random = np.random.default_rng([case.number, seed, 9])
-    prompts = [demand.prompt] * count
-    if demand.sigma:
-        drawn = demand.prompt * np.exp(demand.sigma * random.standard_normal(3 * count + 50))
-        prompts = np.round(drawn[(drawn >= 1) & (drawn <= 4 * demand.prompt)][:count]).astype(int).tolist()
-    outputs, moments = [demand.output] * count, None
-    if held:  # it begins as if it had gone on for long, as the client's schedule does
-        first = (random.permutation(min(int(level), count)) + 1) / min(int(level), count)
-        outputs = [*np.maximum(1, np.round(first * demand.output)).astype(int).tolist(), *outputs[len(first) :]]
-    else:
-        shape = {"constant": math.inf, "gamma": demand.burstiness or 1.0}.get(demand.arrival, 1.0)
-        gaps = np.ones(count) if math.isinf(shape) else random.gamma(shape, 1 / shape, count)
-        moments = (np.cumsum(gaps) / level).tolist()
+    prompts, outputs, moments = _requests(case, np.random.default_rng([case.number, seed, 9]), level, count, held=held)
     trace = simulate(
         case.server, Load(prompts, outputs, moments, int(level) if held else 0), seed=seed, speed=speed, watch=True
     )
@@ -147,6 +170,29 @@ def case_run(case: Case, level: float, count: int, seed: int, speed: float) -> d
         schema_overrides={"after": pl.Int64, "token_times_s": pl.List(pl.Float64), "sent_s": pl.Float64},
     ).filter(pl.col("sent_s").is_not_null())
     return row_of(frame, demand.arrival, level, count)
+
+
+def _requests(
+    case: Case, random: np.random.Generator, level: float, count: int, *, held: bool
+) -> tuple[list[int], list[int], list[float] | None]:
+    """Prompts and outputs (tokens) of a load, and the moments of an open loop (s)."""
+    demand = case.demand
+    prompts = [demand.prompt] * count
+    if demand.sigma:
+        drawn = demand.prompt * np.exp(demand.sigma * random.standard_normal(3 * count + 50))
+        prompts = np.round(drawn[(drawn >= 1) & (drawn <= 4 * demand.prompt)][:count]).astype(int).tolist()
+    outputs = [demand.output] * count
+    if held:  # it begins as if it had gone on for long, as the client's schedule does
+        first = (random.permutation(min(int(level), count)) + 1) / min(int(level), count)
+        return prompts, [*np.maximum(1, np.round(first * demand.output)).astype(int).tolist(), *outputs[len(first) :]], None
+    shape = shape_of(demand)
+    gaps = np.ones(count) if math.isinf(shape) else random.gamma(shape, 1 / shape, count)
+    return prompts, outputs, (np.cumsum(gaps) / level).tolist()
+
+
+def shape_of(demand: Demand) -> float:
+    """Shape of the gaps of an open loop."""
+    return {"constant": math.inf, "gamma": demand.burstiness or 1.0}.get(demand.arrival, 1.0)
 
 
 def row_of(frame: pl.DataFrame, arrival: str, level: float, count: int) -> dict[str, Any]:
@@ -207,7 +253,9 @@ def of_curve(number: int, seed: int, precision: float = PRECISION) -> Planted:
         return {**empty, "steady_from_s": 0.0, "level": load, "arrival": "closed" if held else "poisson", "requests": count,
                 "duration_s": count / load, "judged": requests}  # fmt: skip
 
-    aim = Aim([slo], FAILED, held, precision, 1.0, 1.0 if held else 1 / 64, 2048.0)
+    start = _BELOW * truth * math.exp(random.normal(0, _PROBED))  # about where a probe puts it
+    start = max(1.0, round(start)) if held else float(f"{start:.3g}")
+    aim = Aim([slo], FAILED, held, precision, start, 1.0 if held else start / 64, 2048.0)
     return Planted(shape, truth, aim, run, lambda _, draw: math.exp(draw.normal(0, _SPEEDS)) if number % 2 else 1.0)
 
 
@@ -216,24 +264,35 @@ class _Machine:
 
     def __init__(self, planted: Planted, seed: int) -> None:
         self.planted, self.random, self.runs, self.seconds = planted, np.random.default_rng([seed, 77]), 0, 0.0
-        self.speed = 1.0
+        self.speed = self.seen = 1.0
 
     def measure(self, load: float, count: int, _: int) -> Measured:
         """A run, with what the reference load before it showed of the machine."""
         number = self.runs // ROUND
         if self.runs % _STEADY == 0:
             self.speed = self.planted.speed(self.runs, self.random)
-        seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
+        if self.runs % ROUND == 0:  # a reference load
+            self.seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
+            self.seconds += self.planted.reference_s
         self.runs += 1
         row = self.planted.run(load, count, self.runs, self.speed)
         self.seconds += row["duration_s"]
-        return Measured(row, (), seen, round=str(number))
+        return Measured(row, (), self.seen, round=str(number))
+
+    def probe(self, aim: Aim) -> Probed:
+        """Where a search begins, on the machine as it is a while before the first run."""
+        closed = self.planted.closed
+        if closed is None:
+            raise ValueError("nothing sends a probe to a planted curve")
+        probed = probe(aim, closed(self.planted.speed(0, self.random)))
+        self.seconds += probed.seconds
+        return probed
 
 
 def by_search(planted: Planted, seed: int) -> dict[str, Any]:
     """What the search finds."""
     machine = _Machine(planted, seed)
-    found = search(planted.aim, BUDGET, machine.measure)
+    found = search(planted.aim, BUDGET, machine.measure, begin=machine.probe)
     answer, truth = found.answer, planted.limit
     off = 0.0 if planted.aim.held else 0.01  # a simulated server's rate is known to 1 %
     middle, precision = (answer.low + answer.high) / 2, planted.aim.precision
@@ -251,7 +310,7 @@ def by_search(planted: Planted, seed: int) -> dict[str, Any]:
 def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:
     """Doubles until a run misses, then halves what lies between, by each run's own percentiles, as GuideLLM's goodput profile does."""
     machine, aim = _Machine(planted, seed), planted.aim
-    low, high, load = 0.0, math.inf, aim.start
+    low, high, load = 0.0, math.inf, planted.start
     while machine.runs < BUDGET.runs and (high / max(low, 1e-9) > 1 + aim.precision and not (aim.held and high - low <= 1)):
         if _passes(machine, load):
             low = load
@@ -268,8 +327,8 @@ def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:
 def by_sweep(planted: Planted, seed: int) -> dict[str, Any]:
     """Ten levels, evenly spaced from the first to where the load is twice too much; the highest below the first that misses."""
     machine, aim = _Machine(planted, seed), planted.aim
-    top = 2 * (planted.limit or aim.start)
-    levels = np.linspace(aim.start, top, 10)
+    top = 2 * (planted.limit or planted.start)
+    levels = np.linspace(planted.start, top, 10)
     carried = 0.0
     for level in np.unique(np.round(levels)) if aim.held else levels:
         if not _passes(machine, float(level)):
@@ -286,7 +345,7 @@ def by_aiperf(planted: Planted, seed: int) -> dict[str, Any]:
     """
     machine, aim = _Machine(planted, seed), planted.aim
     margins: dict[float, float] = {}
-    low, high, load = 0.0, math.inf, aim.start
+    low, high, load = 0.0, math.inf, planted.start
 
     def probe(load: float) -> None:
         nonlocal low, high
@@ -350,15 +409,14 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
     """One planted server by every search.
 
     Args:
-        job: `server` or `curve`, its number, the seed, the precision asked for, and whether searches begin near the limit.
+        job: `server` or `curve`, its number, the seed, the precision asked for, and whether other searches look for it too.
     """
-    what, number, seed, precision, near = job
+    what, number, seed, precision, rivals = job
     server = what == "server"
-    planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
-    if near and planted.limit:
-        start = _BELOW * planted.limit * math.exp(np.random.default_rng([number, not server, 99]).normal(0, _PROBED))
-        start = max(1.0, round(start)) if planted.aim.held else float(f"{start:.3g}")
-        planted = replace(planted, aim=replace(planted.aim, start=start))
+    planted = (
+        of_case(drawn_case(number, seed, TRUTHS, causes=False), precision) if server else of_curve(number, seed, precision)
+    )
+    others = {"bisection": by_bisection, "sweep": by_sweep, "aiperf": by_aiperf} if rivals else {}
     return {
         "what": what,
         "number": number,
@@ -366,22 +424,31 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
         "held": planted.aim.held,
         "truth": planted.limit,
         "search": by_search(planted, number),
-        "bisection": by_bisection(planted, number),
-        "sweep": by_sweep(planted, number),
-        "aiperf": by_aiperf(planted, number),
+        **{name: search_of(planted, number) for name, search_of in others.items()},
     }
+
+
+def of_loop(loop: str, count: int, seed: int) -> list[int]:
+    """The numbers of the first servers of a seed. Args: loop: `open`, `closed` or `both`."""
+    numbers: list[int] = []
+    for number in itertools.count():
+        if len(numbers) == count:
+            return numbers
+        held = drawn_case(number, seed, TRUTHS).demand.arrival == "closed" if loop != "both" else None
+        if held in (None, loop == "closed"):
+            numbers.append(number)
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The result, to read."""
-    lines = [
-        "| planted | n | interval holds | as narrow as asked | runs, median | within 10 % | bisection: within 10 % | runs | "
-        "AIPerf: within 10 % | runs | sweep: within 10 % | runs |",
-        "|---|" + "--:|" * 11,
-    ]
+    others = [name for name in ("bisection", "aiperf", "sweep") if any(name in each for each in results)]
+    titles = ["n", "interval holds", "as narrow as asked", "runs, median", "minutes, median", "within 10 %"]
+    titles += [title for name in others for title in (f"{name}: within 10 %", "runs")]
+    lines = [f"| planted | {' | '.join(titles)} |", "|---|" + "--:|" * len(titles)]
     groups: dict[str, Callable[[Mapping[str, Any]], bool]] = {"all": lambda _: True}
     for what in ("server", "curve"):
-        groups[f"{what}s"] = lambda each, what=what: each["what"] == what
+        for held, loop in ((False, "open"), (True, "closed")):
+            groups[f"{what}s, {loop} loop"] = lambda each, what=what, held=held: (each["what"], each["held"]) == (what, held)
     for kind in dict.fromkeys(each["kind"] for each in results):
         groups[kind] = lambda each, kind=kind: each["kind"] == kind
     for name, belongs in groups.items():
@@ -395,9 +462,10 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
         def runs(by: str, mine: Sequence[Mapping[str, Any]] = mine) -> str:
             return f"{statistics.median(each[by]['runs'] for each in mine):g}"
 
-        ours = [share("search", "holds"), share("search", "narrow"), runs("search"), share("search", "near")]
-        others = [cell for by in ("bisection", "aiperf", "sweep") for cell in (share(by, "near"), runs(by))]
-        lines.append(f"| {' | '.join([name, str(len(mine)), *ours, *others])} |")
+        minutes = f"{statistics.median(each['search']['seconds'] for each in mine) / 60:.1f}"
+        ours = [share("search", "holds"), share("search", "narrow"), runs("search"), minutes, share("search", "near")]
+        theirs = [cell for by in others for cell in (share(by, "near"), runs(by))]
+        lines.append(f"| {' | '.join([name, str(len(mine)), *ours, *theirs])} |")
     return "\n".join(lines)
 
 
@@ -411,19 +479,16 @@ def main() -> None:
     parser.add_argument(
         "--precision", type=float, default=PRECISION, help="half the width that is asked for (default: %(default)s)"
     )
-    parser.add_argument(
-        "--start-near",
-        action="store_true",
-        help="the first run is below the true limit, about where a probe puts it, in place of one request at a time",
-    )
+    parser.add_argument("--loop", choices=("both", "open", "closed"), default="both", help="of the servers")
+    parser.add_argument("--ours", action="store_true", help="without the searches by point estimates")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write everything, server by server")
     options = parser.parse_args()
-    asked = options.seed, options.precision, options.start_near
-    jobs = [("server", n, *asked) for n in range(options.servers)]
+    asked = options.seed, options.precision, not options.ours
+    jobs = [("server", n, *asked) for n in of_loop(options.loop, options.servers, options.seed)]
     jobs += [("curve", n, *asked) for n in range(options.curves)]
-    counts = {"server": options.servers, "curve": options.curves}
-    jobs.sort(key=lambda job: job[1] / counts[job[0]])  # so that a part of them is a sample of both
+    most = {what: max((job[1] for job in jobs if job[0] == what), default=0) + 1 for what in ("server", "curve")}
+    jobs.sort(key=lambda job: job[1] / most[job[0]])  # so that a part of them is a sample of both
     results, began = [], time.monotonic()
     with ProcessPoolExecutor(options.jobs) as pool:
         for result in pool.map(judged, jobs):
@@ -435,10 +500,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
-    for kind, held in (("open loops", False), ("closed loops", True)):
-        minutes = [each["search"]["seconds"] / 60 for each in results if each["what"] == "server" and each["held"] is held]
-        if minutes:
-            print(f"\nservers, {kind}: {statistics.median(minutes):.1f} minutes of load in the median")
+    print(f"\nended by their budget: {sum(each['search']['why'] in ('runs', 'seconds', 'short') for each in results)}")
     missed = [each for each in results if not each["search"]["holds"]]
     print(f"\n{len(missed)} intervals miss: " + ", ".join(f"{each['what']} {each['number']}" for each in missed))
 

@@ -3,7 +3,6 @@
     python -m benchmarks.tuning --servers 100 --json tuning.json   # beside Optuna's TPE and a full grid, both by point estimates
     python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in minutes
     python -m benchmarks.tuning --drawn --effect 0.8               # settings that change the rate by a factor of two
-    python -m benchmarks.tuning --servers 1000 --drawn --model .12 # first looks ordered by a model whose gains are off by 12 %
     python -m benchmarks.tuning --servers 1000 --drawn --fail .1   # a tenth of the starts dies, or shows nothing or too little
 
 Two or three settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm; `--effect`), and
@@ -30,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.runs.tuning import Predicted, Visit
+from bench.runs.tuning import Visit
 from bench.search.placing import Aim
 from bench.search.race import Ask, race
 from bench.search.search import Budget, Measured, search
@@ -55,11 +54,10 @@ class How:
     """How servers are planted and tuned.
 
     Attributes:
-        drawn: visits, in place of searches. model: its error (ln gain). fail: share of the starts. effect: of a value (ln rate).
+        drawn: visits, in place of searches. fail: share of the starts. effect: of a value (ln rate).
     """
 
     drawn: bool = False
-    model: float | None = None
     fail: float = 0.0
     effect: float = _EFFECT
 
@@ -179,27 +177,11 @@ class Machine:
         return visit_of(ask, found, 0.0, 0.0)
 
 
-def predictions(planted: Planted, seed: int, off: float) -> Predicted:
-    """What a model says that is off by a tenth in all, and by `off` (ln) in ratios of two candidates that share no setting.
-
-    Half of that variance is of the settings' values.
-    """
-    random = np.random.default_rng([planted.seed, seed, 7])
-    columns = list(planted.settings[0])
-    by_value = random.normal(0, off / 2 / math.sqrt(len(columns)), (len(columns), 8))
-    errors = random.normal(0, off / 2, len(planted.names)) + random.normal(0, 0.1)
-    for i, each in enumerate(planted.settings):
-        errors[i] += sum(by_value[place, value] for place, value in enumerate(each.values()))
-    rates = planted.rates * np.exp(errors)
-    return Predicted(rates=dict(zip(planted.names, rates.tolist(), strict=True)), seconds=30.0)
-
-
 def by_race(planted: Planted, seed: int, minutes: float, how: How) -> dict[str, Any]:
     """What our race chooses, and whether it names a false winner."""
     machine = Machine(planted, seed, drawn=how.drawn, fail=how.fail)
-    space, off = Space(planted.settings), how.model
-    predict = None if off is None else lambda: predictions(planted, seed, off)
-    found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit, predict)
+    space = Space(planted.settings)
+    found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)
     confirmed = found.confirmed
     shown = confirmed is not None and confirmed.low is not None and confirmed.low > 1
     chosen = planted.names.index(found.leader) if shown and found.leader else 0
@@ -291,14 +273,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="of each race")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--drawn", action="store_true", help="draw visits from their errors, in place of searching")
-    parser.add_argument("--model", type=float, help="order first looks by a model whose gains are off by so much (ln)")
     parser.add_argument("--fail", type=float, default=0.0, help="share of the starts that fail")
     parser.add_argument("--effect", type=float, default=_EFFECT, help="of a value of a setting (standard deviation of ln rate)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     numbers = range(options.servers)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        how = How(options.drawn, options.model, options.fail, options.effect)
+        how = How(options.drawn, options.fail, options.effect)
         arguments = ([each] * len(numbers) for each in (options.seed, options.minutes, how))
         found = []
         for row in pool.map(one, numbers, *arguments):

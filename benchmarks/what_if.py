@@ -22,9 +22,9 @@ from bench.errors import BenchError
 from bench.findings.predicted import REPORTED, doubt_text
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
 from bench.predict.judge import measured, self_judged
+from bench.predict.limits import Limits
 from bench.predict.predict import predict
 from bench.predict.sources import measured_runs, read_limits
-from bench.predict.state import Limits
 from bench.runs.summary import read_summary
 
 SHOWN = {

@@ -1,6 +1,7 @@
 """Simulated servers of known capacity, through the whole pipeline: what it makes of them, against the truth.
 
 python -m benchmarks.capacity                              # 200 servers; some minutes on two cores
+python -m benchmarks.capacity --limits                     # without causes: half the time
 python -m benchmarks.capacity --source . --source ../other # another checkout's code beside this one's
 """
 
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -29,11 +31,11 @@ RESULTS = HERE.parent / ".results" / "capacity"
 _WRITERS = ("server.py", "truth.py", "fleet.py", "files.py")
 
 
-def prepared(number: int, seed: int, studies: Path) -> Path:
+def prepared(number: int, seed: int, studies: Path, causes: bool = True) -> Path:
     """The folder of one server's study, written if it is not there."""
     folder = studies / f"s{number:03}"
     if not folder.exists():
-        case = drawn_case(number, seed, RESULTS / "truths")
+        case = drawn_case(number, seed, RESULTS / "truths", causes=causes)
         unfinished = studies / f".s{number:03}"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
@@ -54,13 +56,13 @@ def studies_of(seed: int) -> Path:
     return folder
 
 
-def evaluated(folders: Sequence[Path], source: Path, jobs: int) -> dict[int, dict[str, Any]]:
+def evaluated(folders: Sequence[Path], source: Path, jobs: int, *, causes: bool = True) -> dict[int, dict[str, Any]]:
     """What `source`'s code finds in each folder, by the server's number."""
     environment = {**os.environ, "PYTHONPATH": str(source.resolve() / "src"), "POLARS_MAX_THREADS": "1"}
     results: dict[int, dict[str, Any]] = {}
 
     def run(share: Sequence[Path]) -> None:
-        command = [sys.executable, "-P", str(source.resolve() / "benchmarks/capacity/evaluate.py"), *map(str, share)]
+        command = [sys.executable, "-P", str(HERE / "evaluate.py"), *["--limits"] * (not causes), *map(str, share)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=source) as process:
             assert process.stdout  # noqa: S101 - it is a pipe
             for line in process.stdout:
@@ -103,6 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limits", action="store_true", help="leave causes out")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument(
         "--source", type=Path, action="append", help="a checkout whose code judges (default: this one); repeatable"
@@ -110,10 +113,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write everything, server by server")
     options = parser.parse_args()
     began = time.monotonic()
-    studies = studies_of(options.seed)
+    studies = studies_of(options.seed) / ("limits" if options.limits else "causes")
     folders = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        for folder in pool.map(prepared, *zip(*((n, options.seed, studies) for n in range(options.servers)), strict=True)):
+        for folder in pool.map(
+            prepared, range(options.servers), repeat(options.seed), repeat(studies), repeat(not options.limits)
+        ):
             folders.append(folder)
             _progress("servers ready", len(folders), options.servers)
     ready = time.monotonic()
@@ -121,7 +126,7 @@ def main() -> None:
     content: dict[str, Any] = {"seed": options.seed, "cases": cases, "prepared_s": ready - began, "sources": {}}
     for source in options.source or [HERE.parent.parent]:
         started = time.monotonic()
-        results = evaluated(folders, source, options.jobs)
+        results = evaluated(folders, source, options.jobs, causes=not options.limits)
         lost = {"error": "the evaluation ended early"}
         verdicts = [judge(case, results.get(case["number"], lost)) for case in cases]
         table = rows(cases, verdicts)

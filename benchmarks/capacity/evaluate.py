@@ -1,6 +1,6 @@
 """What the project makes of each study: files in, one line of JSON out. It imports `bench` alone, of the checkout in PYTHONPATH.
 
-python -P evaluate.py FOLDER …       each with the files of `benchmarks.capacity.files`
+python -P evaluate.py [--limits] FOLDER …       each with the files of `benchmarks.capacity.files`
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,17 @@ from bench.findings.causes import bottleneck, why
 from bench.findings.sizing import OperatingPoint, sized
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
-from bench.predict.reliefs import find_reliefs
+from bench.predict.relief import find_reliefs
 from bench.study.config import Thresholds
-from bench.study.slo import parse_slo
+from bench.study.slo import Slo, parse_slo
 
 PEAK_RPS = 100.0
 
 
-def evaluate(folder: Path) -> dict[str, Any]:
-    """The operating point of the study in `folder`, its cause, and the fleet for a peak of 100 requests/s."""
+def evaluate(folder: Path, *, causes: bool) -> dict[str, Any]:
+    """The operating point of the study in `folder`, also within two limits, its cause, and the fleet for a peak of 100 requests/s."""
     case = json.loads((folder / "server.json").read_text())
-    limit = case["limit"]
-    slos = [parse_slo(f"{limit['metric']}_p{100 * limit['share']:.0f}={1000 * limit['seconds']:g}ms")]
+    slos = [_slo(case["limit"])]
     began = time.perf_counter()
     name = f"s{case['number']:03}"
     with tempfile.TemporaryDirectory() as scratch:
@@ -61,6 +61,9 @@ def evaluate(folder: Path) -> dict[str, Any]:
         runs = pl.read_parquet(table)
         points = operating_points(runs, slos)
         point = points.row(0, named=True)
+        both = case["second"] and operating_points(runs, [*slos, _slo(case["second"])]).row(0, named=True)
+        if not causes:
+            return {"name": case["number"], "point": point, "both": both}
         reliefs = find_reliefs(runs, results, points, slos, code="")
     relief = reliefs.curves[0] if reliefs.curves else None
     found = bottleneck(runs, point, slos, relief)
@@ -69,6 +72,7 @@ def evaluate(folder: Path) -> dict[str, Any]:
     return {
         "name": case["number"],
         "point": point,
+        "both": both,
         "cause": found.cause,
         "why": why(found),
         "gains": {each.resource: (each.low, each.gain, each.high) for each in found.gains},
@@ -85,10 +89,15 @@ def evaluate(folder: Path) -> dict[str, Any]:
     }
 
 
+def _slo(limit: Mapping[str, Any]) -> Slo:
+    return parse_slo(f"{limit['metric']}_p{100 * limit['share']:.0f}={1000 * limit['seconds']:g}ms")
+
+
 def main() -> None:
-    for folder in map(Path, sys.argv[1:]):
+    folders = [argument for argument in sys.argv[1:] if argument != "--limits"]
+    for folder in map(Path, folders):
         try:
-            result = evaluate(folder)
+            result = evaluate(folder, causes=len(folders) == len(sys.argv) - 1)
         except Exception as error:  # the next server may be well
             result = {"name": int(folder.name[1:]), "error": f"{type(error).__name__}: {error}"[:500]}
         print(json.dumps(result, default=str), flush=True)

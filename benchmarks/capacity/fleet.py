@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.capacity.server import Server, simulate
-from benchmarks.capacity.truth import Demand, Limit, ceiling, drawn_load, gains, latencies, sustainable
+from benchmarks.capacity.truth import Demand, Limit, ceiling, crossing, drawn_load, gains, latencies, sustainable
 
 __all__ = ["Case", "drawn_case"]
 
@@ -22,6 +22,8 @@ _WEIGHTS = {
 }  # fmt: skip
 _CODE = [(HERE / name).read_text() for name in ("server.py", "truth.py", "fleet.py")]
 _ALL_CAUSES = ("kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown")
+_LAX_S = 10.0  # a limit from which on it does not bear on the load (s)
+_RISES = 1.05  # ratio of a latency at a fifth more load from which on it has a limit
 _SLOWEST_S = 4.0  # a limit beyond it would take runs of minutes
 _DECISIVE, _CLEAR = 1.15, 1.1  # a cause raises the rate by so much, and by so much more than the next one
 
@@ -33,7 +35,7 @@ class Case:
     Attributes:
         number, kind: which one it is, and which resource it was drawn to run out of (`any`: whichever comes first).
         level, rps: the highest level that is sustainable, and its requests/s (0: none). around: the level about which is measured.
-        gains: by resource that is relaxed.
+        gains: by resource that is relaxed. second: a limit on another latency that is crossed at the same level; None where none is.
         causes: right answers. withheld: what telemetry lacks (`""`: nothing; `all`, `names`, `gauges`).
         ends_below: whether the ladder ends below the limit. drift: `""`, `rounds` or `trend`. trend: of the session (relative).
     """
@@ -47,6 +49,7 @@ class Case:
     rps: float
     around: float
     gains: dict[str, float] = field(default_factory=dict)
+    second: Limit | None = None
     causes: tuple[str, ...] = ()
     withheld: str = ""
     ends_below: bool = False
@@ -69,16 +72,17 @@ class Case:
             "server": Server(**content["server"]),
             "demand": Demand(**content["demand"]),
             "limit": Limit(**content["limit"]),
+            "second": Limit(**content["second"]) if content["second"] else None,
         }
         return cls(**{**content, **parts, "causes": tuple(content["causes"])})
 
 
-def drawn_case(number: int, seed: int, cache: Path) -> Case:
-    """The `number`th server of a seed. Its truth takes seconds, and is kept in `cache`."""
-    path = cache / f"{_digest([seed, number])}.json"
+def drawn_case(number: int, seed: int, cache: Path, *, causes: bool = True) -> Case:
+    """The `number`th server of a seed. Its truth takes seconds, and is kept in `cache`. Args: causes: whether theirs are sought."""
+    path = cache / f"{_digest([seed, number, causes])}.json"
     if path.exists():
         return Case.of(json.loads(path.read_text()))
-    case = next(case for attempt in range(200) if (case := _attempt(number, [seed, number, attempt])) is not None)
+    case = next(case for attempt in range(200) if (case := _attempt(number, [seed, number, attempt], causes)) is not None)
     cache.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps(case.plain()))
@@ -91,7 +95,7 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps([content, _CODE]).encode()).hexdigest()[:16]
 
 
-def _attempt(number: int, seed: list[int]) -> Case | None:
+def _attempt(number: int, seed: list[int], sought: bool) -> Case | None:
     """A server with a limit that bears on its load, and the truth; None where the draw has no such limit."""
     random = np.random.default_rng(seed)
     kind = str(random.choice(list(_WEIGHTS), p=list(_WEIGHTS.values())))
@@ -113,8 +117,21 @@ def _attempt(number: int, seed: list[int]) -> Case | None:
     if random.random() < 0.03:  # more fail than may, at any load
         broken = replace(server, failure_share=float(random.uniform(0.02, 0.05)))
         return Case(number, "broken", broken, demand, limit, 0.0, 0.0, around=level, causes=_ALL_CAUSES)
-    case = Case(number, kind, server, demand, limit, level, rps, level, gains(server, demand, limit, level, seed=simulation))
-    return _marked(case, random) if case.gains else None
+    found = gains(server, demand, limit, level, seed=simulation) if sought else {"none": 1.0}
+    case = Case(number, kind, server, demand, limit, level, rps, level, found)
+    return _marked(replace(case, second=_second(case, simulation)), random) if case.gains else None
+
+
+def _second(case: Case, seed: int) -> Limit | None:
+    """A limit on another latency that is crossed at the same level, if one rises there and no queue is all that limits."""
+    if case.limit.seconds >= _LAX_S or case.server.most_in_flight or case.server.most_waiting is not None:
+        return None
+    known = crossing(case.server, case.demand, case.level, seed=seed)
+    risen = {key: beyond / at for key, (at, beyond) in known.items() if key[0] != case.limit.metric and at < math.inf}
+    steepest = max(risen, key=risen.__getitem__, default=None)
+    if steepest is None or risen[steepest] < _RISES:
+        return None
+    return Limit(*steepest, float(f"{known[steepest][0]:.4g}"))
 
 
 def _marked(case: Case, random: np.random.Generator) -> Case:

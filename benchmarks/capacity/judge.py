@@ -22,6 +22,9 @@ COLUMNS = {
     "spread": "IQR",
     "silent": "no answer",
     "levels": "levels hold",
+    "width": "ln width",
+    "both": "of two limits",
+    "both_width": "ln width",
     "interval": "rps hold",
     "right": "cause right",
     "wrong": "wrong",
@@ -37,10 +40,11 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         `ratio` (usable requests/s ÷ what the ladder could have shown; None: no answer; where nothing is sustainable 1 if no rate is
-        given, else infinite), `levels`, `interval` (whether the printed interval of the level, and of the requests/s, holds the
-        truth; None where there is none), `cause` (`right`, `wrong`, `unknown`), `found` (the cause) and `error`.
+        given, else infinite), `levels`, `both`, `interval` (whether the printed interval of the level, of that within two limits,
+        and of the requests/s, holds the truth; None where there is none), `width` and `both_width` (ln of the levels' ends), `cause`
+        (`right`, `wrong`, `unknown`), `found` (the cause) and `error`.
     """
-    point = result.get("point") or {}
+    point, both = result.get("point") or {}, result.get("both") or {}
     usable = point.get("usable_rps")
     cause = result.get("cause", "unknown")
     causes = set(case["causes"])
@@ -55,11 +59,18 @@ def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
         "number": case["number"],
         "ratio": ratio,
         "levels": _holds(point, "low", "high", case["level"]),
+        "width": _width(point),
+        "both": _holds(both, "low", "high", case["level"]),
+        "both_width": _width(both),
         "interval": _holds(point, "usable_low", "usable_high", case["rps"]),
         "cause": verdict,
         "found": cause,
         "error": result.get("error"),
     }
+
+
+def _width(point: Mapping[str, Any]) -> float | None:
+    return math.log(point["high"] / point["low"]) if point.get("low") and point.get("high") else None
 
 
 def _holds(point: Mapping[str, Any], low: str, high: str, truth: float) -> bool | None:
@@ -102,6 +113,7 @@ def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     count = len(verdicts)
     ratios = [verdict["ratio"] for verdict in verdicts if verdict["ratio"] is not None]
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
+    widths = {name: [verdict[name] for verdict in verdicts if verdict[name] is not None] for name in ("width", "both_width")}
     low, high = np.quantile(finite, [0.25, 0.75]) if finite else (None, None)
 
     def share(name: str) -> float | None:
@@ -118,6 +130,8 @@ def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "spread": float(high - low) if low is not None and high is not None else None,
         "silent": (count - len(ratios)) / count,
         "levels": share("levels"),
+        "both": share("both"),
+        **{name: median(known) if known else None for name, known in widths.items()},
         "interval": share("interval"),
         **{kind: sum(verdict["cause"] == kind for verdict in verdicts) / count for kind in ("right", "wrong", "unknown")},
     }

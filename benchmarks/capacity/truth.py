@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import fmean
 
 import numpy as np
 
@@ -16,6 +17,7 @@ __all__ = [
     "Demand",
     "Limit",
     "ceiling",
+    "crossing",
     "drawn_load",
     "gains",
     "last_integer",
@@ -25,7 +27,8 @@ __all__ = [
 ]
 
 REQUESTS = 20_000  # of a point near the limit
-_MORE_CLOSED = 3  # times as many, of a closed loop: its levels lie up to a tenth apart, and one off is soon far off
+_OF_A_START, _OF_A_COARSE_START = 5_000, 2_500  # requests
+_STARTS, _COARSE_STARTS = 12, 4  # of a closed loop
 _FEWER = 10_000  # of one farther away, and of a counterfactual; of 5,000 requests of bursty load chance alone leaves 1 % behind
 _WARM = 0.05  # of a run's requests, which meet a server that is still empty
 _FAILED = 0.01  # the share that may fail
@@ -162,18 +165,29 @@ def sustainable(
     Args:
         guess: where to begin to look; four times as much is the highest that is tried.
         fine: to 1 % by long runs; else to 2 % by shorter ones. Of a closed loop: exactly.
+
+    A closed loop's requests fall in with one another as its start has it, for longer than any run lasts: limits of single starts differ
+    by up to a fourth. Each run of a study is a start of its own, so its truth is that of the requests of many starts together.
     """
+    if demand.arrival == "closed":
+        starts, count = (_STARTS, _OF_A_START) if fine else (_COARSE_STARTS, _OF_A_COARSE_START)
+
+        def of_starts(level: int) -> LongRun:
+            runs = [long_run(server, demand, limit, level, count=count, seed=1000 * seed + start) for start in range(starts)]
+            within, failed, rps = (fmean(getattr(run, name) for run in runs) for name in ("within", "failed", "rps"))
+            return LongRun(within, failed, True, rps)
+
+        if fine:
+            guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
+        level = last_integer(lambda level: of_starts(level).meets(limit), max(1, round(guess)))
+        return (float(level), of_starts(level).rps) if level else (0.0, 0.0)
     if fine:
         guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
-    count = _FEWER if not fine else _MORE_CLOSED * REQUESTS if demand.arrival == "closed" else REQUESTS
-    count = math.ceil(count * max(1.0, 1 / (demand.burstiness or 1.0)))  # bursty arrivals show less
+    count = math.ceil((REQUESTS if fine else _FEWER) * max(1.0, 1 / (demand.burstiness or 1.0)))  # bursty arrivals show less
 
     def run(level: float) -> LongRun:
         return long_run(server, demand, limit, level, count=count, seed=seed)
 
-    if demand.arrival == "closed":
-        level = last_integer(lambda level: run(level).meets(limit), max(1, round(guess)))
-        return (0.0, 0.0) if not level else (float(level), run(level).rps)
     low, high = _bracket(lambda level: run(level).meets(limit), guess, 1.015 if fine else 1.1)
     while low and high / low > (_FINE if fine else _COARSE):
         middle = (low * high) ** 0.5
@@ -212,6 +226,32 @@ def last_integer(met: Callable[[int], bool], guess: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if met(middle) else (low, middle)
     return low
+
+
+def crossing(server: Server, demand: Demand, level: float, *, seed: int) -> dict[tuple[str, float], tuple[float, float]]:
+    """Each latency's percentiles (s) at a level, and at one that is a fifth higher.
+
+    Of a closed loop, whose levels are whole numbers, the first lies between the level and the next one.
+    """
+    closed = demand.arrival == "closed"
+    levels = (level, level + 1, max(level + 2, round(1.2 * level))) if closed else (level, level, 1.2 * level)
+    starts = _STARTS if closed else 1
+    count = _OF_A_START if closed else math.ceil(REQUESTS * max(1.0, 1 / (demand.burstiness or 1.0)))
+    found: list[dict[tuple[str, float], float]] = []
+    for at in levels:
+        traces = [
+            simulate(server, drawn_load(demand, at, count, 1000 * seed + start), seed=1000 * seed + start)
+            for start in range(starts)
+        ]
+        known = {name: [latencies(trace, name)[int(_WARM * count) :] for trace in traces] for name in ("ttft", "tpot", "e2e")}
+        found.append(
+            {
+                (name, share): float(np.quantile(np.nan_to_num(np.concatenate(values), nan=math.inf), share, method="higher"))
+                for name, values in known.items()
+                for share in (0.9, 0.95, 0.99)
+            }
+        )
+    return {key: (math.sqrt(found[0][key] * found[1][key]), found[2][key]) for key in found[0]}
 
 
 RELAXED: dict[str, Callable[[Server], Server]] = {

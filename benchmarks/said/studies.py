@@ -344,7 +344,7 @@ def _models(runs: pl.DataFrame) -> Calibration:
         if rows:  # a load beyond the measured ones, as `calibrate` predicts it
             highest = max(rows, key=lambda row: row["level"])
             at["beyond", 0.0] = {**highest, "level": round(1.2 * highest["level"])}
-        shares = {"median": {"queue": 0.25, "decode": 0.75}, "slowest": {"queue": 1.0}}
+        shares = {"queue": 0.25, "decode": 0.75}
         numbers = [{key: row[key] for key in METRICS if row[key] is not None} for row in (*at.values(), *rows)]
         places = [{key: row[key] for key in ("workload", "axis", "level")} for row in (*at.values(), *rows)]
         predicted = tuple(

@@ -379,7 +379,7 @@ FAULTS: dict[str, tuple[str, str, Callable[[np.random.Generator], Case]]] = {
     "an answer of another length": ("content", "another output length", _lengths("completion_tokens")),
     "cache hits where none should be": ("content", "tokens came from the prefix cache", _hits),
     "40 % or more of the hits stay away": ("content", "the prefix cache served", _missed_hits),
-    "5–100 % refused with a 4xx": ("content", "were refused for what they are", _refused),
+    "5–100 % refused with a 4xx": ("content", "refused for what they are", _refused),
     "3 % of the client's turns 80–300 ms late": ("client", "event loop was late", _lagging),
     "the client stalls for 0.3–1 s": ("client", "stood still", _stalled),
     "the client takes 96–100 % of a core": (

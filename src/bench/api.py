@@ -11,6 +11,7 @@ from bench.findings.comparison.compare import Comparison, compare
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure.recording import record_run
+from bench.parse.foreign import ForeignRun, foreign_run, request_table, write_run
 from bench.parse.run import parse_run
 from bench.results import Results
 from bench.study.plan import Plan
@@ -22,17 +23,21 @@ from bench.workloads.workload import Workload
 __all__ = [
     "BenchError",
     "Comparison",
+    "ForeignRun",
     "Load",
     "Plan",
     "Results",
     "Target",
     "Workload",
     "compare",
+    "foreign_run",
     "load_file",
     "load_workload",
     "parse_run",
     "parse_slo",
     "record_run",
+    "request_table",
     "run_load",
     "schedule",
+    "write_run",
 ]

@@ -29,6 +29,7 @@ _BESIDE = {
 # environment, and in another workflow's.
 _OWN: dict[str, dict[str, str]] = {
     "command": {name: f"bench.beside.{room}.commands.{name}" for room, names in _BESIDE.items() for name in names},
+    "grading": {"sets": "bench.beside.quality.answers:Grading"},
     "trace": {"otel": "bench.beside.traffic.otel:Spans", "weka": "bench.beside.traffic.weka:Sessions"},
 }
 

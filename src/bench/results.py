@@ -96,6 +96,11 @@ class Results:
         """What was scraped during a run, one row a sample. Raises BenchError where its table is not there."""
         return self._of_run(Paths.TELEMETRY, deployment, run)
 
+    def facts(self, deployment: str) -> DeploymentFacts | None:
+        """What was running as a deployment; None where nobody has measured it here."""
+        file = self.folder / Path(Paths.FACTS.format(deployment=deployment)).relative_to(Paths.RESULTS)
+        return read(DeploymentFacts, file) if file.is_file() else None
+
     def analysis(self, name: str) -> pl.DataFrame:
         """A table of what the runs show: `capacity`, `saturation`, or `comparisons` with the study's baseline.
 

@@ -10,14 +10,14 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parent
 _IN_WHEEL = _PACKAGE / "_shipped"
 
-#: The folder of Snakefile, workflow/, config/ and profiles/: the checkout, or the wheel's copy.
+#: The folder of workflow/, config/ and profiles/: the checkout, or the wheel's copy.
 ROOT = _IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGE.parents[1]
 
 #: How a reader in the working directory calls `bench`: in a clone it is in the environment that `make` sets up.
 BENCH = ".venv/bin/bench" if ROOT.samefile(Path.cwd()) and not _IN_WHEEL.is_dir() else "bench"
 
 #: What `module saturate: snakefile: …` takes.
-SNAKEFILE = str(ROOT / "Snakefile")
+SNAKEFILE = str(ROOT / "workflow/Snakefile")
 
 
 def located(file: str | Path) -> Path:

@@ -28,19 +28,17 @@ _STAGES = {
     "engine": "Preparing the engine {engine}",
     "weights": "Preparing the model {model}",
     "deploy": "Planning the launch of {deployment}",
+    "parse": "Parsing the runs of {deployment}",
     "aggregate": "Making the summary table",
     "analyse": "Analysing the runs",
     "grade": "Grading the answers",
     "findings": "Concluding what they show",
-    "calibrate": "Calibrating a model of each server",
-    "relieve": "Replaying each limit with one resource relieved at a time",
+    "calibrate": "Calibrating a model of each server, and replaying its limits",
     "report": "Writing the report",
-    "manifest": "Listing what was made",
 }
-_MANY = {"parse": ("Parsing", "runs"), "figure": ("Drawing", "figures")}  # jobs that are many and short
 _TARGETS = {"all", "measured"}  # rules that do nothing themselves
 _REPORT = Path("results/report.html")
-_MANIFEST = Path("results/figures/all")  # its rule keeps the lines with which a workflow ends
+_MANIFEST = Path("results/figures/all")  # the report's rule keeps the lines with which a workflow ends
 # What Snakemake reports of itself. Anything else is shown, and every warning and error but these two.
 _EXPECTED = ("Cannot restore", "Exiting because a job")
 _REFUSAL = re.compile(
@@ -70,7 +68,6 @@ class LogHandler(LogHandlerBase):
         self._begin = time.monotonic()
         self._totals: Counter[str] = Counter()
         self._begun: defaultdict[str, set[Any]] = defaultdict(set)  # jobs by their kind; one that is tried again counts once
-        self._done: Counter[str] = Counter()
         self._jobs: dict[Any, str] = {}
         self._wildcards: dict[Any, tuple[str, ...]] = {}
         self._draws = False  # whether what is asked for is drawn: only then is the report here the one that it leads to
@@ -101,7 +98,7 @@ class LogHandler(LogHandlerBase):
         """Show a record, if a user has to see it."""
         event = getattr(record, "event", None)
         if event == LogEvent.RULEGRAPH:
-            self._draws = any(node["rule"] == "manifest" for node in vars(record)["rulegraph"]["nodes"])
+            self._draws = any(node["rule"] == "report" for node in vars(record)["rulegraph"]["nodes"])
             return
         if self._as_snakemake:
             record.msg = _without_frames(record.msg) if isinstance(record.msg, str) else record.msg
@@ -140,29 +137,24 @@ class LogHandler(LogHandlerBase):
         self._jobs[job["jobid"]] = kind
         self._begun[kind].add(job["jobid"])
         self._wildcards[job["jobid"]] = tuple(dict(job["wildcards"] or {}).values())
-        if kind not in _TARGETS and (kind not in _MANY or self._latest != kind):
+        if kind not in _TARGETS and (kind != "figure" or self._latest != kind):
             self._say(self._stage(job), "1")
         self._latest = kind
 
     def _stage(self, job: dict[str, Any]) -> str:
         """What a job does."""
         kind, wildcards = job["rule_name"], dict(job["wildcards"] or {})
-        done, total = self._done[kind], self._totals[kind]
+        total = self._totals[kind]
         if kind == "measure":
             of = f"; {len(self._begun[kind])} of {total} sessions" if total > 1 else ""
             return f"Measuring {wildcards['deployment']}{of}"
-        if kind in _MANY:
-            doing, what = _MANY[kind]
-            if total <= done:  # known only since a session has ended
-                return f"{doing} {what}"
-            if done:
-                return f"{doing} the other {total - done} of {total} {what}"
-            return f"{doing} {total} {what if total > 1 else what[:-1]}"
+        if kind == "figure":
+            return f"Drawing {total} figures" if total > 1 else "Drawing a figure"
         return _STAGES[kind].format(**wildcards) if kind in _STAGES else kind
 
     def _ends(self, record: dict[str, Any]) -> None:
         self._failed.pop(record["job_id"], None)  # it succeeded when it was tried again
-        self._done[self._jobs.pop(record["job_id"], "")] += 1
+        self._jobs.pop(record["job_id"], None)
 
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)

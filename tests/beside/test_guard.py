@@ -8,8 +8,9 @@ import pytest
 import yaml
 from benchmarks.guard import loads
 
+from bench.beside.production.curve import read_curve
 from bench.beside.production.drifted.studied import read_studied
-from bench.beside.production.guard import FILES, read_curve, written
+from bench.beside.production.guard import FILES, written
 from bench.beside.production.guard.measured import Measured, Sustained, read_measured
 from bench.errors import BenchError
 from bench.findings.sizing import Limits
@@ -203,7 +204,7 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
         ({"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]}, (), two),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
-        ({}, ("nowhere",), "nowhere: it has no summary.parquet"),
+        ({}, ("nowhere",), "nowhere: no such file or folder"),
     ]):  # fmt: skip
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -254,4 +255,4 @@ def test_one_worker_is_a_server(tmp_path, summary):
 def test_a_fleet_s_speed_is_not_compared(tmp_path, summary):
     fleet(tmp_path, summary, 2)
     done = bench("drifted", "--prometheus", "http://127.0.0.1:9", "--label", "job=a", cwd=tmp_path)
-    assert done.returncode == 2 and "a is a fleet, and what is compared is the load and speed of one server" in done.stderr
+    assert done.returncode == 2 and "a is a fleet, and what is compared is one server's load and speed" in done.stderr

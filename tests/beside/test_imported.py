@@ -227,7 +227,7 @@ def test_a_file_that_is_no_result_says_what_was_expected(tmp_path):
     for file, content, said in (
         ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
         ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
-        ("missing.json", None, r"missing\.json: no such file or folder\. Expected: "),
+        ("missing.json", None, r"missing\.json: cannot be read: No such file or directory\. Expected: "),
     ):
         if content is not None:
             (tmp_path / file).write_text(content)

@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 from bench.beside.traffic.arrivals import burstiness, hours, windows
-from bench.beside.traffic.describe import describe
-from bench.beside.traffic.lengths import correlation, fitted, percentiles, shared_share
+from bench.beside.traffic.lengths import correlation, describe, fitted, percentiles
 from bench.beside.traffic.log import Log
 from bench.beside.traffic.words import arrival_rows, fit_rows, unlike
 from bench.cli import main
@@ -130,11 +129,6 @@ def test_estimates_by_hand():
     assert ten.dispersion is None  # two windows
     assert windows(planted([0.0, 1.0, 2.0, 3.0]))[0].peak == 1.0  # a window does not hold its end
     assert [each.seconds for each in windows(planted([0.0, 5.0, 30.0], 10.0))] == [10.0]  # of a clock that counts tens
-    system = "s" * 128
-    assert shared_share([system + "a" * 64, system + "b" * 64, "c" * 64]) == pytest.approx(128 / 448)
-    assert shared_share(["x" * 63, "x" * 63]) == 0.0  # no whole block
-    assert shared_share(["a" * 64 + "b" * 64, "z" * 64 + "b" * 64]) == 0.0  # alike, but behind something else
-    assert shared_share(["", ""]) is None
     lengths = np.arange(1, 101)
     assert percentiles(lengths) == {
         "min": 1, "p10": 10, "p25": 25, "p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100, "mean": 50.5,
@@ -330,24 +324,6 @@ def test_failures_by_any_sign(tmp_path):
         assert not log.notes, failed
 
 
-def test_requests_in_flight_where_their_ends_are_known(tmp_path):
-    rows = jsonl(
-        {"start_time": "2026-11-02T12:00:00Z", "end_time": "2026-11-02T12:00:10Z", "input_tokens": 1, "output_tokens": 1},
-        {"start_time": "2026-11-02T12:00:05Z", "end_time": "2026-11-02T12:00:07Z", "input_tokens": 1, "output_tokens": 1},
-        {"start_time": "2026-11-02T12:00:07Z", "end_time": "2026-11-02T12:00:08Z", "input_tokens": 1, "output_tokens": 1},
-        {"start_time": "2026-11-02T12:00:09Z", "end_time": None, "input_tokens": 1, "output_tokens": 1},
-    )
-    found = describe(read_log(written(tmp_path, rows, "log.jsonl"))).concurrency
-    assert (found.most, found.requests) == (2, 3)
-    assert found.mean == pytest.approx(1.3)
-    by_name = HEAD.replace("\n", ",latency_ms\n") + "1760000000,1,2,2000\n1760000001,1,2,4000\n"
-    assert describe(read_log(written(tmp_path, by_name))).concurrency.mean == pytest.approx(6 / 5)
-    unsaid = written(tmp_path, by_name.replace("latency_ms", "latency"))
-    assert describe(read_log(unsaid)).concurrency is None
-    with pytest.raises(BenchError, match=r"the unit of latency is not known\. Say it: --columns duration=latency:ms"):
-        read_log(unsaid, given={"duration": "latency"})
-
-
 def test_a_part_of_a_log(tmp_path, capsys):
     """From a moment and before another; what was left out in it stays said, as do rows that may be of it."""
     rows = "".join(f"{(NOON + timedelta(seconds=i)).isoformat()},{10 + i},3\n" for i in range(10))
@@ -453,42 +429,6 @@ def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path, ca
     )
     found = json.loads(capsys.readouterr().out)
     assert found["requests"] == 4 and "Does status or error say which failed? --columns status=NAME." in found["notes"][0]
-
-
-def flight(folder, start, end, names=("start_time", "end_time"), **options):
-    """Of ten seconds, with the log's notes."""
-    rows = "".join(f"{a},{b},5,6\n" for a, b in zip(start, end, strict=True))
-    log = read_log(written(folder, f"{names[0]},{names[1]},prompt_tokens,output_tokens\n{rows}"), **options)
-    return describe(log).concurrency, log.notes
-
-
-def test_ends_are_read_as_arrivals_are(tmp_path):
-    cases = [
-        ([0, 5], [4, 10], ("start_time_s", "end_time_s"), {}),
-        ([0, 5], [4000, 10000], ("start_s", "end_ms"), {}),
-        ([0, 5000], [4000, 10000], ("start_time", "end_time"), {"given": {"arrival": "start_time:ms", "end": "end_time:ms"}}),
-        ([1760000000, 1760000005], [1760000004, 1760000010], ("start_time", "end_time"), {}),
-        ([1760000000, 1760000005], [1760000004000, 1760000010000], ("start_time", "end_time"), {}),
-        (["2025-10-09T08:53:20Z", "2025-10-09T08:53:25Z"], [1760000004, 1760000010], ("start_time", "end_time"), {}),
-        (["2026-07-02T12:00:00", "2026-07-02T12:00:05"], ["2026-07-02T10:00:04Z", "2026-07-02T10:00:10Z"], ("start_time", "end_time"), {"zone": BERLIN}),
-    ]  # fmt: skip
-    for start, end, names, options in cases:
-        found, notes = flight(tmp_path, start, end, names, **options)
-        assert found is not None, notes
-        assert (found.mean, found.most) == (pytest.approx(0.9), 1), start
-
-
-def test_ends_on_another_clock_are_refused(tmp_path):
-    for start, end, names in (
-        ([0, 5], ["2026-07-02T10:00:04Z"] * 2, ("start_s", "end_time")),
-        (["2026-07-02T10:00:04Z"] * 2, [4, 10], ("start_time", "end_time_s")),
-    ):
-        with pytest.raises(BenchError, match=r"holds dates, the other none\. Leave end= out"):
-            flight(tmp_path, start, end, names)
-    assert flight(tmp_path, [5, 6], [1, 2], ("start_s", "end_s"))[0] is None
-    # A clock of whole seconds shows short ones so.
-    assert flight(tmp_path, [0, 0, 0, 9], [0, 0, 1, 9], ("start_s", "end_s"))[0].most == 3
-    assert flight(tmp_path, [0, 1], [1, 2], ("start_s", "end_s"))[0].most == 1
 
 
 def test_words_on_bursts():

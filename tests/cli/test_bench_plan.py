@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,8 @@ from bench.models.accelerators import Accelerator, accelerator_named, accelerato
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
-from bench.servers.demand import Demand, Setting
 from bench.servers.kind import OnGpu
-from bench.servers.plan import choices, plan
+from bench.servers.plan import Demand, Setting, choices, plan
 from bench.servers.stages import tensor_parallel_sizes
 from bench.servers.vllm import VLLM
 from tests.support.study import ARCHITECTURE
@@ -355,7 +355,11 @@ def test_a_device_of_one_s_own_and_in_other_units(tmp_path, capsys):
         "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
     )
     known = accelerators({"h100": {"price_per_hour": 2.5}})
-    assert (known["h100"].price_per_hour, known["h100"].price_source, known["h100"].power_w) == (2.5, "your own", 700)
+    assert (known["h100"].price_per_hour, known["h100"].price_remark(date(2030, 1, 1)), known["h100"].power_w) == (
+        2.5,
+        "your own",
+        700,
+    )
     told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
     with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
@@ -376,7 +380,7 @@ def test_a_device_of_one_s_own_and_in_other_units(tmp_path, capsys):
 def test_the_numbers_of_devices():
     for key, device in accelerators().items():
         assert device.source.startswith("https://"), key
-        assert (device.price_per_hour is None) == (device.price_source is None), key
+        assert (device.price_per_hour is None) == (device.price_source is None) == (device.price_date is None), key
         assert device.fp8_tflops is None or 1.9 < device.fp8_tflops / device.bf16_tflops < 2.1, key
         printed = int(re.search(r"(\d+) GB$", device.title)[1])
         assert 0.93 * printed * GIB < device.memory <= printed * GIB, key  # 7 % at most is for ECC and the driver
@@ -389,6 +393,47 @@ def test_the_numbers_of_devices():
         assert device.title.endswith(f" {memory} GB"), key
         assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9, key  # H100: 3.35, which the documents also round to 3.4
         assert device.price_per_hour == price, key
+
+
+def test_a_price_says_its_date_and_when_that_is_a_year_ago():
+    h100, without = (accelerators()[name] for name in ("h100", "b200"))
+    dated = "the study's GPU table, 2024-12 at the latest"
+    assert h100.price_remark(date(2025, 12, 31)) == dated
+    assert h100.price_remark(date(2026, 1, 1)) == f"{dated}, more than a year old: look it up and give your own price_per_hour"
+    assert without.price_remark(date(2026, 1, 1)) == ""
+
+
+def test_how_many_instances_a_rate_takes(capsys):
+    asked = ("--model", "llama-3.3-70b", "--request-rate", "50", "--output-length", "300")
+    told = planned(capsys, *asked, "--prompt-length", "2000", "--accelerator", "h100", "--tensor-parallel", "4")
+    (row,) = told["needed"]
+    # By hand of the ceilings that the plan prints: 50 × (2,000 ÷ 28,365 + 300 ÷ 9,329) = 5.1 instances.
+    ceilings = planned(
+        capsys, *asked[:2], *asked[4:], "--prompt-length", "2000", "--accelerator", "h100", "--tensor-parallel", "4"
+    )["ceilings"]
+    by_hand = 50 * (2000 / ceilings["prefill_tokens_per_s"] + 300 / ceilings["decode_tokens_per_s_at_saturation"])
+    assert 5.0 < by_hand < 5.2
+    assert (row["at_the_ceilings"]["instances"], row["at_the_ceilings"]["gpus"]) == (6, 24)
+    assert (row["instances"], row["gpus"], row["usd_per_hour"]) == (10, 40, 400.0)  # 5.1 ÷ 0.57 is 9.01
+    assert "docs/h200" in told["efficiency_source"]
+    assert (
+        main(["plan", *asked, "--prompt-length", "p50=1500,p95=6000", "--accelerator", "h100", "--slo", "tpot_p95=50ms"]) == 0
+    )
+    text = capsys.readouterr().out
+    for said in ("2,140 + 300 tokens in the mean", "within TPOT P95 ≤ 50 ms", "At 57 % of the ceilings (docs/h200", "2024-12 at the latest, more than a "
+                 "year old", "bench find --base-url URL --model NAME --request-rate --prompt-length 2140", "bench fleet --usable-rps"):  # fmt: skip
+        assert said in text, said
+    # The fewest GPUs of each kind, without a name.
+    assert len(planned(capsys, *asked, "--efficiency", "60")["needed"]) == len(accelerators())
+    for wrong, said in (
+        (("--request-rate", "5"), "name it by --model"),
+        (("--model", "gpt2", "--slo", "ttft_p90=1s"), "belong to --request-rate"),
+        ((*asked, "--slo", "chat.ttft_p90=1s"), "has no classes"),
+        ((*asked, "--efficiency", "0"), "a percentage above 0"),
+        *(((*asked, "--prompt-length", text), "as in 2000 or p50=800,p95=4000") for text in ("0", "p50=9,p95=8", "1,2", "p1=1,p2=2,p3=3", "x")),
+    ):  # fmt: skip
+        assert main(["plan", *wrong]) == 2
+        assert said in capsys.readouterr().err, wrong
 
 
 def test_the_most_requests_at_once_and_their_speed_name_the_limit(capsys):

@@ -24,8 +24,8 @@ from bench.models.catalogue import catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS
 from bench.runs.paths import Paths
-from bench.servers.demand import WEIGHTS
 from bench.servers.deployment import Deployment
+from bench.servers.plan import WEIGHTS
 from bench.study.last import last_study, remember_study
 from bench.terminal import print_anything
 from tests.support.study import CONTENT, ROOT
@@ -92,7 +92,7 @@ def test_help_and_plan_import_no_more_than_they_need():
 
 
 def test_defaults_are_those_of_the_models():
-    for name in ("gpu_memory_utilization", "tensor_parallel", "max_num_seqs"):
+    for name in ("gpu_memory_utilization", "max_num_seqs"):
         assert Deployment.model_fields[name].default == getattr(plan.Plan(), name), name
     assert tuple(WEIGHTS) == plan.WEIGHTS
     assert tuple(DTYPE_BYTES) == plan.KV
@@ -175,6 +175,10 @@ def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys)
     assert len(json.loads(printed.out)) == 3
     assert main(["runs", "--configfile", str(other)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
+    other.write_text(yaml.safe_dump({**CONTENT, "scales": {"cpu": {"study": {"title": "small"}}}}))
+    remember_study(other, "cpu")
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other} (scale cpu, the study measured last here)"
     remember_study(Path("gone.yaml"))
     assert main(["runs", "--discard", "*"]) == 2
     assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err
@@ -210,7 +214,7 @@ def test_tables_and_messages_are_printed_in_any_encoding():
         (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
         (["plan"], 0, "KV B/token"),
         (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
-        (["fleet", "--usable-rps", "12", "--peak-rps", "120"], 0, "nstances"),
+        (["fleet", "--sustained-rps", "12", "--peak-rps", "120"], 0, "nstances"),
         (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
         (["nothing\u2013of-this"], 2, "No such command"),
     ):
@@ -231,13 +235,13 @@ def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):
 def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
     """What a workflow prints, what it keeps, and what another program says are UTF-8 where the locale is not."""
     (tmp_path / "job.py").write_text(
-        "from bench.measure.slurm.ask import slurm\n"
+        "from bench.measure.slurm import slurm\n"
         "from bench.workflow import announce_workflow, job\n"
         "from pathlib import Path\n"
         "announce_workflow(Path('none'))\n"
         "print('\u2264 1')\n"
         "with job('log.txt') as say:\n"
-        "    say(slurm(['printf', r'\\303\\227 2']))\n",
+        "    say(slurm('printf', r'\\303\\227 2'))\n",
         encoding="utf-8",
     )
     environment = {**os.environ, **C_LOCALE}

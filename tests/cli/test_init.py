@@ -1,6 +1,7 @@
 """`bench init`, and the workflow as a module of somebody else's."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,8 @@ from tests.support.forked import snakemake
 from tests.support.study import ROOT
 
 CONFIG = Path("config/config.yaml")
-FILES = {"Snakefile", "README.md", ".gitignore", "config/README.md", "config/config.yaml"} | {
-    f"profiles/{name}/config.yaml" for name in ("default", "slurm")
+FILES = {"Snakefile", "README.md", ".gitignore", "config/README.md", "config/config.yaml", "config/config.schema.json"} | {
+    f"profiles/{name}/config.yaml" for name in ("default", "slurm", "slurm-no-accounting")
 }
 
 
@@ -39,6 +40,8 @@ def test_each_template_is_a_study_in_a_folder_of_its_own(tmp_path, monkeypatch):
         assert plan.digest == Plan.of(load_file(ROOT / TEMPLATES[template]), root=ROOT).digest, template
         text = CONFIG.read_text()
         assert "make figures" not in text and "config/studies" not in text, template
+        (schema,) = re.findall(r"\$schema=(\S+)", text)
+        assert (CONFIG.parent / schema).exists(), template
 
 
 def test_only_missing_files_are_written(tmp_path):
@@ -149,7 +152,7 @@ def test_a_study_that_is_refused_ends_no_program_that_reads_the_workflow(tmp_pat
     for change, said in cases:
         study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | change))
-        code = READER.format(snakefile=str(ROOT / "Snakefile"))
+        code = READER.format(snakefile=str(ROOT / "workflow/Snakefile"))
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         assert "refused: " in done.stdout and said in done.stdout

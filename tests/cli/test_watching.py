@@ -14,7 +14,16 @@ from bench.terminal import live
 
 RUN = RunUnderWay(run="r", number=15, workload="chat", axis="concurrency", level=64.0, requests=9, since=100.0, expected_s=30.0)
 LAST = FinishedRun(
-    workload="chat", axis="concurrency", level=32.0, tokens_per_s=1027.0, ttft_p50_s=1.04, duration_s=9.0, requests=9, failed=0
+    workload="chat",
+    axis="concurrency",
+    level=32.0,
+    tokens_per_s=1027.0,
+    ttft_p50_s=1.04,
+    e2e_p50_s=2.0,
+    unit="output tokens",
+    duration_s=9.0,
+    requests=9,
+    failed=0,
 )
 
 

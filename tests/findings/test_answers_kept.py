@@ -43,7 +43,7 @@ def sent(server, workload, model="m", seed="s"):
 
 
 def test_answers_and_their_prompts_are_kept_on_request_without_reasoning(texts, tmp_path):
-    with fake_server(reasons=True) as server:
+    with fake_server(reasons=1) as server:
         kept = sent(server, load_of(texts, keep_answers=True, cache="as_is"))
         bare = sent(server, load_of(texts))
     assert {each.answer for each in kept} == {" t1 t2"}  # of three chunks the first is a thought

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.findings.comparison.compare import compare, compare_with_baseline
+from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
 from bench.findings.comparison.effects import ASSUMED_SPREAD
 from bench.findings.comparison.failures import failures
 from bench.findings.comparison.gate import regressions, unseen
@@ -79,8 +79,9 @@ def test_a_set_against_itself_shows_nothing(summary, content):
     # What is not above nothing has no ratio and what one side lacks is absent.
     ours = runs(summary, {1: [0.0], 2: [20.0], 4: [None], 8: [40.0]}).with_columns(e2e_p50_s=1.0)
     theirs = runs(summary, {1: [10.0], 2: [0.0], 4: [9.0], 8: [80.0]}).with_columns(e2e_p50_s=pl.lit(None, pl.Float64))
-    found = compare(ours, theirs, [TOKENS, "e2e_p50_s", "ttft_p50_s"])
-    assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
+    metrics = [TOKENS, "e2e_p50_s", "ttft_p50_s"]
+    found = compare(ours, theirs, metrics)
+    assert pair_up(ours, theirs, metrics)[3].select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
     assert found.absent == ("e2e_p50_s",)
     assert [row["level"] for row in found.uncompared] == [1, 2, 4]
     # Deployments that are the baseline under another name are replicas.
@@ -104,7 +105,7 @@ def test_which_runs_are_a_pair(summary):
     # `bench workload` calls each run the first.
     ours, theirs = (runs(summary, {4: values}).with_columns(repeat=1) for values in ([10, 20, 30], [11, 22, 33, 44]))
     found = compare(ours, theirs, [TOKENS])
-    assert found.pairs["log_ratio"].to_list() == pytest.approx([math.log(1.1)] * 3)
+    assert pair_up(ours, theirs, [TOKENS])[3]["log_ratio"].to_list() == pytest.approx([math.log(1.1)] * 3)
     assert of(found.alone, "side") == [("candidate",)]
     # Lengths, loads and kinds of load are never mixed.
     ours = runs(summary, {1: [10], 2: [20]}, workload="long-p128")
@@ -116,7 +117,9 @@ def test_which_runs_are_a_pair(summary):
     ours = pl.concat([runs(summary, {4: [10.0]}).with_columns(session=i) for i in (1, 2)])
     theirs = pl.concat([runs(summary, {4: [20.0 * i]}).with_columns(session=i) for i in (1, 2, 3)])
     found = compare(ours, theirs, [TOKENS])
-    assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
+    assert pair_up(ours, theirs, [TOKENS])[3].sort("session")["log_ratio"].to_list() == pytest.approx(
+        [math.log(2), math.log(4)]
+    )
     assert of(found.alone, "side", "session") == [("candidate", 3)]
     # Deployments are matched by name unless each side has one.
     a, b, c = (runs(summary, {1: [x], 2: [x]}, deployment=name) for name, x in (("a", 10.0), ("b", 20.0), ("c", 30.0)))
@@ -136,7 +139,7 @@ def test_which_runs_are_a_pair(summary):
     assert compare_with_baseline(study.with_columns(baseline=False)) == {}
     # Pairs stand in the study's order, with rising levels.
     chat, code = (runs(summary, {8: [10.0, 11.0], 2: [5.0]}, workload=name) for name in ("code", "chat"))
-    pairs = compare(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS]).pairs
+    pairs = pair_up(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS])[3]
     order = [("code", 2, 1), ("code", 8, 1), ("code", 8, 2), ("chat", 2, 1), ("chat", 8, 1), ("chat", 8, 2)]
     assert pairs.select("workload", "level", "repeat").rows() == order
 
@@ -150,7 +153,7 @@ def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary):
         told = dict(found.configurations.select("level", "verdict").iter_rows())
         assert told == {level: "worse" if level >= 12 else "no evidence" for level in ratios}, seed
         (text,) = sentences(found)
-        for said in ("from 12 in flight on −4", "elsewhere no difference seen"):
+        for said in ("at 12, 16 in flight −4", "elsewhere no difference seen"):
             assert said in text, (seed, said)
         assert not regressions(found.effects, 5).is_empty(), seed
 

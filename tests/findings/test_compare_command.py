@@ -1,7 +1,9 @@
 """`bench compare` as a user runs it: what it prints, and when it stops a release."""
 
 import json
+import math
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -72,6 +74,78 @@ def test_what_cannot_be_seen_is_no_pass(study, compared, summary):  # noqa: ARG0
         assert status == 3 and said in err, other
 
 
+def test_what_is_worse_without_proof_is_no_pass(study, compared, summary):  # noqa: ARG001
+    """One session of a level a side shows no noise; any percentile that an SLO may limit can be asked for, of a class too."""
+    for metric, extra in (("ttft_p95_s", ()), ("class_chat_tpot_p90_s", ("--allow-blind",))):
+        for side, seconds in (("before", 0.1), ("after", 0.399)):
+            runs(summary, {4: [1.0]}).with_columns(pl.lit(seconds).alias(metric)).write_parquet(f"{side}.parquet")
+        gate = ("--metric", metric, "--fail-on-regression", "10", *extra)
+        told = compared("before.parquet", "after.parquet", *gate)
+        assert told[0] == 3 and f"not proven: {metric}: +299.0 % over all levels" in told[2], metric
+        # What is better was only not seen.
+        assert compared("after.parquet", "before.parquet", *gate)[0] == (0 if extra else 3), metric
+    # Failures that are no proof are none of a pass either.
+    for name, share in (("ours", {}), ("theirs", {4: 1 / 64})):
+        failing(summary, (4, 8), share).write_parquet(f"{name}.parquet")
+    status, _, err = compared(
+        "ours.parquet", "theirs.parquet", "--metric", TOKENS, "--fail-on-regression", "900", "--allow-blind"
+    )
+    assert status == 3 and "not proven: short at 4 requests in flight: 2 of 128 requests failed" in err
+
+
+def of_a_job(summary, hour, *, speed=1.0, reference=1.0, slow=1.0):
+    """Four sessions in one hour of a server on a machine of this speed, which its reference loads show."""
+    dice = np.random.default_rng(hour)
+    return pl.concat(
+        runs(
+            summary,
+            {level: [level * speed * slow * math.exp(0.01 * dice.standard_normal())] for level in (1, 2, 4)},
+            session=session,
+            started=f"2026-01-01T{hour:02}:{session:02}:00.000+00:00",
+            reference_started=f"2026-01-01T{hour:02}:{session:02}:00.000+00:00",
+            reference_s=math.exp(0.02 * dice.standard_normal()) / reference,
+            reference_load="alike",
+            reference_since=f"2026-01-01T{hour:02}:{session:02}",
+            round=session,
+        )
+        for session in (1, 2, 3, 4)
+    )
+
+
+def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, compared, summary):
+    for name, rows in (
+        ("stored", of_a_job(summary, 1)),
+        ("faster", of_a_job(summary, 2, speed=1.4, reference=1.4)),
+        ("slower", of_a_job(summary, 3, speed=0.6, reference=0.6)),
+        ("worse", of_a_job(summary, 4, slow=0.5)),
+        ("hidden", of_a_job(summary, 5, speed=1.4, reference=1.4, slow=0.8)),
+        ("silent", of_a_job(summary, 6, slow=0.5).with_columns(reference_load=pl.lit("another"))),
+        ("alike", of_a_job(summary, 7)),
+    ):
+        (tmp_path / name).mkdir()
+        rows.write_parquet(tmp_path / name / "summary.parquet")
+    for name, status, verdict, said in (
+        ("faster", 3, "no evidence", "what is better may be the machine's, and is no verdict"),
+        ("slower", 3, "no evidence", "what is worse may be the machine's, and is no verdict"),
+        ("worse", 1, "worse", "no more than chance"),
+        ("hidden", 3, "no evidence", "at the speed that the machine had for the baseline"),
+        ("silent", 1, "worse", "No reference load of both sides"),
+        ("alike", 3, "no evidence", "could be overlooked"),
+    ):
+        gate = ("--metric", TOKENS, "--fail-on-regression", "10")
+        told = compared(tmp_path / "stored", tmp_path / name, *gate)
+        assert told[0] == status and said in "".join(told[1:]), name
+        assert f"  {verdict}  " in next(line for line in told[1].splitlines() if line.startswith(TOKENS)), name
+    # A machine that is known to repeat itself may say so; and what was measured in turns is as it was.
+    assert compared(tmp_path / "stored", tmp_path / "alike", *gate, "--between", "1")[0] == 0
+    turns = of_a_job(summary, 2, speed=1.4, reference=1.4).with_columns(
+        started=pl.col("started").str.replace("T02", "T01"), deployment=pl.lit("b")
+    )
+    pl.concat([of_a_job(summary, 1), turns]).write_parquet(tmp_path / "both.parquet")
+    told = json.loads(compared(f"{tmp_path}/both.parquet:a", f"{tmp_path}/both.parquet:b", "--json", "--metric", TOKENS)[1])
+    assert (told["stored"], told["machine"], told["overall"][0]["verdict"]) == (False, None, "better")
+
+
 def test_failures_alone_stop_a_release(study, compared, summary):  # noqa: ARG001
     for name, share in (("ours", {}), ("theirs", {4: 0.5, 8: 1.0})):
         failing(summary, (4, 8), share, valid=False).write_parquet(f"{name}.parquet")
@@ -114,7 +188,7 @@ def test_the_result_for_another_program(study, compared):  # noqa: ARG001
 
 def test_a_plan_before_anything_is_measured(compared, monkeypatch):
     told = json.loads(compared("--plan", "--noise", "3", "--between", "4", "--difference", "10", "--json")[1])
-    assert 4 <= told["sessions"] <= 10
+    assert 4 <= told["sessions"] <= 10 and told["runs"] == 12 * told["sessions"]  # of six levels, of both sides
     assert told["could_see"][str(told["sessions"])] <= 10
     assert "takes more than 100 sessions of each deployment" in compared("--plan", "--difference", "0.1")[1]
     assert compared("--plan", "--noise", "0")[0] == 2

@@ -11,9 +11,8 @@ from bench.findings.saturation import saturation
 from bench.models.accelerators import accelerators
 from bench.models.catalogue import catalogue
 from bench.models.config_json import geometry_of_entry
-from bench.servers.demand import Demand, Setting
 from bench.servers.deployment import Deployment
-from bench.servers.plan import plan
+from bench.servers.plan import Demand, Setting, plan
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo
 from tests.support.summaries import frame

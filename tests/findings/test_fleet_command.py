@@ -72,7 +72,7 @@ def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
 def test_one_instance_is_enough_where_one_alone_carries_the_peak(planned):
     status, printed = planned(*SLO, *LOAD, "--peak-rps", "1")
     assert status == 0 and "behind a router" not in printed
-    assert re.search(r"one instance alone carries, requests/s +\d", printed)
+    assert re.search(r"one instance alone sustains, requests/s +\d", printed)
     assert re.search(r"instances for 1 requests/s +1 \(1 to 1\)", printed)
 
 

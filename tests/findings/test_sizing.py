@@ -132,7 +132,7 @@ def refused(capsys, arguments):
 
 
 def test_the_command_from_numbers(capsys):
-    numbers = "--usable-rps 12 --gpus 4 --peak-rps 120 --price-per-hour 10 --set c_max=48 --set latency_s=2"
+    numbers = "--sustained-rps 12 --gpus 4 --peak-rps 120 --price-per-hour 10 --set limit=48 --set latency_s=2"
     told = size(capsys, numbers)
     assert (told["instances"], told["gpus"], told["cost"]["hour"], told["cost"]["month"]) == (10, 52, 520, 374_400)
     assert (told["little"], told["limits"]["admission"], told["limits"]["queue"]) == (2, 48, None)
@@ -211,14 +211,14 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, capsys, summary):
     curve.write_parquet(table)
     for arguments, told in (
         ("RESULTS --peak-rps 100", "--slo is missing"),
-        ("RESULTS --peak-rps 100 --usable-rps 3", "RESULTS says nothing of a fleet from --usable-rps"),
+        ("RESULTS --peak-rps 100 --sustained-rps 3", "RESULTS says nothing of a fleet from --sustained-rps"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=100ms", "at 1 request in flight it misses TTFT P99 ≤ 100 ms (500 ms)"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results, which have short"),
         ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "no answer at 1 request in flight has that latency"),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set c_max=3", "--set c_max says nothing of a fleet for a measured load"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set limit=3", "--set limit says nothing of a fleet for a measured load"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set failed_share=5", "--set failed_share=5: it has to be a number of 0 or more and below 1"),
-        ("--usable-rps 1 --peak-rps 100 --api-price 2", "what our own GPUs cost: --price-per-hour"),
-        ("--usable-rps 1 --peak-rps 100 --workload x", "--workload says nothing of a fleet from"),
+        ("--sustained-rps 1 --peak-rps 100 --api-price 2", "what our own GPUs cost: --price-per-hour"),
+        ("--sustained-rps 1 --peak-rps 100 --workload x", "--workload says nothing of a fleet from"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),
     ):  # fmt: skip
         assert told in refused(capsys, arguments.replace("RESULTS", str(tmp_path))), arguments

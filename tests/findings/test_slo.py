@@ -64,7 +64,7 @@ def test_goodput_counts_requests_that_met_every_limit():
     # The judged requests are kept in the order of sending.
     judged = goodput({}, judged_requests({}, FOUR), [])["judged"]
     told = ((True, 0.1, 0.01), (True, 0.1, 0.9), (True, 0.9, 0.01), (False, 0.1, 0.01))
-    assert judged == [{"ok": ok, "ttft": ttft, "tpot": tpot, "e2e": 1.0} for ok, ttft, tpot in told]
+    assert judged == [{"ok": ok, "ttft": ttft, "ttfo": None, "tpot": tpot, "e2e": 1.0} for ok, ttft, tpot in told]
     again = goodput({"duration_s": 2.0, "steady_offered_rate": 3.0}, judged_frame(judged), BOTH)
     assert (again["slo_share"], again["judged"]) == (0.25, judged)
 

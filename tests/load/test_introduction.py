@@ -1,12 +1,14 @@
 """A session's first requests: what a server accepts is found out, and counted; refusals are those of real servers."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from pydantic import TypeAdapter
 
 from bench.errors import BenchError
-from bench.load.client import Load, run_load
+from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.introduction import introduce
 from bench.load.payload import Payloads
 from bench.load.target import Target
@@ -323,7 +325,15 @@ def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
         before = len(server.bodies)
         with pytest.raises(BenchError, match=r"prompts of 20 tokens cannot be made: .* adds 30 to each\. Ask for 31 or more"):
             run_load(target, load(1, prompt_tokens=20, output_tokens=2, endpoint="chat"))
-    assert len(server.bodies) == before
+        assert len(server.bodies) == before
+        # Of a distribution those that are too short are made of what fits, and have that length by the server's count too.
+        some = load(6, prompt_tokens={"distribution": "uniform", "min": 20, "max": 60}, output_tokens=2, endpoint="chat")
+        prepared = PreparedLoad(target, replace(some, schedule_seed="two short"))
+        with prepared.waiting() as send:
+            records = send().records
+    assert re.fullmatch(r"\d of 6 prompts were to have 2\d tokens or more, and have 31: .* adds 30 to each", prepared.longer)
+    assert all(record.prompt_tokens == record.prompt_asked >= 31 for record in records)
+    assert 31 in [record.prompt_asked for record in records]
 
 
 # The command.

@@ -255,7 +255,9 @@ def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):
         file = folder / f"{name}.parquet"
         whole_one = file.read_bytes()
         os.truncate(file, len(whole_one) // 2)
-        with pytest.raises(BenchError, match=r"run: a table of this run is damaged .* Remove .*/run/\*\.parquet"):
+        with pytest.raises(
+            BenchError, match=r"run: a table of this run is damaged .* Remove results/sessions/.*/\*-parsed\.json"
+        ):
             aggregated()
         file.write_bytes(whole_one)
     aggregated()

@@ -38,38 +38,35 @@ def scraped(found, folder):
 
 
 def test_what_answers_is_named():
-    for answer, state, words in (
-        ((200, {}, b""), "empty", "/metrics has no sample; llama-server exposes it with --metrics, SGLang with --enable-metrics"),
-        ((200, {}, b"# EOF\n"), "empty", "has no sample"),
-        ((200, {"Content-Type": "text/html"}, PAGE.encode()), "no_exposition", "answers with a page ('Sign in Sign in to go on')"),
-        ((200, {}, PAGE.encode()), "no_exposition", "answers with a page"),
-        *(((200, {}, begin + b"x</a>"), "no_exposition", "answers with a page") for begin in (b"<html><a>", b"<?xml ?><a>")),
-        ((200, {}, b'[{"iterLatencyMS": 3.1}]'), "no_exposition", "JSON in place of an exposition; TensorRT-LLM has its exposition at /prom"),
-        ((200, {}, b"pong"), "no_exposition", "something else than an exposition ('pong')"),
-        ((401, {}, b""), "unauthorized", "answers 401: it wants an API key; export it as OPENAI_API_KEY"),
-        ((401, {"WWW-Authenticate": 'Basic realm="m"'}, b""), "unauthorized",
-         "answers 401: it wants a user and a password (Basic authentication), not an API key; give the header Authorization, with"),
-        ((401, {"WWW-Authenticate": "basic"}, b""), "unauthorized", "a user and a password (basic authentication), not an API key"),
-        ((401, {"WWW-Authenticate": 'Digest realm="m", nonce="1"'}, b""), "unauthorized", "a user and a password (Digest authentication)"),
-        ((401, {"WWW-Authenticate": "Negotiate"}, b""), "unauthorized", "it wants another login (Negotiate authentication)"),
-        ((401, {"WWW-Authenticate": 'Bearer realm="m"'}, b""), "unauthorized", "it wants an API key; export it as OPENAI_API_KEY"),
-        ((403, {}, b"no"), "unauthorized", "answers 403: it wants an API key"),
-        ((404, {}, b"Not Found"), "refused", "answers 404 ('Not Found'); llama-server exposes it with --metrics"),
+    for answer, words in (
+        ((200, {}, b""), "/metrics has no sample; llama-server exposes it with --metrics, SGLang with --enable-metrics"),
+        ((200, {}, b"# EOF\n"), "has no sample"),
+        ((200, {"Content-Type": "text/html"}, PAGE.encode()), "answers with a page ('Sign in Sign in to go on')"),
+        ((200, {}, PAGE.encode()), "answers with a page"),
+        *(((200, {}, begin + b"x</a>"), "answers with a page") for begin in (b"<html><a>", b"<?xml ?><a>")),
+        ((200, {}, b'[{"iterLatencyMS": 3.1}]'), "JSON in place of an exposition; TensorRT-LLM has its exposition at /prom"),
+        ((200, {}, b"pong"), "something else than an exposition ('pong')"),
+        ((401, {}, b""), "answers 401: it wants an API key; export it as OPENAI_API_KEY"),
+        ((401, {"WWW-Authenticate": 'Basic realm="m"'}, b""), "answers 401: it wants a user and a password (Basic authentication), not an API key; give the header Authorization, with"),
+        ((401, {"WWW-Authenticate": "basic"}, b""), "a user and a password (basic authentication), not an API key"),
+        ((401, {"WWW-Authenticate": 'Digest realm="m", nonce="1"'}, b""), "a user and a password (Digest authentication)"),
+        ((401, {"WWW-Authenticate": "Negotiate"}, b""), "it wants another login (Negotiate authentication)"),
+        ((401, {"WWW-Authenticate": 'Bearer realm="m"'}, b""), "it wants an API key; export it as OPENAI_API_KEY"),
+        ((403, {}, b"no"), "answers 403: it wants an API key"),
+        ((404, {}, b"Not Found"), "answers 404 ('Not Found'); llama-server exposes it with --metrics"),
         (
             (501, {}, b'{"error":{"message":"This server does not support metrics endpoint."}}'),
-            "refused",
             "does not support metrics endpoint",
         ),
-        ((500, {}, b"boom"), "refused", "answers 500 ('boom')"),
-        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to 'https://login.example/sso?next=x', another server"),
-        ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), "read", ""),
-        ((200, {"Content-Type": "text/html"}, VLLM.encode()), "read", ""),
-        *(((200, {}, f"{VLLM}{bad}\n".encode()), "no_exposition",
-           f"has a line that cannot be read (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
+        ((500, {}, b"boom"), "answers 500 ('boom')"),
+        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "answers 302 and leads to 'https://login.example/sso?next=x', another server"),
+        ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), ""),
+        ((200, {"Content-Type": "text/html"}, VLLM.encode()), ""),
+        *(((200, {}, f"{VLLM}{bad}\n".encode()), f"has a line that cannot be read (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
           for bad in ("this is no metric {", "vllm:x{a=\"1\"} 1,5", "vllm:y{a=\"1\" 2", "vllm:z None")),
     ):  # fmt: skip
         found = found_at(answer)
-        assert (found.state, bool(found.why)) == (state, state != "read"), answer
+        assert (found.state, bool(found.why)) == (("unread", True) if words else ("read", False)), answer
         assert words in found.why, answer
 
 
@@ -100,7 +97,7 @@ def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
 
 def test_nothing_answers():
     found = find_metrics("http://127.0.0.1:9", None, {})
-    assert found.state == "unreachable"
+    assert found.state == "unread"
     assert found.why.startswith("http://127.0.0.1:9/metrics does not answer")
 
 
@@ -161,7 +158,7 @@ def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
         with answering({"/metrics": (307, {"Location": f"{other}/metrics"}, b"")}) as (url, _):
             found = find_metrics(url, None, {"X-Api-Key": "secret"})
             kept = scraped(found, tmp_path)
-        assert (found.state, found.text, kept, asked) == ("redirected", "", 0, [])
+        assert (found.state, found.text, kept, asked) == ("unread", "", 0, [])
     errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
     assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
 

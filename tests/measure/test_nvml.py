@@ -11,8 +11,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.measure.devices import further_endpoints
-from bench.measure.nvml import GpuReader, NvmlError, nvml_problem
+from bench.measure.gpus import further_endpoints
+from bench.measure.nvml import GpuReader, nvml_problem
 from bench.measure.scraper import scrape
 from bench.measure.session import measure
 from bench.parse.run import parse_run
@@ -22,7 +22,7 @@ from bench.parse.validity import verdict
 from bench.runs.files import write_record
 from bench.runs.store import Store
 from bench.servers.gpu_metrics import DEVICE_METRICS
-from bench.servers.gpus import gpu_names
+from bench.servers.gpus import NvmlError, gpu_names
 from bench.servers.launch import resolve_launch
 from bench.servers.server import Server
 from bench.study.plan import Plan

@@ -323,9 +323,9 @@ def test_latencies_are_not_compared_where_both_runs_were_stopped(summary):
         runs(summary, values, deployment=name, ttft_p50_s=ttft, stopped_at_s=at)
         for name, ttft, at in (("a", 1.0, 10.0), ("b", 2.0, 20.0))
     ]
-    assert set(compare(*sides).pairs["metric"]) == {TOKENS}
-    assert "ttft_p50_s" in set(compare(*(side.with_columns(stopped_at_s=None) for side in sides)).pairs["metric"])
-    assert "ttft_p50_s" in set(compare(sides[0].with_columns(stopped_at_s=None), sides[1]).pairs["metric"])
+    assert set(compare(*sides).effects["metric"]) == {TOKENS}
+    assert "ttft_p50_s" in set(compare(*(side.with_columns(stopped_at_s=None) for side in sides)).effects["metric"])
+    assert "ttft_p50_s" in set(compare(sides[0].with_columns(stopped_at_s=None), sides[1]).effects["metric"])
 
 
 def test_a_search_asks_for_no_run_twice_though_fewer_requests_are_sent():

@@ -400,4 +400,4 @@ def test_one_session_waits_for_nobody(project):
     project.config["study"]["sessions"] = 1
     project.run("--dry-run", target="measured")
     assert "session-2" not in project.output
-    assert project.output.count("checkpoint measure:") == 2
+    assert project.output.count("rule measure:") == 2

@@ -1,11 +1,11 @@
-"""Synthetic checkpoints as GGUF, read back by hand."""
+"""Synthetic checkpoints as GGUF, read back by llama.cpp's own package."""
 
 import struct
 from contextlib import suppress
-from math import prod
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 
 from bench.errors import BenchError
 from bench.models.catalogue import catalogue
@@ -17,47 +17,18 @@ from bench.models.tokenizer import tokens
 from tests.support.study import ARCHITECTURE
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))
-SCALARS = {4: "I", 5: "i", 6: "f", 7: "?"}
-DTYPES = {0: "<f4", 1: "<f2", 30: "<u2"}
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 320,
          "num_hidden_layers": 2, "max_position_embeddings": 256}  # fmt: skip
 
 
 def read(file):
     """The fields and, by name, the tensors (rows by columns) of a GGUF file; bfloat16 as its 16 bits."""
-    content, at = file.read_bytes(), 0
-
-    def take(form):
-        nonlocal at
-        values = struct.unpack_from(f"<{form}", content, at)
-        at += struct.calcsize(f"<{form}")
-        return values[0] if len(values) == 1 else values
-
-    def value(kind):
-        nonlocal at
-        if kind == 8:
-            length = take("Q")
-            at += length
-            return content[at - length : at].decode()
-        if kind == 9:
-            each, count = take("IQ")
-            return [value(each) for _ in range(count)]
-        return take(SCALARS[kind])
-
-    magic, version, tensor_count, field_count = take("4sIQQ")
-    assert (magic, version) == (b"GGUF", 3)
-    fields = {value(8): value(take("I")) for _ in range(field_count)}
-    found = []
-    for _ in range(tensor_count):
-        name, dims = value(8), take("I")
-        shape = [take("Q") for _ in range(dims)]
-        found.append((name, shape, *take("IQ")))
-    start = at + -at % fields["general.alignment"]
-    arrays = {}
-    for name, shape, kind, offset in found:
-        assert offset % fields["general.alignment"] == 0
-        arrays[name] = np.frombuffer(content, DTYPES[kind], prod(shape), start + offset).reshape(shape[::-1])
-    return fields, arrays
+    reader = GGUFReader(file)
+    arrays = {
+        tensor.name: np.asarray(tensor.data).view("<u2") if tensor.tensor_type.name == "BF16" else np.asarray(tensor.data)
+        for tensor in reader.tensors
+    }
+    return {name: field.contents() for name, field in reader.fields.items()}, arrays
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +154,8 @@ def test_another_architecture_and_a_part_of_a_model_are_refused(written, tmp_pat
     )
     with pytest.raises(BenchError, match="architecture 'mamba'; its memory can be computed for llama, qwen2, qwen3"):
         config_of_gguf(other)
-    name, split = b"general.alignment", b"split.count"
-    field = struct.pack("<Q", len(name)) + name + struct.pack("<II", 4, 32)
+    name, split = b"llama.vocab_size", b"split.count"
+    field = struct.pack("<Q", len(name)) + name + struct.pack("<II", 4, 512)
     other.write_bytes(written.read_bytes().replace(field, struct.pack("<Q", len(split)) + split + struct.pack("<II", 4, 3), 1))
     with pytest.raises(BenchError, match="is one of 3 parts; merge them with `llama-gguf-split --merge`"):
         config_of_gguf(other)

@@ -10,8 +10,7 @@ from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token
 from bench.models.model import Architecture
-from bench.servers.demand import Demand, Setting
-from bench.servers.plan import plan
+from bench.servers.plan import Demand, Setting, plan
 from bench.servers.roofline import Roofline
 
 GB, MB = 1e9, 1e6

@@ -6,8 +6,7 @@ from bench.models.accelerators import accelerators
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
-from bench.servers.demand import Demand, Setting
-from bench.servers.plan import plan
+from bench.servers.plan import Demand, Setting, plan
 from bench.servers.roofline import Roofline
 from tests.support.study import ARCHITECTURE
 

@@ -70,7 +70,7 @@ def test_the_tables_of_a_study(tmp_path, summary):
     assert (row["model"], row["engine_version"], row["baseline"], row["replica"]) == ("m", "1", True, False)
     # One of three met the limit, and 1.5 requests/s were sent.
     assert (row["slo_share"], row["goodput_requests_per_s"]) == (pytest.approx(1 / 3), pytest.approx(0.5))
-    assert row["judged"][0] == {"ok": True, "ttft": 0.25, "tpot": 0.25, "e2e": 0.75, "request_class": None}
+    assert row["judged"][0] == {"ok": True, "ttft": 0.25, "ttfo": None, "tpot": 0.25, "e2e": 0.75, "request_class": None}
     assert texts["faults"].to_list() == ["content, client"]
     assert texts["reasons"][0] == "; ".join(row["reasons"]) and len(row["reasons"]) == 2
     assert "judged" not in texts.columns

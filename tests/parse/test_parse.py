@@ -35,13 +35,21 @@ def test_tpot_and_normalised_latency():
         (None, None, 0, None, 1.0, None, None),
         (None, None, None, None, 1.0, None, None),
     ]:
-        columns = {"ttft_s": ttft, "e2e_s": e2e, "completion_tokens": n, "streamed_tokens": streamed, "first_tokens": first}
+        columns = {
+            "sent_s": 0.25,
+            "first_output_s": 0.75,
+            "ttft_s": ttft,
+            "e2e_s": e2e,
+            "completion_tokens": n,
+            "streamed_tokens": streamed,
+            "first_tokens": first,
+        }
         frame = pl.LazyFrame(
             {name: [value] for name, value in columns.items()},
             schema={name: pl.Int64 if name in ("completion_tokens", "streamed_tokens") else pl.Float64 for name in columns},
         )
         row = latency_columns(frame).collect().row(0, named=True)
-        assert (row["tpot_s"], row["normalised_latency_s"]) == (tpot, normalised), n
+        assert (row["ttfo_s"], row["tpot_s"], row["normalised_latency_s"]) == (0.5, tpot, normalised), n
 
 
 def requests_table(*rows):

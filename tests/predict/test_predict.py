@@ -9,13 +9,13 @@ import pytest
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
 from bench.predict.calibration import Interval
-from bench.predict.gaps import Gaps
 from bench.predict.judge import HeldOut, beyond, measured
-from bench.predict.noise import Noise
+from bench.predict.limits import Limits
 from bench.predict.predict import predict
 from bench.predict.replay import replay
-from bench.predict.state import Limits
+from bench.predict.server import TokenGaps
 from bench.predict.steps import intervals
+from bench.statistics.percentiles import percentile
 from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import TURNAROUND_S, serve
 from tests.support.predict import LIMITS, TRUE, drawn, planned, run_of
@@ -40,52 +40,27 @@ def test_the_replay_is_the_naive_engine():
                 for column in ("sent_s", "first_token_s", "end_s"):
                     assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
                 assert found["preemptions"].to_list() == truth["preemptions"].to_list(), limits
-                assert each_gap(played.seen.log.gaps()) == pytest.approx(each_gap(Gaps.measured(truth, {})), abs=1e-6), limits
-
-
-def each_gap(gaps):
-    """Every gap between two tokens of a request, the shortest first."""
-    return np.sort(np.repeat(gaps.seconds, gaps.count.astype(int)))
+                gaps = truth["token_times_s"].list.diff(null_behavior="drop").explode()
+                for share in (0.01, 0.5, 0.99, 1.0):
+                    assert played.seen.gaps.percentile(share) == pytest.approx(percentile(gaps, share), abs=1e-6), limits
 
 
 def test_the_noise_of_each_step_is_in_the_gaps_also_of_steps_that_are_replayed_together():
-    """ITL P50 and P99 of one request at a time, whose steps are replayed many at once, and of six, within 8 %."""
+    """ITL P99 of one request at a time, whose steps are replayed many at once, and of six, within 8 %."""
     for held in [1, 6]:
         requests = drawn(300, seed=4, outputs=(40, 60))
         truth = measured(run_of(requests, held=held, noise=0.2))
-        played = replay(planned(requests), LIMITS, TRUE, held=held, noise=Noise(step=0.2), seed=5)
+        played = replay(planned(requests), LIMITS, TRUE, held=held, noise=0.2, seed=5)
         strays = (0.2 * np.random.default_rng(1).standard_normal(10_000)).tolist()
-        assert played.seen.log.gaps(strays).percentiles(0.5, 0.99) == pytest.approx(
-            [truth["itl_p50_s"], truth["itl_p99_s"]], rel=0.08
-        ), held
+        assert played.seen.gaps.percentile(0.99, strays) == pytest.approx(truth["itl_p99_s"], rel=0.08), held
 
 
-def test_a_pause_is_in_one_gap_of_each_request_and_takes_its_share():
-    """Two requests of 101 tokens, one pause: a gap of each is longer, and all of them add up to the time between the tokens."""
-    noise = Noise(stalls_per_s=50.0, stall_s=0.5)
-    played = replay(planned([(0, 20, 101, 0.0), (1, 20, 101, 0.0)]), LIMITS, TRUE, noise=noise, seed=3)
-    gaps, row = played.seen.log.gaps(), played.requests.row(0, named=True)
-    assert float(gaps.count.sum()) == 200
-    assert float((gaps.seconds * gaps.count).sum()) == pytest.approx(2 * (row["end_s"] - row["first_token_s"]))
-    assert gaps.count[gaps.seconds > 0.1].sum() >= 2
-    requests = planned(drawn(100))
-    calm = replay(requests, LIMITS, TRUE).requests["end_s"].max()
-    noise = Noise(stalls_per_s=1.0, stall_s=0.5)
-    paused = [replay(requests, LIMITS, TRUE, noise=noise, seed=seed).requests["end_s"].max() for seed in range(8)]
-    assert np.mean(paused) == pytest.approx(1.5 * calm, rel=0.2)
-
-
-def test_percentiles_of_gaps_are_those_of_each_gap():
-    random = np.random.default_rng(1)
-    gaps = Gaps(random.uniform(size=40), random.integers(1, 5, 40).astype(float))
-    shares = [0.0, 0.31, 0.5, 0.99, 1.0]
-    assert gaps.percentiles(*shares) == pytest.approx(np.quantile(each_gap(gaps), shares))
-    assert Gaps(np.empty(0), np.empty(0)).percentiles(0.5) == [None]
-    # No ITL is predicted against chunks of several tokens.
+def test_no_gap_is_known_without_tokens_or_of_chunks_of_several():
+    assert TokenGaps().percentile(0.5) is None
     for told in [{"tokens_per_chunk": 2.0}, {"tokens_per_chunk": 1.0, "tokens_per_arrival": 1.1 * ONE_EACH}]:
         run = run_of(drawn(5))
-        assert "itl_p50_s" in measured(run), told
-        assert not {"itl_p50_s", "itl_p99_s"} & measured(replace(run, row={**run.row, **told})).keys()
+        assert "itl_p99_s" in measured(run), told
+        assert "itl_p99_s" not in measured(replace(run, row={**run.row, **told}))
 
 
 def test_the_way_to_the_engine_and_its_awakening_are_those_of_the_naive_engine():
@@ -221,7 +196,7 @@ def test_loads_that_were_not_measured_are_predicted(model):
         truths = [measured(run_of(requests, seed=100 + seed, **load)) for seed in range(3)]
         mean = {each: np.mean([abs(found.numbers[each].value / truth[each] - 1) for truth in truths]) for each in truths[0]}
         assert mean["throughput_tokens_per_s"] < 0.03, name
-        assert max(mean[each] for each in ("ttft_p50_s", "tpot_p50_s", "tpot_p90_s", "itl_p50_s", "itl_p99_s")) < 0.08, name
+        assert max(mean[each] for each in ("ttft_p50_s", "tpot_p50_s", "tpot_p90_s", "itl_p99_s")) < 0.08, name
         assert mean["ttft_p99_s"] < 0.12, name
 
 
@@ -310,40 +285,3 @@ def test_what_was_not_seen_is_refused(model):
     assert "requests" in refused(model, drawn(60, outputs=(50, 60)), limits=replace(LIMITS, sequences=64))
     assert "step" in refused(model, drawn(30, prompts=(150, 200)), limits=replace(LIMITS, tokens=4096))
     assert "refused" in refused(model, usual, limits=Limits(512, 32, blocks=10, block_size=16))
-
-
-def assert_way_is_read(path_s, wake_s, tokens, ahead):
-    """Random arrivals bound the way to a busy engine to a millisecond; TTFT below saturation is predicted within 5 %."""
-
-    def run(requests, name, seed, held=None):
-        way = {"path_s": path_s, "wake_s": wake_s, "random": np.random.default_rng(seed), "noise": 0.03}
-        way |= {"planned_steps": 2 if ahead else 1}
-        table = serve(requests, TRUE.seconds, tokens=tokens, sequences=32, held=held, **way)
-        row = {"arrival": "closed" if held else "poisson", "level": float(held or 1), "workload": name}
-        return MeasuredRun(name, row, table)
-
-    runs = [run(drawn(size, seed=size, outputs=(30, 60)), f"burst-{size}", size) for size in (1, 1, 8, 30)]
-    runs += [run(drawn(200, seed=5, rate=4.0), "poisson", 5), run(drawn(100, seed=6), "closed", 6, held=8)]
-    model = calibrate(runs, replace(LIMITS, tokens=tokens, ahead=ahead))
-    low, high = model.fitted.path_s
-    assert low - 5e-4 <= path_s <= high + 5e-4
-    assert high - low < 2.5e-3
-    for rate in (1.0, 6.0):
-        requests = drawn(300, seed=9, rate=rate)
-        truth = measured(run(requests, "x", 10))["ttft_p50_s"]
-        plans = planned(requests)
-        found = predict(model, lambda _, plans=plans: plans).numbers["ttft_p50_s"].value
-        assert found == pytest.approx(truth, rel=0.05)
-
-
-@pytest.mark.long(part="truth")
-def test_the_way_to_the_engine_is_read_from_prompts_that_come_while_it_works():
-    assert_way_is_read(0.002, 0.005, 96, ahead=False)  # computes most prompts in parts
-
-
-@pytest.mark.long(part="truth")
-def test_the_way_to_other_engines_is_read_too():
-    for path_s, wake_s in [(0.004, 0.0), (0.002, 0.005), (0.0, 0.003)]:
-        for tokens in (512, 96):
-            for ahead in (False, True):
-                assert_way_is_read(path_s, wake_s, tokens, ahead)

@@ -108,7 +108,7 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
         (["--concurrency", "4", "--set", "flops=fast"], "--set flops=fast: it has to be a number above 0"),
         (["--concurrency", "4", "--set", "prefix_caching=2"], "--set prefix_caching=2: it has to be true or false"),
         (["--concurrency", "4", "--set", "slots=2"], "there is no such key here"),
-        (["--concurrency", "4", "--set", "c_max=2"], "--set c_max says nothing of a load of one instance"),
+        (["--concurrency", "4", "--set", "limit=2"], "--set limit says nothing of a load of one instance"),
         (["--concurrency", "4", "--peak-rps", "2"], "--peak-rps says nothing of a load of one instance"),
         (["results:b", "--concurrency", "4", *LOAD], "has no deployment 'b'"),
     ]:

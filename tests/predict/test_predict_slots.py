@@ -8,10 +8,10 @@ import pytest
 
 from bench.predict.calibrate import MeasuredRun, calibrate, parameters
 from bench.predict.judge import measured
+from bench.predict.limits import Limits
 from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read, runs
 from bench.predict.predict import predict
 from bench.predict.replay import replay
-from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.steps import intervals
 from bench.workloads.schedule import PlannedRequest

@@ -7,19 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.errors import BenchError
 from bench.predict.asked import Asked
 from bench.predict.calibrate import calibrate
 from bench.predict.ensemble import typical
 from bench.predict.limit import Replays
-from bench.predict.relief import agreed, relief_of
-from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
-from bench.predict.reliefs import find_reliefs
-from bench.predict.state import Limits, Request, State
-from bench.predict.step_cost import StepCost
-from bench.predict.step_time import StepTime
+from bench.predict.limits import Limits
+from bench.predict.relief import find_reliefs, relief_of
+from bench.predict.relief_record import CurveRelief, Reliefs
+from bench.predict.server import ReplayedServer
 from bench.runs.files import read_known, write_record
 from bench.study.slo import parse_slo
+from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import serve
 from tests.support.predict import LIMITS, TRUE, drawn, run_of
 
@@ -59,14 +57,20 @@ def test_what_other_planted_servers_run_out_of_brings_most():
 
 def test_a_relieved_step_is_the_sum_of_its_parts():
     """Half of a step without its prompts, and half of what these add, are half of the step."""
-    step = StepTime(0.0, 0.008, 3e-4, (64.0,), (2e-4, 2.5e-4), 4e-7, 2e-9)
-    state = State(decodes=5, context=700)
-    chunk = [(Request(None, 0.0, left=100), 100)]
+    plans = [PlannedRequest(0, 0, 20, 60, 0.0), PlannedRequest(1, 1, 100, 1, 0.1)]  # one decodes when the other comes
 
     def seconds(**factors):
-        return StepCost(ROOM, replace(step, **factors)).seconds(state, chunk)
+        server = ReplayedServer(ROOM, replace(TRUE, **factors))
+        server.offer(plans[0], 0.0, 0.0)
+        server.begin()
+        server.finish()
+        server.offer(plans[1], server.now, server.now)
+        begun = server.now
+        server.begin()
+        server.finish()
+        return server.now - begun
 
-    whole, bare = seconds(), StepCost(ROOM, step).seconds(state)
+    whole, bare = seconds(), TRUE.seconds(decodes=1, firsts=0, prefill=0, context=20, attended=0.0)
     assert seconds(bare=0.5, prompts=0.5) == pytest.approx(whole / 2)
     assert seconds(prompts=0.0) == pytest.approx(bare)
     assert seconds(bare=0.5) == pytest.approx(bare / 2 + whole - bare)
@@ -141,53 +145,28 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
     assert find_reliefs(table, tmp_path, capacity.with_columns(kind=pl.lit("above")), slos, code="1").curves == ()
 
 
-def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_names(tmp_path, monkeypatch):
-    """And steps that cannot be read cost a server its relief, and no report."""
+def test_a_server_whose_steps_cannot_be_read_costs_no_report(tmp_path, monkeypatch):
+    """Nor one whose requests are of classes that a replay cannot tell apart."""
     mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
-    classes = {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
+    monkeypatch.setattr("bench.predict.sources.read_limits", lambda *_: LIMITS)
 
-    def relief(known, **told):
-        """The limits that were tried, and why there is no relief; `known` are those that have to be given."""
-        tried = []
-
-        def read(_results, _name, given):
-            if any(getattr(given, each) is None for each in known):
-                raise BenchError("not known")
-            tried.append((given.tokens, given.sequences))
-            return Limits(tokens=given.tokens or 256, sequences=given.sequences or 8, blocks=None)
-
-        monkeypatch.setattr("bench.predict.reliefs.read_limits", read)
-        monkeypatch.setattr("bench.predict.reliefs.measured_runs", lambda *_: [])
+    def why_not(runs, **told):
+        monkeypatch.setattr("bench.predict.sources.measured_runs", lambda *_: runs)
         table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN, **told}])
         (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
         assert curve.relief is None
-        return tried, curve.why_not
+        return curve.why_not
 
-    for known, wanted in {
-        ("tokens",): [(512, None), (2048, None), (8192, None)],  # its slots are reported
-        ("sequences",): [(None, 4)],  # its budget is named
-        ("tokens", "sequences"): [(512, 4), (2048, 4), (8192, 4)],
-    }.items():
-        tried, why = relief(known, **classes)
-        assert tried == wanted
-        assert why.startswith("its requests are of classes with models"), known
+    assert why_not([], stream=True, classes=json.dumps(mixed), cache="unique").startswith(
+        "its requests are of classes with models"
+    )
 
-    def failing(*_):
+    def failing(*_, **__):
         raise ZeroDivisionError("no step")
 
-    monkeypatch.setattr("bench.predict.reliefs.as_shown", failing)
-    assert relief(("tokens",))[1] == "replaying it failed (no step)"
-
-
-def test_models_of_one_server_agree_on_what_each_of_them_names():
-    one = Relief((Gain("decode", 2.0, 1.8, 2.2), Gain("kv", 1.2, 1.1, 1.3)), tied=1)
-    two = Relief((Gain("kv", 1.8, 1.7, 1.9), Gain("decode", 1.4, 1.3, 1.5, more=True)), tied=1)
-    both = agreed([one, two])
-    assert (both.tied, [gain.resource for gain in both.gains]) == (2, ["decode", "kv"])
-    assert (both.gains[0].low, both.gains[0].high, both.gains[0].more) == (1.3, 2.2, True)
-    assert both.gains[0].gain == pytest.approx(2.8**0.5)
-    assert agreed([one, Relief(one.gains, tied=0)]).tied == 0
-    assert agreed([one]) is one
+    monkeypatch.setattr("bench.predict.relief.calibrate", failing)
+    run = run_of(drawn(5), level=4.0)
+    assert why_not([replace(run, row={**run.row, "axis": "concurrency"})]) == "replaying it failed (no step)"
 
 
 def test_requests_come_again_in_another_order_at_another_load():

@@ -69,7 +69,7 @@ def needs_nothing(words):
     return (
         words[1:] == ["runs", "--configfile", "my-study.yaml"]
         or (words[1] in ("plan", "models") and "./my-checkpoint" not in words)
-        or "--usable-rps" in words
+        or "--sustained-rps" in words
         or "--plan" in words
     )
 
@@ -189,7 +189,8 @@ def whole(part):
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_configurations_load(half, tmp_path):
+def test_configurations_load(half, tmp_path, clone, capsys, monkeypatch):
+    monkeypatch.chdir(clone)
     for place, _, title, text in [*blocks("yaml")][half::2]:
         content = yaml.safe_load(re.sub(r"path: /models/[\w.-]+", f"path: {tmp_path}", text))  # a folder that is here
         if content is None:  # a comment for editors
@@ -197,6 +198,9 @@ def test_configurations_load(half, tmp_path):
         elif title.startswith("profiles/"):
             known = (ROOT / title.partition(",")[0]).read_text()
             assert all(f"{key}:" in known for key in [*content, *content["default-resources"]]), place
+        elif title.startswith(".github/"):
+            steps = [step["run"] for job in content["jobs"].values() for step in job["steps"] if "run" in step]
+            assert [check(words, clone, capsys) for step in steps for words in commands(step)], place
         elif title == "gpus.yaml":
             (tmp_path / title).write_text(text)
             plan = ["plan", "--model", "llama-3.1-8b", "--accelerator", "h100", "--hardware", str(tmp_path / title), "--json"]

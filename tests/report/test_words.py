@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.findings import advice, causes, sizing
+from bench.findings import advice, causes, fleet
 from bench.findings import saturation as saturates
 from bench.findings.advice import Advice
 from bench.findings.capacity import words as capacity
@@ -63,7 +63,7 @@ def test_loads_and_intervals():
     assert [loads.load_text(1, unit) for unit in ("requests/s", "conversations/s")] == ["1 request/s", "1 conversation/s"]
     assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
-    assert sizing.ends(12, None) == "12 to not established"
+    assert fleet.ends(12, None) == "12 to not established"
     for number, said in (
         ((2.04, 1.98, 2.1), ("2.04", "1.98 to 2.10")), ((10.7, 6.44, 25.7), ("about 11", "6 to 26")), ((4.71, 1, 8), ("about 5", "1 to 8")),
         ((1520, 900, 2200), ("about 1,500", "900 to 2,200")), ((8, 8, 8), ("8", "8 to 8")), ((0.4, 0.0, 3.0), ("about 0.4", "0.0 to 3.0")),
@@ -171,7 +171,7 @@ def test_what_a_curve_sustains_and_why_a_fleet_cannot_be_sized():
         bases = [{**point, "basis": basis} for basis in ("steady", "burst")]
         said = [f"sustains {capacity.sustains(each)}; limit: {capacity.limit(each) or '–'}" for each in bases]
         said += [f"misses {capacity.first_miss(point) or '–'}", capacity.evidence(point), capacity.narrowed(point)]
-        said += [] if point["c_max"] else [sizing.no_point(point), sizing.next_step(point)]
+        said += [] if point["c_max"] else [fleet.no_point(point), fleet.next_step(point)]
         lines += [f"{name}:", *(f"  {text}" for text in dict.fromkeys(said) if text)]
     snapshots.same("capacity", lines)
 
@@ -182,11 +182,11 @@ FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus":
 def test_a_fleet():
     told = [{"gpus": None}, {"instances": 1, "gpus": 1}, *({f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
     fleets = [{**FLEET, "gpus_most": 1337, "cost": None, **each} for each in told]
-    lines = [sizing.plan(each, "machine", "a") for each in fleets]
+    lines = [fleet.plan(each, "machine", "a") for each in fleets]
     snapshots.same(
-        "fleet", [*lines, sizing.plan({**fleets[1], "cost": {"price_per_hour": 2.0}}, "GPU", "a"), sizing.little(2.345)]
+        "fleet", [*lines, fleet.plan({**fleets[1], "cost": {"price_per_hour": 2.0}}, "GPU", "a"), fleet.little(2.345)]
     )
-    assert (sizing.plan(None, "GPU", "a"), sizing.interval(None)) == ("", "")
+    assert (fleet.plan(None, "GPU", "a"), fleet.interval(None)) == ("", "")
 
 
 def written(rows):

@@ -45,11 +45,11 @@ def test_settings_and_devices():
         Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,), 0.42),
         Load(16.0, Ratio(3.5, None, None), "no evidence", None, (1, 2), ()),
     )
-    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), (8.0, None), (True, True), gain, "better",
+    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), gain, "better",
                           loads, 12, True, True, ())  # fmt: skip
     seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False, loads=loads[:1])
-    ngram = replace(seqs, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_type",), deployments=("plain", "ngram"), full=(None, None),
-                    full_known=(False, True), differences=(Differs("flag_spec_type", None, "ngram"),))  # fmt: skip
+    ngram = replace(seqs, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_type",), deployments=("plain", "ngram"),
+                    differences=(Differs("flag_spec_type", None, "ngram"),))  # fmt: skip
     cases = {
         "devices": [devices],
         "workers": [replace(devices, devices=(1, 4), gpus=False)],

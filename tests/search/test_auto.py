@@ -43,7 +43,7 @@ class Folder:
 
     def _arguments(self):
         (self.path / "study.yaml").write_text(yaml.safe_dump(self.content))
-        study = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", "study.yaml", "--cores", "1"]
+        study = ["--snakefile", str(ROOT / "workflow/Snakefile"), "--configfile", "study.yaml", "--cores", "1"]
         return [*study, "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY]
 
     def start(self, *, group=False):
@@ -105,7 +105,6 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert len(server.requests) == sent
     plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / "results")
     shutil.rmtree((tmp_path / plan.runs[0].record).parent)
-    assert "results/sessions/a/1.json stands for a session that lacks a run" in folder.run(status=1)
     (tmp_path / Paths.session("a")).unlink()
     kept = {digest: at for digest, at in folder.stored().items() if digest != plan.runs[0].digest}
     folder.run()

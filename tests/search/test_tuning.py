@@ -13,22 +13,23 @@ from statistics import fmean
 import polars as pl
 import pytest
 import yaml
-from benchmarks.tuning import Machine, Planted, predictions
+from benchmarks.tuning import Machine, Planted
 
 from bench.beside.archive.pack import pack
 from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import curves_of
+from bench.findings.registry import draw_figure, figures_of
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
-from bench.runs.tuning import Confirmed, Predicted, TuningRecord, Visit, Visits, read_visits
+from bench.runs.tuning import Confirmed, TuningRecord, Visit, Visits, read_visits
 from bench.search.race import Ask, Rival, race
 from bench.search.standing import Seen, Space, Standing
-from bench.search.tuning_words import tuning_lines
+from bench.search.tuning_words import found_line, state_line, tuning_lines
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -92,35 +93,29 @@ def test_more_starts_say_more_and_a_drifting_machine_less():
 # The race
 
 
-def raced(number, seed=3, minutes=90.0, *, off=None, fail=0.0):
-    """Args: off: error of a model's predictions (ln); None without. fail: share of the starts."""
+def raced(number, seed=3, minutes=90.0, *, fail=0.0):
+    """Args: fail: share of the starts that fail."""
     planted = Planted.of(number, seed)
     machine = Machine(planted, number, drawn=True, fail=fail)
     units = dict.fromkeys(planted.names, 1.0)
-    predict = None if off is None else lambda: predictions(planted, number, off)
-    return planted, race(planted.names, Space(planted.settings), units, 60 * minutes, machine.visit, predict)
+    return planted, race(planted.names, Space(planted.settings), units, 60 * minutes, machine.visit)
 
 
 @pytest.mark.long(part="truth")
-def test_the_best_is_found_and_few_winners_are_none_whatever_fails_and_a_model_predicts():
+def test_the_best_is_found_and_few_winners_are_none_whatever_fails():
     """Of 60 planted servers; the benchmark has the same of more, with searches. Every fifth start dies, shows nothing, or ends on invalid
-    runs with a wide error. A model that is off by 10 % saves starts; one that knows nothing costs some, and makes no false winner.
+    runs with a wide error.
     """
     races = [raced(number) for number in range(60)]
-    good, bad = ([raced(number, off=off) for number in range(30)] for off in (0.1, 0.6))
     for name, made, near_share, most_false, held_share in (
-        ("no model", races, 0.85, 2, 0.9),
+        ("all starts", races, 0.85, 2, 0.9),
         ("failing starts", [raced(number, fail=0.2) for number in range(40)], 0.0, 1, 0.9),
-        ("a good model", good, 0.75, 2, 0.8),
-        ("a bad model", bad, 0.7, 1, 0.85),
     ):
         near, false, held, pairs = counted(made)
         assert near >= near_share * len(made), name
         assert false <= most_false, name
         assert pairs >= 0.25 * len(made), name
         assert held >= held_share * pairs, name
-    starts = [sum(len(found.visits) for _, found in each) for each in (good, races[:30])]
-    assert starts[0] < 0.9 * starts[1]
 
 
 def counted(races):
@@ -135,18 +130,6 @@ def counted(races):
             pairs += 1
             held += found.confirmed.low <= truth[found.leader] <= found.confirmed.high
     return near, false, held, pairs
-
-
-def test_what_a_model_predicts_orders_first_looks_and_decides_nothing_else():
-    planted, found = raced(0, off=0.1)
-    expected = {name: rate for name, rate in found.predicted.rates.items() if name != planted.names[0]}
-    assert found.visits[1].deployment == max(expected, key=expected.get)
-    began = found.visits[0].began
-    seen = [
-        Seen(planted.names.index(visit.deployment), visit.middle, visit.error, (visit.began + visit.seconds / 2 - began) / 60)
-        for visit in found.visits
-    ]
-    assert found.standing.means == pytest.approx(Standing(Space(planted.settings), seen).means)
 
 
 def test_the_gain_is_by_starts_of_the_confirmation_alone():
@@ -281,7 +264,6 @@ def test_what_a_tuning_says():
     nobody = {**plain, "winner": None, "leader": None, "dropped": {}}
     slight = Confirmed(pairs=4, gain=1.04, low=0.97, high=1.12, rate=13.0, rate_low=12.1, rate_high=14.0)
     alone = Confirmed(pairs=2, gain=None, low=None, high=None, rate=13.0, rate_low=12.1, rate_high=14.0)
-    predicted = Predicted(rates={"d": 9.5, "b": 14.0}, seconds=9.0)
     cases = {
         "a winner": record(),
         "no gain shown": record(**plain | {"confirmed": slight}),
@@ -293,7 +275,7 @@ def test_what_a_tuning_says():
         "the default meets them at no rate": record(visits=(none, *visits[1:4], *visits[5:7]), dropped={}, confirmed=alone),
         "nobody meets them": record(**nobody, untried=(), visits=(none, replace(none, deployment="b"))),
         "too few minutes to confirm": record(**plain, visits=visits[:4], lacking_s=300.0),
-        "predicted": record(predicted=predicted, untried=(), unpromising=("e",)),
+        "not worth a start": record(untried=(), unpromising=("e",)),
         "nothing is known": record(**nobody, visits=(none,)),
     }
     same("tuning", [line for title, found in cases.items() for line in (f"# {title}", *tuning_lines(found))])
@@ -308,6 +290,34 @@ def test_the_report_answers_it_first(summary):
     results = Tables(runs, empty, tuning=record())
     first, *_ = answers(results, curves_of(results))
     assert (first.name, first.lines[0]) == ("tuning", tuning_lines(record())[0])
+
+
+def test_the_figure_of_a_study_that_tunes_has_each_start(summary, tmp_path):
+    found = record()
+    runs = summary_frame([summary], {}, {}, Thresholds())
+    results = Tables(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), tuning=found)
+    draw_figure("tuning", results, tmp_path / "tuning")
+    chart = json.loads((tmp_path / "tuning.json").read_text())
+    starts = next(rows for rows in chart["datasets"].values() if "phase" in rows[0])
+    assert len(starts) == len(found.visits)
+    assert {row["candidate"] for row in starts} == {"d (default)", "b (winner)", "c"}
+    assert chart["usermeta"]["title"].startswith("b: +30 % (+18 % to +43 %) over the default")
+    assert "tuning" not in figures_of([summary])
+    assert "tuning" in figures_of([summary], tuned=True)
+
+
+def test_what_is_said_of_a_tuning_beside_its_answer():
+    found = record()
+    confirmed = replace(found.confirmed, rate=13.0, rate_low=12.2, rate_high=13.9)
+    line = found_line(replace(found, confirmed=confirmed), "b")
+    assert line == (
+        "tuning, workload w, SLOs TTFT P90 ≤ 1 s: 13 requests/s (12.2 to 13.9); +30 % (+18 % to +43 %) over the default, d"
+    )
+    assert found_line(found, "d").endswith("10 requests/s; it is the default that the others had to beat")
+    assert found_line(found, "e") is None
+    assert state_line((), None, 4, 30.0) == "Tuning: 4 candidates, 30 min; `bench tune` measures them."
+    assert state_line(found.visits[:3], None, 4, 30.0).startswith("Tuning: 4 candidates, 3 started, 3 starts in 6 of 30 min")
+    assert state_line(found.visits, found, 4, 30.0).startswith("Tuning, ended: b, with max_num_seqs 128")
 
 
 # A workflow

@@ -27,7 +27,7 @@ from bench.runs.environment import REDACTED, SET, counted, is_secret, redacted, 
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
-from bench.servers.inherited import inherited
+from bench.servers.facts import inherited
 from bench.servers.launch import resolve_launch
 from bench.servers.server import Server
 from bench.servers.variables import for_a_server

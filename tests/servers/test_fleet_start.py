@@ -11,8 +11,7 @@ import requests
 from bench.errors import BenchError
 from bench.runs.launch import RouterLaunch
 from bench.servers import fleet as module
-from bench.servers.fleet import Fleet, router_program, server_of
-from bench.servers.routers import command_of
+from bench.servers.fleet import Fleet, command_of, router_program, server_of
 from bench.servers.server import ServerDied
 from bench.study.plan import Plan
 from bench.study.read import load_config

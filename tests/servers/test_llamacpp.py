@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm.needs import needs_of
+from bench.measure.slurm import needs_of
 from bench.models.config_json import config_of, geometry_of
 from bench.models.model import Architecture
 from bench.parse.deployed import deployed

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import anthropic
 import psutil
 import pytest
 
@@ -149,7 +148,7 @@ def test_chats_are_as_long_as_asked(server):
         assert target.form(endpoint).sdk_differs is None, endpoint
 
 
-def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server):
+def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server, anthropic):
     """The same prompt, whose answer is the same at temperature 0, streamed to both."""
     prompt = letters(prompt_ids("sdk", 0, 20, VOCABULARY_OF_LETTERS))
     reading = sdk_reading(

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from bench.errors import BenchError
-from bench.measure import own_gpus as module
-from bench.measure.own_gpus import own_gpus
+from bench.measure import gpus as module
+from bench.measure.gpus import own_gpus
 from bench.models.config_json import geometry_of_model
 from bench.servers.gpus import least_memory
 from bench.servers.launch import refuse_unfit
@@ -93,7 +93,7 @@ def test_without_nvml_the_server_gets_what_this_process_has(content):
 @pytest.mark.long(part="workflows")
 def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path):
     planted(*FOUR[:2])
-    command = [sys.executable, "-m", "tests.support.gpu_server"]
+    command = [sys.executable, "-m", "bench.servers.planted"]
     content["engines"]["e"] = {"source": "command", "command": command, "backend": "cuda"}
     content["deployments"]["b"] = dict(content["deployments"]["a"])
     content["workloads"]["short"] |= {"arrival": "constant", "num_requests": 40}

@@ -11,12 +11,13 @@ import yaml
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
 from bench.findings.sizing import OperatingPoint, limits, sized
-from bench.load.client import Load, LoadResult, ProcessFacts
+from bench.load.assignment import Report
+from bench.load.client import Load, LoadResult
 from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import record_run
-from bench.measure.slurm.needs import needs_of
+from bench.measure.slurm import needs_of
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.geometry import weight_bytes
@@ -67,8 +68,8 @@ def test_slurm_is_asked_for_them(content, tmp_path):
     content["engines"]["e"] |= {"backend": "cuda"}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     words = ["--dry-run", "--nolock", "--cores", "1", "--directory", tmp_path, "--configfile", tmp_path / "study.yaml"]
-    result = snakemake("--snakefile", ROOT / "Snakefile", *words, folder=ROOT).stdout
-    assert "gpu=8" in result[result.index("checkpoint measure:") :].split("\n\n")[0], result[-3000:]
+    result = snakemake("--snakefile", ROOT / "workflow/Snakefile", *words, folder=ROOT).stdout
+    assert "gpu=8" in result[result.index("rule measure:") :].split("\n\n")[0], result[-3000:]
 
 
 def test_only_what_is_parallel_is_on_the_command_line(content):
@@ -318,7 +319,7 @@ class Unsent:
         return []
 
     def waiting(self, _alive):
-        process = ProcessFacts(lags=[0.0], cpu_s=0.0, reads=1, clock_skew_s=0.0, realtime=False)
+        process = Report(records=[], end=0.0, lags=[0.0], cpu_s=0.0, reads=1, clock_skew_s=0.0, realtime=False)
         return nullcontext(lambda: LoadResult(records=[], planned=self._planned, start=0.0, end=0.0, processes=[process]))
 
 

@@ -14,8 +14,7 @@ from bench.errors import BenchError
 from bench.servers import guard
 from bench.servers.engines import managed
 from bench.servers.facts import hardware
-from bench.servers.left import end_left
-from bench.servers.server import Server, ServerDied, core_groups
+from bench.servers.server import Server, ServerDied, core_groups, end_left
 from tests.support import records
 from tests.support.server import eventually, gone, impatient_guard, started
 from tests.support.study import ROOT

@@ -180,7 +180,7 @@ def test_words_of_a_command_line_reach_the_server_as_they_are_and_no_shell(tmp_p
 
 
 def test_no_rule_and_no_module_has_a_shell():
-    rules = [ROOT / "Snakefile", *sorted((ROOT / "workflow").rglob("*.smk"))]
+    rules = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow").rglob("*.smk"))]
     for rule in rules:
         assert not re.search(r"^\s*(shell|run):", rule.read_text(), re.MULTILINE), rule
     for source in sorted((ROOT / "src").rglob("*.py")):

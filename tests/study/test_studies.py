@@ -3,10 +3,12 @@
 import functools
 from collections import Counter
 
+from bench.beside.archive.pack import packed_study
 from bench.findings.registry import figures_of
 from bench.study.plan import Plan
 from bench.study.precision import thin_levels
 from bench.study.read import load_config, load_file
+from bench.yaml_file import read_yaml
 from tests.support.study import ROOT
 
 STUDIES = ROOT / "config/studies"
@@ -17,7 +19,9 @@ HUNDREDS = [1, 10, 50, *range(100, 1201, 100)]
 
 @functools.cache
 def plan(name):
-    return Plan.of(load_file(STUDIES / f"{name}.yaml"), root=ROOT)
+    """The plan of a study; after `@` its scale."""
+    study, _, scale = name.partition("@")
+    return Plan.of(load_file(STUDIES / f"{study}.yaml", **({"scale": scale} if scale else {})), root=ROOT)
 
 
 def levels(study):
@@ -27,27 +31,23 @@ def levels(study):
     return found
 
 
-def test_levels_are_those_of_the_documents():
-    study = plan("concurrency")
-    assert levels(study) == {"gpt2-xl": HUNDREDS, "deepseek-7b": HUNDREDS[:9], "qwen1.5-14b": TENS, "falcon-40b": TENS}
-    assert {run.name.split("_r1")[0].rsplit("_", 1)[0] for run in study.runs} == {"short_burst_p128_o512"}
-    study = plan("tensor-parallel")
+def test_the_published_families_have_the_levels_of_the_documents():
+    study = plan("families")
     steps = [1, *range(10, 251, 10)]
-    assert levels(study) == {"llama-70b-tp1": steps, "llama-70b-tp2": steps}
-    assert [spec.deployment.tensor_parallel for spec in study.deployments.values()] == [1, 2]
-
-
-def test_sequence_length_has_its_34_runs():
-    study = plan("sequence-length")
-    shapes = Counter((run.family, run.workload.prompt_tokens.fixed, run.workload.output_tokens.fixed) for run in study.runs)
+    bursts = {"gpt2-xl": HUNDREDS, "deepseek-7b": HUNDREDS[:9], "qwen1.5-14b": TENS, "falcon-40b": TENS}
+    assert levels(study) == {**bursts, "mistral-7b": [1] * 34, "llama-70b-tp1": steps, "llama-70b-tp2": steps}
+    assert {run.name.split("_r1")[0].rsplit("_", 1)[0] for run in study.runs if run.family == "short"} == {
+        "short_burst_p128_o512"
+    }
+    assert [spec.deployment.tensor_parallel for spec in study.deployments.values()][-3:] == [2, 1, 2]
+    lengths = [run for run in study.runs if run.deployment.name == "mistral-7b"]
+    shapes = Counter((run.family, run.workload.prompt_tokens.fixed, run.workload.output_tokens.fixed) for run in lengths)
     thousands = range(8000, 128001, 8000)
     assert shapes == Counter(
         [*(("prefill", n, 1) for n in thousands), *(("decode", 128, n) for n in thousands),
          ("streamed", 64000, 64000), ("whole", 64000, 64000)]
     )  # fmt: skip
-    assert {run.workload.stream for run in study.runs if run.family == "whole"} == {False}
-    assert {run.level for run in study.runs} == {1}
-    assert {run.deployment.deployment.tensor_parallel for run in study.runs} == {2}
+    assert {run.workload.stream for run in lengths if run.family == "whole"} == {False}
 
 
 def test_factors_crosses_them_all_and_repeats_some():
@@ -65,43 +65,24 @@ def test_factors_crosses_them_all_and_repeats_some():
 
 
 RUNS = {
-    "concurrency": 58, "concurrency-small": 58, "sequence-length-small": 34, "tensor-parallel": 52, "tensor-parallel-small": 52, "factors-small": 144, "archetypes": 16,
-    "archetypes-small": 7, "engines": 216, "engines-small": 80, "h100": 54, "h100-small": 54, "h200": 35, "precision": 35,
-    "precision-small": 8,
+    "families": 144, "families@cpu": 144, "factors": 2576, "factors@cpu": 144, "archetypes": 16, "archetypes@cpu": 12, "h200": 35,
+    "h200@h100": 54, "h200@cpu": 54, "precision": 35, "precision@cpu": 8, "quick": 7, "real-small": 3, "two-engines-small": 26,
+    "fleet-small": 30, "tuning-small": 0,
 }  # fmt: skip
 
 
-def test_each_study_has_as_many_runs_as_it_says():
+def test_each_study_at_each_scale_has_its_runs_and_says_whether_it_was_measured():
+    texts = {path.stem: path.read_text() for path in STUDIES.glob("*.yaml")}
+    scales = {f"{name}@{scale}" for name in texts for scale in read_yaml(STUDIES / f"{name}.yaml").get("scales", ())}
+    assert {*texts, *scales} == {*RUNS}
     for name, runs in RUNS.items():
         study = plan(name)
         assert len(study.runs) == len({run.key for run in study.runs}) == runs, name
-        assert f"{runs} runs" in (STUDIES / f"{name}.yaml").read_text().replace("\n# ", " "), name
-
-
-def test_versions_are_compared_by_sessions_that_alternate():
-    for study in map(plan, ("engines", "engines-small")):
-        names = list(study.deployments)
-        assert study.sessions == [(d, s) for s, order in enumerate([names, names[::-1]] * 2, start=1) for d in order]
-        loads = [sorted((run.workload_name, run.level) for run in study.runs_of(d, s)) for d, s in study.sessions]
-        assert all(each == loads[0] for each in loads)
-
-
-def test_every_study_is_tested_and_has_a_twin():
-    names = {path.stem for path in STUDIES.glob("*.yaml")} - {
-        "quick",
-        "two-engines-small",
-        "real-small",
-        "speculation-small",
-        "classes-small",
-        "tuning-small",
-        "tuning-vllm-small",
-        "fleet-small",
-    }  # fmt: skip - on CPUs alone, tested below
-    assert {name for name in names if not name.endswith("-small")} == {
-        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200", "precision"
-    }  # fmt: skip
-    twins = {f"{name}-small" for name in names if not name.endswith("-small")}
-    assert twins - names == {"h200-small"}  # h100-small is of its shape
+    for name in texts.keys() - {"factors", "quick", "two-engines-small", "fleet-small", "tuning-small"}:
+        said = texts[name].replace("\n# ", " ")
+        assert all(f"{plan(each).of_study} runs" in said for each in RUNS if each.partition("@")[0] == name), name
+    never = {name for name, text in texts.items() if text.startswith("# Never measured on GPUs")}
+    assert never == {"families", "factors", "archetypes", "precision"}
 
 
 def test_a_real_model_answers_real_prompts():
@@ -115,23 +96,18 @@ def test_a_real_model_answers_real_prompts():
     }
 
 
-def test_settings_compete_in_races_of_eight():
-    """Slots and micro-batches; and those of vLLM where prompts share their beginning."""
-    for name, one, key, values in (
-        ("tuning-small", "llama-seqs4-ubatch-size512", "max_num_seqs", {2, 4, 8, 16}),
-        ("tuning-vllm-small", "vllm-prefix-off-seqs16-max-num-batched-tokens1024", "prefix_caching", {True, False}),
-    ):
-        study = plan(name)
-        assert list(study.deployments) == [one]
-        assert len(study.tuned.deployments) == 8
-        assert {getattr(spec.deployment, key) for spec in study.tuned.deployments.values()} == values
+def test_settings_compete_in_a_race_of_eight():
+    study = plan("tuning-small")
+    assert list(study.deployments) == ["llama-seqs4-ubatch-size512"]
+    assert len(study.tuned.deployments) == 8
+    assert {spec.deployment.max_num_seqs for spec in study.tuned.deployments.values()} == {2, 4, 8, 16}
 
 
 def test_precisions_differ_in_nothing_else_and_one_is_measured_twice():
     """The one that is measured twice shows how many answers change by themselves."""
     for name, key, values, settings in (
         ("precision", "model", ["fp16", "fp8", "int8", "int4"], set()),
-        ("precision-small", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"settings"}),
+        ("precision@cpu", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"settings"}),
     ):
         study = plan(name)
         *swept, again = study.deployments.values()
@@ -144,21 +120,9 @@ def test_precisions_differ_in_nothing_else_and_one_is_measured_twice():
 
 
 def test_classes_are_mixed_at_rising_load():
-    study = plan("classes-small")
-    assert {tuple(run.workload.classes) for run in study.runs} == {("chat", "rag", "summary")}
+    study = plan("archetypes@cpu")
+    assert {tuple(run.workload.classes) for run in study.runs if run.family == "mix"} == {("chat", "rag", "summary")}
     assert {slo.request_class for slo in study.config.decision.slos} == {"chat", "rag", "summary"}
-
-
-def test_speculation_is_beside_the_same_server_without_it():
-    study = plan("speculation-small")
-    one, other = (study.deployments[name].deployment for name in ("plain", "ngram"))
-    assert other.flags["spec-type"] == "ngram-simple"
-    assert one == other.model_copy(update={"flags": {}})
-    loads = [
-        {(run.workload_name, run.level) for run in study.runs if run.deployment.name == name} for name in study.deployments
-    ]
-    assert loads[0] == loads[1] == {(workload, level) for workload in ("repeated", "random") for level in (1, 2, 4)}
-    assert "speculation" in figures_of(study.rows)
 
 
 def test_two_engines_get_the_same_model_memory_and_load():
@@ -183,7 +147,7 @@ def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands():
     ):
         file = TEMPLATES / f"{name}.yaml"
         text = file.read_text()
-        assert len(text.splitlines()) <= 25, name
+        assert len(text.splitlines()) <= 27, name
         assert text.count("CHANGE") >= 5, name
         study = Plan.of(load_file(file), root=ROOT)
         assert (len(study.listed), len(study.searches)) == (runs, searches), name
@@ -200,14 +164,26 @@ def test_every_template_is_named_where_configurations_are_explained():
 
 def test_a_study_has_the_figures_that_its_runs_can_answer():
     for name, has, lacks in (
-        ("concurrency", {"kv-saturation", "throughput", "ttft"}, {"settings", "latency-by-length"}),
-        ("sequence-length", {"latency-by-length"}, {"kv-saturation", "ttft"}),
-        ("tensor-parallel", {"settings", "kv-saturation"}, {"latency-by-length"}),
+        ("families", {"kv-saturation", "throughput", "ttft", "latency-by-length", "settings"}, set()),
+        ("quick", {"kv-saturation", "ttft"}, {"settings", "latency-by-length"}),
         ("factors", set(), {"latency-by-length"}),
     ):
         figures = set(figures_of(plan(name).rows))
         assert has <= figures, name
         assert not lacks & figures, name
+
+
+def test_a_scale_adds_entries_and_replaces_those_of_its_names(content):
+    small = {"workload": "short", "deployment": "small", "concurrency": [3]}
+    content["scales"] = {"cpu": {"study": {"ladders": [small]}, "deployments": {"small": content["deployments"]["a"]}}}
+    written = {key: value for key, value in content.items() if key != "scales"}
+    assert load_config(content, source="t") == load_config(written, source="t")
+    at = load_config({**content, "scale": "cpu"}, source="t")
+    assert (at.study.title, [ladder.levels for ladder in at.study.ladders]) == (content["study"]["title"], [[3]])
+    assert at.deployments.keys() == {*content["deployments"], "small"}
+    alone = packed_study({**content}, Plan.of(at), "*")
+    assert {"scale", "scales"}.isdisjoint(alone)
+    assert Plan.of(load_config(alone, source="t")).digest == Plan.of(at).digest
 
 
 def test_a_ladder_sweeps_lengths(content):

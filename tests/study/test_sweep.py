@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from bench.beside.archive.pack import packed_study
-from bench.report.measuring import measuring_lines, starts
+from bench.report.measuring import jobs_line, measuring_lines, starts
 from bench.runs.files import digest
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
@@ -70,7 +70,7 @@ def test_combinations_are_the_deployments_that_one_would_write_out():
     assert packed_study(content, plan(content), "*") == packed_study(written, plan(written), "*")
 
 
-# What the deployments of `factors-small` were called, and their digests, when each was written out by hand.
+# What the deployments of `factors` at the scale `cpu` were called, and their digests, when each was written out by hand.
 BY_HAND = {
     "cpu-gpt2-small-tp1": ("gpt2-small-w1", "7087fcb4"),
     "cpu-gpt2-small-tp2": ("gpt2-small-w2", "5fc46473"),
@@ -82,7 +82,7 @@ RUNS_BY_HAND = "cb1185800ea8f1b005ab78c32f709ca6d9c5a90b354c69276b22221e80d7638e
 
 def test_the_study_of_factors_is_as_it_was_by_hand_but_for_its_names():
     """Its runs, too: a run's digest has its deployment's name in it, and nothing else of it has changed."""
-    found = Plan.of(load_file(ROOT / "config/studies/factors-small.yaml"), root=ROOT)
+    found = Plan.of(load_file(ROOT / "config/studies/factors.yaml", scale="cpu"), root=ROOT)
     assert {name: spec.digest[:8] for name, spec in found.deployments.items()} == {n: d for n, (_, d) in BY_HAND.items()}
     as_it_was = [replace(run, deployment=replace(run.deployment, name=BY_HAND[run.deployment.name][0])) for run in found.runs]
     assert digest(sorted(run.digest for run in as_it_was)) == RUNS_BY_HAND
@@ -137,10 +137,18 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
     assert starts(found, lambda run: run.deployment.name != "one-seqs64", ()) == 2
     assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2), ()) == 1
     (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64", ())
-    assert line.startswith(
-        "“t”: to measure: 4 runs of one-seqs32, one-seqs64, one-seqs128, in 2 starts of a server. Of 12 runs"
-    )
+    assert line.startswith("“t”: to measure: 4 runs of one-seqs64, in 2 starts of a server. Of 12 runs")
     content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
     assert starts(plan(content), lambda _: False, ()) == 0
     (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
     assert "one-seqs8 and 4 more, in 12 starts of a server." in line
+
+
+def test_what_goes_to_a_cluster_and_what_stays():
+    h100 = Plan.of(load_file(ROOT / "config/studies/h100.yaml"))
+    said = jobs_line(h100, lambda run: run.deployment.name != "gpt2-xl", ())
+    assert said.startswith(
+        "On a cluster (profiles/slurm), measuring is 1 job, one a session: 1 GPU for gpt2-xl of the type that"
+    )
+    assert said.endswith("has of h100. All else runs where the workflow does.")
+    assert jobs_line(h100, lambda _: True, ()) == jobs_line(plan(study({"max_num_seqs": [32]})), lambda _: False, ()) == ""

@@ -34,7 +34,7 @@ class Cluster:
     """
 
     def __init__(self, folder: Path, *, accounting: bool = False) -> None:
-        self.folder, self._accounting = folder, accounting
+        self.folder, self.accounting = folder, accounting
         self._processes: list[subprocess.Popen] = []
         for name in ("state", "log", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir(parents=True)
@@ -53,7 +53,7 @@ class Cluster:
         host = socket.gethostname().partition(".")[0]
         self._database, accounts, controller, *ports = _free_ports(3 + len(NODES))
         storage = "none"
-        if self._accounting:
+        if self.accounting:
             storage = f"slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounts}"
             storage += f"\nAccountingStoragePass={self.folder}/munge.sock\nAccountingStoreFlags=job_comment"
         (self.folder / "slurmdbd.conf").write_text(f"""
@@ -115,7 +115,7 @@ PartitionName=urgent Nodes=ALL MaxTime=20 PriorityTier=10 PreemptMode=OFF State=
             f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munged.seed",
         )  # fmt: skip
         until(sock.exists, "munged")
-        if self._accounting:
+        if self.accounting:
             self._start_accounting()
         self._spawn("slurmctld", "-D", "-f", f"{self.folder}/slurm.conf")
         until(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld")

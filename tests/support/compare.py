@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from bench.findings.comparison.effects import effects
+from bench.findings.comparison.compare import Comparison, change_of_machine
+from bench.findings.comparison.effects import but_for_the_machine, effects
+from bench.findings.comparison.gate import blind, regressions, unproven
 from bench.findings.comparison.power import Noise, visible
 from bench.parse.table import summary_frame
 from bench.runs.columns import METRICS
@@ -59,6 +61,9 @@ _MEMORY = 6.0  # sessions over which the machine's speed is correlated (1 / e)
 _START = 0.01
 
 
+_REFERENCE = 0.05  # noise of a reference load
+
+
 _TPOT_S = 0.008 + 0.0014 * np.array(LADDER)  # of the made server: a step's cost, and what each sequence adds
 
 
@@ -91,33 +96,50 @@ class Study:
         return visible(Noise(self.noise, self.spread), self.sessions, len(LADDER), self.repeats, len(NAMES))
 
 
-def draw(generator: np.random.Generator, study: Study, effect: Effect | None = None) -> pl.DataFrame:
-    """The pairs of one study, as `effects` takes them; the candidate is off by `effect`."""
+def draw(
+    generator: np.random.Generator, study: Study, effect: Effect | None = None, *, stored: float | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The pairs of one study, as `effects` takes them, and each side's reference loads; the candidate is off by `effect`.
+
+    Args:
+        stored: the candidate is measured after the baseline, long after: the machine is faster by this ln ratio, and by chance.
+    """
     levels, k, r = len(LADDER), study.sessions, study.repeats
     runs = 2 * k * r * levels
-    speed = _wander(generator, runs, study.speed, math.exp(-1 / (_MEMORY * r * levels)))
-    logs = np.zeros((2, k, r, levels, len(NAMES)))
-    run = 0
-    for pair in range(k):
-        for side in (0, 1) if pair % 2 == 0 else (1, 0):
-            start = generator.normal(0, _START)
-            for repeat in range(r):
-                for level in generator.permutation(levels):
-                    logs[side, pair, repeat, level] = _SIGNS * (speed[run] + start)
-                    run += 1
+    kept = math.exp(-1 / (_MEMORY * r * levels))
+    speed = _wander(generator, runs, study.speed, kept)
+    if stored is not None:
+        speed[runs // 2 :] = _wander(generator, runs // 2, study.speed, kept) + stored
+    logs, at = np.zeros((2, k, r, levels, len(NAMES))), np.zeros((2, k, r * levels))
+    places = [(side, pair) for pair in range(k) for side in ((0, 1) if pair % 2 == 0 else (1, 0))]
+    for i, (side, pair) in enumerate(sorted(places) if stored is not None else places):
+        start = generator.normal(0, _START)
+        at[side, pair] = speed[i * r * levels :][: r * levels] + start
+        for repeat, speeds in enumerate(at[side, pair].reshape(r, levels)):
+            for one, level in zip(speeds, generator.permutation(levels), strict=True):
+                logs[side, pair, repeat, level] = _SIGNS * one
     rise = np.linspace(0.7, 1.3, levels)[:, None] * study.noise * _SCALES
     common = generator.standard_normal((*logs.shape[:-1], 1)) * _SIGNS
     own = generator.standard_normal(logs.shape)
     own[..., 1] = own[..., 0]  # requests/s are tokens/s where answers are as long
     logs += rise * math.sqrt(0.5) * (common + own)
-    ratios = logs[1] - logs[0] + (0.0 if effect is None else effect.T)
+    effect = np.zeros((len(NAMES), levels)) if effect is None else effect
+    ratios = logs[1] - logs[0] + effect.T
     s, n, lvl, m = (axis.ravel() for axis in np.indices(ratios.shape))
-    return pl.DataFrame(
+    pairs = pl.DataFrame(
         {
             "deployment": "candidate", "workload": "mixed", "axis": "concurrency", "level": np.array(LADDER)[lvl], "session": s + 1,
             "repeat": n + 1, "nth": 0, "metric": np.array(NAMES)[m], "log_ratio": ratios.ravel(),
         }
     ).select(_COLUMNS)  # fmt: skip
+    at[1] -= effect[NAMES.index("tpot_p50_s"), 0]  # a server that is slower at a low load is so for the reference loads too
+    seconds = np.exp(generator.normal(0, _REFERENCE, at.shape) - at)
+    ours, theirs = (
+        pl.DataFrame({"session": np.repeat(np.arange(k), r * levels), "reference_started": np.arange(each.size),
+                      "reference_load": "alike", "reference_s": each.ravel()})
+        for each in seconds
+    )  # fmt: skip
+    return pairs, ours, theirs
 
 
 def _wander(generator: np.random.Generator, steps: int, deviation: float, kept: float) -> Effect:
@@ -163,8 +185,35 @@ def any_verdict(judged: pl.DataFrame) -> bool:
     return bool((judged["verdict"] != "no evidence").any())
 
 
+def judged(
+    generator: np.random.Generator,
+    study: Study,
+    effect: Effect | None = None,
+    *,
+    stored: float | None = None,
+    names: Sequence[str] = (),
+) -> Comparison:
+    """One study's comparison in `names` (else all). Args: as of `draw`."""
+    pairs, ours, theirs = draw(generator, study, effect, stored=stored)
+    pairs = pairs.filter(pl.col("metric").is_in(list(names or NAMES)))
+    machine = None if stored is None else change_of_machine(ours, theirs)
+    verdicts = effects(pairs, stored=stored is not None)
+    verdicts = but_for_the_machine(verdicts, machine) if machine else verdicts
+    return Comparison(
+        matched=len(pairs), effects=verdicts, failures=(), answers=(), runs=(0, 0), invalid=(0, 0), alone=(), uncompared=(),
+        absent=(), estimates=(), differences=(), stored=stored is not None, machine=machine,
+    )  # fmt: skip
+
+
+def status(found: Comparison, percent: float) -> int:
+    """The exit status of a gate at `percent`."""
+    if len(regressions(found.effects, percent)):
+        return 1
+    return 3 if len(unproven(found, percent)) or blind(found, percent) else 0
+
+
 def rate(
     generator: np.random.Generator, draws: int, study: Study, said: Callable[[pl.DataFrame], bool], effect: Effect | None = None
 ) -> float:
     """Share of `draws` studies of which `said` holds."""
-    return sum(said(effects(draw(generator, study, effect))) for _ in range(draws)) / draws
+    return sum(said(judged(generator, study, effect).effects) for _ in range(draws)) / draws

@@ -37,7 +37,7 @@ class FakeServer:
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         ends: after how many tokens each answer ends by itself, in turn; asked for with `ignore_eos`, none does. None: none ever does.
         chat_template, turn_template, tokens_a_letter: how it counts a chat: tokens of its template, of what that adds for each further
-            turn, and of a letter after a space. reasons: whether each streamed chat begins with a thought.
+            turn, and of a letter after a space. reasons: tokens of reasoning with which each streamed chat begins.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly. port: where it listens; 0: where there is room.
         prefix: the path below which it answers; elsewhere is nothing.
@@ -59,7 +59,7 @@ class FakeServer:
     prompt_offset: int = 0
     chat_template: int = 0
     turn_template: int = 0
-    reasons: bool = False
+    reasons: int = 0
     tokens_a_letter: int = 1
     port: int = 0
     arrivals: list[float] = field(default_factory=list)
@@ -159,7 +159,7 @@ def _empty(status: int, headers: dict[str, str]) -> bytes:
 def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
     if "messages" not in body:
         return len(body["prompt"]) + server.prompt_offset
-    text = "".join(message["content"] for message in body["messages"])
+    text = "".join(message.get("content") or "" for message in body["messages"])
     template = server.chat_template + len(body["messages"]) // 2 * server.turn_template
     return template + text.count(" ") * server.tokens_a_letter + text.count(".")
 
@@ -235,7 +235,7 @@ async def _complete(  # noqa: PLR0912, PLR0915
                 break
             writes.append(time.monotonic())
             server.generated += 1
-            key = "reasoning_content" if server.reasons and i == 0 else "content"
+            key = "reasoning_content" if i < server.reasons else "content"
             text = {"delta": {key: f" t{i}"}} if "messages" in body else {"text": f" t{i}"}
             last = {"finish_reason": finish} if server.ends and i == body["max_tokens"] - 1 else {}
             event(json.dumps({"choices": [{"index": 0, **text, **last}]}))

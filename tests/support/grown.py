@@ -1,7 +1,6 @@
 """One study of a real llama.cpp, the tutorial's, through all that it must survive: it begins, grows, loses its server, and is drawn."""
 
 import copy
-import json
 import os
 import re
 import shutil
@@ -101,14 +100,6 @@ class Grown(Project):
         self.kept("grown").mkdir(parents=True)
         for table in ("summary", "timeseries"):
             shutil.copy(self.folder / f"results/{table}.parquet", self.kept("grown"))
-
-    def replace_a_record(self) -> None:
-        """As when it is copied here: with another content, and an older time."""
-        self.replaced = min(self.folder.glob("results/runs/mine/*/run.json"))
-        content, at = json.loads(self.replaced.read_text()), self.replaced.stat().st_mtime
-        self.replaced.write_text(json.dumps({**content, "client": {**content["client"], "loop_lag_p99_s": 0.049}}))
-        os.utime(self.replaced, (at - 3600, at - 3600))
-        self.step("replaced")
 
     def lose_the_server(self) -> None:
         """It is killed in the second of two further runs; somebody watches. `two` is done with."""

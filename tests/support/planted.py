@@ -17,7 +17,7 @@ from bench.runs.summary import complete
 from bench.study.config import Thresholds
 from tests.support import records
 
-PARAMETERS = ("step_s", "request_s", "prompt_s", "context_s", "idle_s", "path_s", "pass_s", "in_flight_s")  # of a model
+PARAMETERS = ("step_s", "request_s", "prompt_s", "context_s", "idle_s", "pass_s", "in_flight_s")  # of a model
 
 
 def summary_rows(rows):
@@ -191,7 +191,7 @@ def calibrated(runs):
                 parameters={key: Interval(0.002, 0.001, 0.003) for key in PARAMETERS},
                 steps=400,
                 runs=len(rows),
-                judged=tuple(Judgement("level", metric, 0.04, 0.03, 0.9, len(rows), len(rows) + 1) for metric in METRICS),
+                judged=tuple(Judgement("level", metric, 0.04, 0.9, len(rows), len(rows) + 1) for metric in METRICS),
                 predicted=tuple(
                     PredictedLoad(
                         **place,
@@ -200,7 +200,7 @@ def calibrated(runs):
                         waiting=0.0,
                         preemptions=0.0,
                         doubts=(),
-                        shares={"median": {"queue": 0.25, "decode": 0.75}, "slowest": {"queue": 1.0}},
+                        shares={"queue": 0.25, "decode": 0.75},
                     )
                     for place in places
                 ),

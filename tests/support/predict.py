@@ -4,7 +4,7 @@ import numpy as np
 
 from bench.parse.table import summary_frame
 from bench.predict.calibrate import MeasuredRun
-from bench.predict.state import Limits
+from bench.predict.limits import Limits
 from bench.predict.step_time import StepTime
 from bench.runs.files import write_record
 from bench.study.config import Thresholds

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.beside.production.curve import Curve
 from bench.beside.production.drifted import Drift, Window, find_drift
 from bench.beside.production.drifted.served import SAMPLES
-from bench.beside.production.guard import Curve
+from bench.results import Results
 
 SLOTS = 16
 
@@ -216,7 +217,7 @@ def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
         deployment="a", digest="d", engine_version="0.32.0", managed=True, command=(), environment={}, ready_s=1.0,
         hardware=Hardware(cpu="", cores=1, gpus=()), kv_blocks=None, block_size=None, kv_tokens=None,
     )  # fmt: skip
-    curve = PlantedCurve(Path(), {"deployment": "a", "workload": "w"}, pl.DataFrame(rows), facts)
+    curve = PlantedCurve(Results(Path(), pl.DataFrame()), {"deployment": "a", "workload": "w"}, pl.DataFrame(rows), facts)
     object.__setattr__(curve, "tables", tables)
     return curve
 

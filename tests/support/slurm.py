@@ -25,14 +25,15 @@ def project(tmp_path_factory):
     ]
     project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
     project.config["workloads"] = {"steady": STEADY}
-    with (project.folder / "Snakefile").open("a") as file:
+    with (project.folder / "workflow/Snakefile").open("a") as file:
         file.write(OFTEN)
     yield project
     for process in project.processes():
         process.kill()
 
 
-def command(project, *arguments, target="results/figures/all"):
-    words = project.command("--profile", "profiles/slurm", *arguments, target=target)
+def command(project, *arguments, target="results/figures/all", accounting=False):
+    profile = "profiles/slurm" if accounting else "profiles/slurm-no-accounting"
+    words = project.command("--profile", profile, *arguments, target=target)
     at = words.index("--cores")
     return words[:at] + words[at + 2 :]

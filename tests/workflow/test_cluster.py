@@ -6,15 +6,12 @@ A real cluster: tests/workflow/test_slurm.py.
 import os
 import re
 import shutil
+import subprocess
 
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm.gpu_types import gpu_types
-from bench.measure.slurm.needs import Needs
-from bench.measure.slurm.partitions import partition_for, partitions, refusal
-from bench.measure.slurm.status import has_accounting, left_jobs
-from bench.models.accelerators import accelerators
+from bench.measure.slurm import Needs, has_accounting, left_jobs, partitions, put_programs, refusal
 from tests.support.forked import snakemake
 from tests.support.project import Project
 from tests.support.study import ROOT
@@ -25,7 +22,6 @@ gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed|1
 gpu|up|2:30:00|32|512000|gpu:h100:4|down*|1
 night|down|infinite|128|1024000|(null)|idle|1
 """
-LONG = "long|up|infinite|64|256000|(null)|mixed|1\n"
 
 
 def needs(**given):
@@ -69,7 +65,7 @@ def test_a_number_is_read_as_slurm_writes_it_and_an_odd_one_costs_itself():
             part, other = partitions(row(**{column: text}) + "a banner of the site\n" + cpu)
             assert getattr(part, name) == value, (column, text)
             assert other == partitions(cpu)[0]
-            assert value is not None or refusal(needs(), [part]) is None, (column, text)
+            assert value is not None or refusal(needs(), [part], "gpu") is None, (column, text)
 
 
 def test_gpus_of_one_type_count_together():
@@ -98,9 +94,9 @@ def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help():
     for state, able in [*((state, True) for state in up.split()), *((state, False) for state in down.split())]:
         (part,) = partitions(row(state=state))
         assert part.up == able, state
-        assert refusal(needs(), [part]) == (None if able else f"partition gpu: its nodes are {state}"), state
+        assert refusal(needs(), [part], "gpu") == (None if able else f"partition gpu: its nodes are {state}"), state
     for available in ("down", "drain", "inact"):
-        assert refusal(needs(), partitions(row(available=available))) == f"partition gpu: its nodes are {available}"
+        assert refusal(needs(), partitions(row(available=available)), "gpu") == f"partition gpu: its nodes are {available}"
 
 
 def test_what_is_no_partition_is_quoted():
@@ -114,98 +110,58 @@ def test_what_is_no_partition_is_quoted():
 
 def test_what_no_partition_takes_is_refused():
     known = partitions(SINFO)
-    for given, partition, reason in (
-        ({}, None, None),
-        ({"gpus": 6}, None, None),
-        ({"gpus": 8}, None, "8 GPUs needed, a node has 6"),
-        ({"gpus": 2, "gpu_type": "a100"}, None, None),
-        ({"gpus": 4, "gpu_type": "a100"}, None, "4 GPUs of type a100 needed, a node has 2"),
-        ({"gpus": 2, "minutes": 151}, None, "151 minutes needed, its time limit is 150"),
-        ({"cores": 65}, "cpu", "65 cores needed, a node has 64"),
-        ({"memory_mb": 256001}, "cpu", "256001 MB of memory needed, a node has 256000"),
-        ({"memory_mb": None}, "cpu", None),
-        ({}, "night", "its nodes are"),
-        ({}, "fast", "there is no partition fast; the cluster has cpu, gpu, night"),
+    for given, partition, model, reason in (
+        ({}, None, None, None),  # the default one takes it
+        ({}, "gpu", None, None),
+        ({"gpus": 2}, None, None, "2 GPUs needed, a node has 0; gpu can: give slurm_partition"),
+        ({"gpus": 2}, "", "", None),  # of each session another one
+        ({"gpus": 8}, "", "", "8 GPUs needed, a node has 6"),
+        ({"gpus": 2}, "gpu", None, "may be of the types a100, h100: give the session one of them with gpu_model"),
+        ({"gpus": 2}, "gpu", "a100", None),
+        ({"gpus": 4}, "gpu", "a100", "4 GPUs of type a100 needed, a node has 2"),
+        ({"gpus": 2, "minutes": 151}, "gpu", "h100", "151 minutes needed, its time limit is 150"),
+        ({"cores": 65}, "cpu", None, "65 cores needed, a node has 64"),
+        ({"memory_mb": 256001}, "cpu", None, "256001 MB of memory needed, a node has 256000"),
+        ({"memory_mb": None}, "cpu", None, None),
+        ({}, "night", None, "its nodes are"),
+        ({}, "fast", None, "there is no partition fast; the cluster has cpu, gpu, night"),
     ):
-        said = refusal(needs(**given), known, partition)
-        assert said is None if reason is None else reason in said, given
-
-
-def test_the_partition_is_one_that_takes_the_session():
-    for given, partition in (
-        ({}, None),  # the default one can
-        ({"gpus": 1}, "gpu"),
-        ({"minutes": 2000}, "long"),
-        ({"cores": 100}, None),  # its nodes are down
-        ({"gpus": 8}, None),  # none can
-    ):
-        assert partition_for(needs(**given), partitions(SINFO + LONG)) == partition, given
+        said = refusal(needs(**given), known, partition, model)
+        assert said is None if reason is None else reason in (said or ""), (given, partition, model, said)
 
 
 def test_a_partition_without_nodes_may_get_some():
     empty = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
-    asked, none, cpu = needs(gpus=1, gpu_type="h100"), row("slinky", **empty), row("cpu*", gres="(null)")
-    old = "partition cpu: 1 GPUs of type h100 needed, a node has 0; partition old: it has no node"
-    for rows, wanted, said, partition in (
-        # Workers that start on demand: what they will have is not known.
-        ([row("slinky*", **empty)], None, None, None),
-        ([none], "slinky", None, None),
-        ([none, cpu], "slinky,cpu", None, None),
-        ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down", None),
-        ([cpu, row("old", **empty)], None, old, None),  # one that a job is not sent to is no reason to send it
-        ([row("slinky*", **empty), row("gpu")], None, None, "gpu"),
-        ([row("gpu*"), none], None, None, None),
+    none, cpu = row("slinky", **empty), row("cpu*", gres="(null)")
+    short = "partition cpu: 1 GPUs of type h100 needed, a node has 0"
+    for rows, wanted, said in (
+        ([row("slinky*", **empty)], None, None),  # workers that start on demand: what they will have is not known
+        ([none], "slinky", None),
+        ([none, cpu], "slinky,cpu", None),
+        ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down"),
+        ([cpu, row("old", **empty)], None, short),
+        ([row("slinky*", **empty), row("gpu")], None, None),
     ):
-        known = partitions("".join(rows))
-        assert refusal(asked, known, wanted) == said, rows
-        assert partition_for(asked, known) == partition, rows
+        assert refusal(needs(gpus=1), partitions("".join(rows)), wanted, "h100") == said, rows
 
 
-# --- The cluster's types of GPU
-
-
-def test_the_cluster_s_name_of_an_accelerator():
-    for accelerator, gres, types in (
-        ("h100", "gpu:h100:4", ["h100"]),
-        ("h100", "gpu:nvidia_h100_80gb_hbm3:8(S:0-1)", ["nvidia_h100_80gb_hbm3"]),
-        ("h100", "gpu:H100_NVL:2", []),  # another one
-        ("h100-nvl", "gpu:H100_NVL:2", ["H100_NVL"]),
-        ("a100-80g", "gpu:a100:4", ["a100"]),
-        ("a100-80g", "gpu:a100_40gb:4,gpu:a100_80gb:4", ["a100_80gb"]),
-        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:4,gpu:nvidia_a100-sxm4-80gb:4", ["nvidia_a100-sxm4-80gb", "nvidia_a100_80gb_pcie"]),
-        ("l4", "gpu:l40s:4", []),
-        ("h100", "gpu:4", []),
-        # MIG slices as clusters name them: SLURM's own names, then sites'.
-        ("h100", "gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", []),
-        ("h100", "gpu:nvidia_h100_80gb_hbm3_1g.10gb:7(S:0-1),gpu:nvidia_h100_80gb_hbm3_3g.40gb:8", []),
-        ("h100", "gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", ["nvidia_h100_80gb_hbm3"]),
-        ("a100-80g", "gpu:nvidia_a100_80gb_pcie_2g.20gb:3", []),
-        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:1,gpu:nvidia_a100_80gb_pcie_1g.10gb:7", ["nvidia_a100_80gb_pcie"]),
-        ("a100-80g", "gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2", []),
-        ("h100", "gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", []),
-        ("h200", "gpu:nvidia_h200_1g.18gb:7,gpu:nvidia_h200:4", ["nvidia_h200"]),
-        ("h100", "gpu:h100_mig:14", []),
-        ("h100", "vgpu:h100:2", []),
-    ):  # fmt: skip
-        known = partitions(row(gres=gres))
-        assert gpu_types(accelerator, known, accelerators()) == types, (accelerator, gres)
-
-
-def test_a_slice_is_not_a_gpu_but_the_accelerator_that_names_its_profile():
-    """As one's own hardware has it, with the slice's memory."""
-    own = {"h100-3g.40gb": {**accelerators()["h100"].model_dump(exclude_none=True), "memory": "40448MiB"}}
-    known = partitions(row(gres="gpu:nvidia_h100_80gb_hbm3_3g.40gb:4,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2"))
-    assert gpu_types("h100-3g.40gb", known, accelerators(own)) == ["nvidia_h100_80gb_hbm3_3g.40gb"]
-    assert gpu_types("h100", known, accelerators(own)) == []
+def test_a_slice_is_no_gpu_and_is_asked_for_by_its_type():
+    """MIG slices as clusters name them: SLURM's own names, then sites'."""
+    for gres, gpus in (
+        ("gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", 0),
+        ("gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", 3),
+        ("gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2,gpu:h100_mig:14", 0),
+        ("gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", 0),
+        ("gpu:nvidia_a100-sxm4-80gb:4", 4),
+    ):
+        (part,) = partitions(row(gres=gres))
+        assert part.gpus == gpus, gres
     known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
     (part,) = known
     assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
-    assert gpu_types("h100", known, accelerators()) == []
-    assert "its GPUs may be MIG slices (nvidia_h100_80gb_hbm3_4g.40gb): name the type" in refusal(needs(gpus=1), known)
-    assert "1 GPUs of type h100 needed, a node has 0" in refusal(needs(gpus=1, gpu_type="h100"), known)
-    assert refusal(needs(gpus=2, gpu_type="nvidia_h100_80gb_hbm3_4g.40gb"), known) is None  # asked for by its name
-    assert refusal(needs(), known) is None
-    assert partition_for(needs(gpus=1), known) is None
+    assert "1 GPUs needed, a node has 0" in refusal(needs(gpus=1), known, part.name)
+    assert refusal(needs(gpus=2), known, part.name, "nvidia_h100_80gb_hbm3_4g.40gb") is None
+    assert refusal(needs(), known, part.name) is None
 
 
 # --- SLURM's programs, and a workflow without a cluster
@@ -242,6 +198,17 @@ def test_programs_that_are_missing_or_fail_are_named(tmp_path, monkeypatch):
     assert not has_accounting()
 
 
+def test_the_plugin_reads_a_preempted_job_as_cancelled_and_jobs_know_their_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", programs(tmp_path / "site", squeue="echo 7 PREEMPTED", srun='echo "$SLURM_CONF $1"'))
+    monkeypatch.setenv("SLURM_CONF", "/etc/its own.conf")
+    put_programs(tmp_path / "own")
+    put_programs(tmp_path / "own")  # once more is as once
+    monkeypatch.delenv("SLURM_CONF")
+    said = [subprocess.run(words, capture_output=True, text=True).stdout for words in (["squeue"], ["srun", "x"])]
+    assert said == ["7 CANCELLED\n", "/etc/its own.conf x\n"]
+    assert os.environ["PATH"].split(os.pathsep).count(str(tmp_path / "own")) == 1
+
+
 def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
     told = f"7|rule_measure_wildcards_one_1|{tmp_path}\n8|rule_measure_wildcards_one_1|{tmp_path}-2\n9|(null)|{tmp_path}\n"
     assert left_jobs(tmp_path, told) == {"7": "one_1"}
@@ -270,7 +237,7 @@ def test_what_the_profile_would_submit(tmp_path, content):
     status, said = ran("--dry-run", "measured")
     assert status == 0, said
     asked = dict(
-        re.findall(r"^checkpoint measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
+        re.findall(r"^rule measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
     )
     for deployment, words in (
         ("a", ["nodes=1", "gpu=0", "runtime=30", "slurm_extra=--exclusive"]),

@@ -92,7 +92,7 @@ def project(copied):
 
 
 def test_a_study_is_drawn_by_these_jobs_and_then_there_are_none(project):
-    drawn = {"parse", "aggregate", "analyse", "relieve", "findings", "calibrate", "figure", "report", "manifest"}
+    drawn = {"parse", "aggregate", "analyse", "findings", "calibrate", "figure", "report"}
     assert project.rules((project.folder / "first.out").read_text()) == {"engine", "weights", "deploy", "measure", *drawn}
     assert {"ttft", "throughput"} <= project.drawn
     path = project.folder / "src/bench/parse/latency.py"
@@ -109,8 +109,8 @@ AGAIN = {"aggregate", "analyse", "figure"}
         ("findings/ttft.py", {"figure"}),
         ("findings/found.py", {"analyse", "figure"}),
         ("parse/latency.py", {"parse", *AGAIN}),
-        # Its flags, and its names of metrics. A dry run cannot know what is parsed after a session.
-        ("servers/vllm.py", {"deploy", "measure", *AGAIN}),
+        # Its flags, and its names of metrics.
+        ("servers/vllm.py", {"deploy", "measure", "parse", *AGAIN}),
         # A figure that this study does not have, code that measures, and sentences and a replay that this figure does not use.
         ("findings/speculation.py measure/session.py load/loop.py search/words.py predict/replay.py", set()),
         *(
@@ -121,7 +121,7 @@ AGAIN = {"aggregate", "analyse", "figure"}
                 "parse/deployed.py": AGAIN,
                 "findings/regions.py": {"analyse", "figure"},
                 "report/chart_words.py": {"figure"},
-                "runs/columns.toml": {"deploy", "measure", *AGAIN},
+                "runs/columns.toml": {"deploy", "measure", "parse", *AGAIN},
             }.items()
         ),
     ],
@@ -148,17 +148,9 @@ def test_a_session_is_planned_for_another_level_and_where_an_index_is_gone(proje
 
 
 def test_a_file_that_is_gone_is_drawn_alone(project):
-    """And scheduling is left to what happens: Snakemake's limit of jobs a second would have it look for jobs once a second for every job
-    that ended, while others are measured.
-    """
-    rules = project.folder / "workflow/rules/common.smk"
-    project.keep(rules).write_text(
-        rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n"
-    )
     (project.folder / "results/figures/ttft.png").unlink()
     assert project.jobs(target="results/figures/ttft.png") == {"figure"}
     assert project.drawn == {"ttft"}
-    assert "limiter None" in project.said
 
 
 def test_another_limit_or_peak_draws_what_depends_on_it(project):
@@ -170,8 +162,8 @@ def test_another_limit_or_peak_draws_what_depends_on_it(project):
         config.write_text(yaml.safe_dump(content, sort_keys=False))
         return project.jobs("--dry-run", target="results/figures/all")
 
-    drawn = {"findings", "figure", "report", "manifest"}
-    assert would(slo=["ttft_p99=9s"]) == {"aggregate", "analyse", "relieve", "calibrate", *drawn}
+    drawn = {"findings", "figure", "report"}
+    assert would(slo=["ttft_p99=9s"]) == {"aggregate", "analyse", "calibrate", *drawn}
     assert would(slo=["ttft_p99=10s"], peak_rps=20) == drawn - {"figure"}  # no figure is drawn from it
 
 

@@ -24,8 +24,8 @@ def command(*words):
     return parts[next(i for i, part in enumerate(parts) if part.endswith("bin/snakemake")) + 1 :]
 
 
-def test_a_study_and_a_selection_reach_the_workflow():
-    words = command("figures", "CONFIG=config/studies/concurrency-small.yaml", "SELECT=falcon*_c0002_*")
+def test_a_study_its_scale_and_a_selection_reach_the_workflow():
+    words = command("figures", "CONFIG=config/studies/families.yaml", "SELECT=falcon*_c0002_*", "SCALE=cpu")
     result = snakemake(*words, "--dry-run", folder=ROOT)
     assert result.returncode == 0, result.stderr
     assert "falcon-40b-small/short_burst_p32_o64_c0002" in result.stdout
@@ -57,7 +57,7 @@ def test_what_make_cannot_mean_is_refused(tmp_path):
         (["-n", "config/config.yaml"], "make figures CONFIG=config/config.yaml"),
         (["-n", "figures", "config=config/config.yaml"], "make figures CONFIG=config/config.yaml"),
         (["figures", "CONFIG=nope.yaml"], "CONFIG=nope.yaml: no such file. There are: config/config.yaml config/studies/arch"),
-        (["study", "STUDY=nope"], "NAME one of: archetypes-small archetypes classes-small concurrency-small"),
+        (["study", "STUDY=nope"], "NAME one of: archetypes factors families fleet-small"),
         (["-n", "pack", "CONFIG=Makefile README.md"], "make pack takes one CONFIG"),
         (["-n", "pack", f"WHEELS={tmp_path}"], f"no wheel is there. `make wheels DIR={tmp_path}` fetches them"),
     ):
@@ -66,9 +66,11 @@ def test_what_make_cannot_mean_is_refused(tmp_path):
 
 
 def test_a_pack_measures_alone_and_packs_what_was_measured():
-    said = make("-n", "pack", "CONFIG=config/studies/h100-small.yaml").stdout
-    assert "snakemake --nolock --cores all measured --keep-going --configfile config/studies/h100-small.yaml" in said
-    assert "bench pack --configfile config/studies/h100-small.yaml" in said
+    said = make("-n", "pack", "CONFIG=config/studies/h200.yaml", "SCALE=cpu").stdout
+    assert (
+        "snakemake --nolock --cores all measured --keep-going --configfile config/studies/h200.yaml --config  scale=cpu" in said
+    )
+    assert "bench pack --configfile config/studies/h200.yaml  --scale cpu" in said
 
 
 def told(folder, *words, more="", **environment):

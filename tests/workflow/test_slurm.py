@@ -43,7 +43,7 @@ def begun(cluster, *further):
 
 def run(project, cluster, *arguments, target="results/figures/all", status=0):
     done = subprocess.run(
-        command(project, *arguments, target=target),
+        command(project, *arguments, target=target, accounting=cluster.accounting),
         cwd=project.folder,
         env=cluster.environment,
         capture_output=True,
@@ -59,7 +59,7 @@ def running(project, cluster, *arguments, target="results/figures/all"):
     """A workflow in the background."""
     with (project.folder / "workflow.out").open("w") as out:
         workflow = subprocess.Popen(
-            command(project, *arguments, target=target),
+            command(project, *arguments, target=target, accounting=cluster.accounting),
             cwd=project.folder,
             env=cluster.environment,
             stdout=out,
@@ -124,18 +124,28 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
     assert (project.folder / "results/figures/memory-pressure.svg").stat().st_size > 500
 
 
-def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, with_accounts):
+def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, cluster, with_accounts):
     before = {name: measured(project, name) for name in ("one", "two")}
     project.config["engines"]["gpu"] = {
         "source": "command",
-        "command": [sys.executable, "-m", "tests.support.gpu_server"],
+        "command": [sys.executable, "-m", "bench.servers.planted"],
         "backend": "cuda",
     }
-    project.config["decision"] = {"accelerator": "h100"}
     for name in ("three", "four"):
         project.config["deployments"][name] = {"model": "one", "engine": "gpu", "kv_cache_memory": "1MiB", "tensor_parallel": 2}
         project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
-    run(project, with_accounts, "--default-resources", "slurm_account=research", "--jobs", "2", target="measured")
+    run(project, cluster, "--profile", "profiles/slurm", status=1)
+    assert "keeps no accounts of its jobs: start with --profile profiles/slurm-no-accounting" in project.output
+    run(
+        project,
+        with_accounts,
+        "--default-resources",
+        "slurm_account=research",
+        "gpu_model=h100",
+        "--jobs",
+        "2",
+        target="measured",
+    )
     jobs = {name: (state, node) for name, state, node in with_accounts.jobs().values() if name.endswith(("three_1", "four_1"))}
     assert jobs == {f"rule_measure_wildcards_{name}_1": ("COMPLETED", "alpha") for name in ("three", "four")}
     assert {name: measured(project, name) for name in ("one", "two")} == before
@@ -147,7 +157,7 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
 
 def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
     def found(on):
-        asked = [sys.executable, "-c", "from bench.measure.slurm.status import has_accounting; print(has_accounting())"]
+        asked = [sys.executable, "-c", "from bench.measure.slurm import has_accounting; print(has_accounting())"]
         return subprocess.run(asked, env=on.environment, capture_output=True, text=True, check=True).stdout.strip()
 
     assert found(cluster) == "False"
@@ -163,7 +173,7 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
         "two": {**deployments["two"], "cores": 7},
         "three": {**deployments["three"], "tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4},
     }
-    run(project, cluster, status=1)
+    run(project, cluster, "--set-resources", "measure:gpu_model=h100", status=1)
     project.config["deployments"] = deployments
     assert "two: partition main: 9 cores needed, a node has 8" in project.output
     assert "8 GPUs of type h100 needed, a node has 4" in project.output

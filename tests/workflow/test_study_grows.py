@@ -25,7 +25,7 @@ def names(jobs):
 def test_from_nothing_to_the_table(llamacpp_study):
     nothing = llamacpp_study.steps["nothing"]
     assert nothing.jobs.count("measure:deployment=mine, session=1") == 1
-    assert names(nothing.jobs).count("parse") == 7
+    assert names(nothing.jobs).count("parse") == 1
     assert nothing.starts == 1
     bursts, chats = (nothing.summary.filter(workload=name).sort("level") for name in ("burst", "chat"))
     assert nothing.summary["valid"].to_list() == [True] * 7, nothing.summary["reasons"].to_list()
@@ -46,14 +46,14 @@ def test_a_level_more_and_a_discarded_run_are_all_that_is_measured(llamacpp_stud
     assert before.measured.keys() < mine.keys()
     assert after.starts == before.starts + 1
     of_mine = [job.split(",")[0] for job in after.jobs if "=mine" in job]
-    assert of_mine == ["measure:deployment=mine"] + ["parse:deployment=mine"] * 2
+    assert of_mine == ["measure:deployment=mine", "parse:deployment=mine"]
 
 
 def test_a_model_more_runs_only_its_jobs(llamacpp_study):
     jobs = llamacpp_study.steps["grown"].jobs
     of_two = [job.split(",")[0] for job in jobs if "=two" in job]
     own = ["weights:model=two", "deploy:deployment=two", "measure:deployment=two"]
-    assert of_two == own + ["parse:deployment=two"] * len(LOADS)
+    assert of_two == [*own, "parse:deployment=two"]
     assert {job.split(":")[0] for job in jobs if not re.search("=(mine|two)", job)} == {"aggregate"}
     assert llamacpp_study.server_starts("two") == 1
 
@@ -99,7 +99,7 @@ def test_who_watches_sees_the_runs_after_the_second_start(llamacpp_study):
 def test_a_decision_draws_and_measures_nothing(llamacpp_study):
     before, drawn = llamacpp_study.steps["lost"], llamacpp_study.steps["drawn"]
     assert (drawn.measured, drawn.starts) == (before.measured, before.starts)
-    assert {"findings", "figure", "report", "manifest"} <= set(names(drawn.jobs))
+    assert {"findings", "figure", "report"} <= set(names(drawn.jobs))
     report = (llamacpp_study.folder / "results/report.md").read_text()
     assert report.startswith("## mine · chat sustains ")
     assert "A peak of 500 requests/s takes" in report
@@ -127,15 +127,6 @@ def copied(llamacpp_study, tmp_path):
     yield study
     for process in study.processes():
         process.kill()
-
-
-@pytest.mark.long(part="workflows")
-def test_a_record_that_was_replaced_is_parsed_again_and_nothing_else(copied):
-    copied.replace_a_record()
-    replaced = copied.steps["replaced"]
-    assert names(replaced.jobs) == ["parse", "aggregate"]
-    run = copied.replaced.parent.name
-    assert replaced.summary.filter(run=run)["client_loop_lag_p99_s"].to_list() == [0.049]
 
 
 @pytest.mark.long(part="workflows")

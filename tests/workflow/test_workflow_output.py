@@ -50,7 +50,7 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
     it = handler()
     log(it, text="Building DAG of jobs...")
     log(it, LogEvent.RESOURCES_INFO, "Provided cores: 1")
-    stats = {"engine": 1, "deploy": 2, "measure": 3, "parse": 40, "figure": 2, "total": 48}
+    stats = {"engine": 1, "deploy": 2, "measure": 3, "parse": 3, "figure": 2, "total": 11}
     log(it, LogEvent.RUN_INFO, "Job stats: ...", stats=stats)
     job(it, 1, "engine", engine="vllm-cpu")
     done(it, 1, after_s=75)
@@ -58,31 +58,16 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
     done(it, 2, after_s=100)
     log(it, LogEvent.PROGRESS, done=2, total=46)
     job(it, 3, "measure", deployment="a", session="2")
-    for number in range(40):
-        job(it, 10 + number, "parse", deployment="a", run=str(number))
-        done(it, 10 + number, after_s=1.5)
+    job(it, 10, "parse", **A)
+    done(it, 10, after_s=60)
     job(it, 60, "figure", figure="ttft")
     job(it, 61, "figure", figure="e2e")
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Preparing the engine vllm-cpu",
         "[ 1:15] Measuring a; 1 of 3 sessions",
         "[ 2:55] Measuring a; 2 of 3 sessions",
-        "[ 2:55] Parsing 40 runs",
+        "[ 2:55] Parsing the runs of a",
         "[ 3:55] Drawing 2 figures",
-    ]
-
-
-def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
-    it = handler()
-    log(it, LogEvent.RUN_INFO, "", stats={"measure": 2, "parse": 3})
-    for number, (rule, name) in enumerate(zip(["measure", "parse", "measure", "parse", "parse"], "aabbb", strict=True)):
-        job(it, number, rule, deployment=name)
-        done(it, number, after_s=60 if rule == "measure" else 11)
-    assert capsys.readouterr().err.splitlines() == [
-        "[ 0:00] Measuring a; 1 of 2 sessions",
-        "[ 1:00] Parsing 3 runs",
-        "[ 1:11] Measuring b; 2 of 2 sessions",
-        "[ 2:11] Parsing the other 2 of 3 runs",
     ]
 
 
@@ -155,7 +140,7 @@ def test_what_a_user_has_to_know_is_shown(handler, capsys):
 
 def test_who_asks_for_the_jobs_gets_snakemakes_listing(handler, capsys):
     job_info = dict.fromkeys(("rule_msg", "benchmark", "reason", "indent"), None) | {
-        "event": LogEvent.JOB_INFO, "jobid": 1, "rule_name": "parse", "wildcards": {"run": "r"}, "output": ["x"], "input": [], "log": [],
+        "event": LogEvent.JOB_INFO, "jobid": 1, "rule_name": "parse", "wildcards": {"session": "1"}, "output": ["x"], "input": [], "log": [],
         "local": False, "is_checkpoint": False, "priority": 0, "threads": 1, "resources": {},
     }  # fmt: skip
     for setting in ("dryrun", "verbose", "printshellcmds"):
@@ -169,7 +154,7 @@ def test_an_unknown_rule_has_its_name(handler, capsys):
 
 
 def test_the_report_is_named_where_it_is_what_was_asked_for(handler, capsys, tmp_path, monkeypatch):
-    drawn, both = ["parse", "aggregate", "report", "manifest"], ("report.html", "figures/all")
+    drawn, both = ["parse", "aggregate", "report"], ("report.html", "figures/all")
     for name, (rules, settings, files, said) in {
         "drawn": (drawn, {}, both, True),
         "with its jobs": (drawn, {"printshellcmds": True}, both, True),

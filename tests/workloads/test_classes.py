@@ -17,7 +17,7 @@ from bench.findings.capacity.points import operating_points
 from bench.findings.capacity.words import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.findings.causes import bottleneck, why
 from bench.findings.classes import class_rows
-from bench.findings.sizing import no_point
+from bench.findings.fleet import no_point
 from bench.findings.tables import Tables
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
@@ -93,15 +93,6 @@ def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
     assert lengths[0] == lengths[1]
     orders = [[x.request_class for x in planned if x.request_class in ("rag", "batch")] for planned in (before, after)]
     assert orders[0] == orders[1]
-
-
-def test_a_class_may_arrive_by_itself():
-    regular = {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}
-    planned = schedule(mixed(classes=regular), 10, "s")
-    moments = [x.due_s for x in of_class(planned, "batch")]
-    assert moments == pytest.approx([i * 1.0 for i in range(20)])  # a tenth of 10 requests a second
-    assert [x.due_s for x in planned] == sorted(x.due_s for x in planned)
-    assert [x.index for x in planned] == list(range(200))
 
 
 def test_requests_are_those_of_their_class():
@@ -361,7 +352,7 @@ def test_the_report_has_each_class_at_each_level(summary):
         *((2, "chat", 160, 0, 40.0, None), (2, "rag", 40, 0, 200.0, 0.5)),
         *((4, "chat", 160, 0, 40.0, None), (4, "rag", 40, 1, 200.0, 0.5)),
     ]
-    assert [x["latencies"][0] for x in found] == [
+    assert [x["latencies"]["ttft"] for x in found] == [
         *(("P95", 0.1, None), ("P90", 0.3, True)),
         *(("P95", 0.1, None), ("P90", 1.5, False)),
     ]
@@ -369,7 +360,7 @@ def test_the_report_has_each_class_at_each_level(summary):
     for each in (each for row in rows for each in row["judged"]):
         each["tpot"] = None
     unknown = class_rows(frame(rows[:1]), [parse_slo("rag.tpot_p90=1s")])
-    assert {x["latencies"][1][1:] for x in unknown} == {(None, None)}
+    assert {x["latencies"]["tpot"][1:] for x in unknown} == {(None, None)}
 
 
 def test_classes_have_the_numbers_of_the_steady_window_as_all_requests_do(summary):

@@ -129,9 +129,42 @@ def test_chats_of_a_file_are_sent_turn_by_turn(chats):
     assert first == {messages[0]["content"] for messages in second}
 
 
+CALL = {
+    "role": "assistant",
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+}
+AGENT = [
+    {"role": "user", "content": "Weather?"},
+    CALL,
+    {"role": "tool", "tool_call_id": "c1", "content": ""},
+    {"role": "assistant", "content": "recorded"},
+    {"role": "user", "content": "Thanks."},
+]
+
+
+@cases(("history", "answer"), [(None, " t0 t1 t2 t3"), ("scripted", "recorded")])
+def test_calls_of_tools_and_their_results_are_sent(tmp_path, history, answer):
+    """The results answer the recorded call, so it stands in place of the server's own answer; a turn follows what tools answered."""
+    file = tmp_path / "agent.jsonl"
+    file.write_text(json.dumps({"messages": AGENT, "tools": [{"type": "function", "function": {"name": "weather"}}]}) + "\n")
+    load = own_chats(str(file), count=3, history=history)
+    load = load.model_copy(update={"num_requests": 1})
+    with fake_server() as server:
+        records, bodies = sent(server, load, level=1)
+    assert [(r.outcome, r.after) for r in records] == [("ok", None), ("ok", 0), ("ok", 1)]
+    asked, *followed = [body["messages"] for body in bodies]
+    assert asked[0]["content"].endswith("Weather?")
+    assert followed == [[*asked, *AGENT[1:3]], [*asked, *AGENT[1:3], {"role": "assistant", "content": answer}, AGENT[4]]]
+    assert all(body["tools"] for body in bodies)
+    with pytest.raises(
+        BenchError, match=r"line 1 has a chat with calls of tools, and endpoint responses takes a text\. Use endpoint chat"
+    ):
+        load.prompts.check(ENDPOINTS["responses"])
+
+
 def test_the_history_of_a_file_s_chats_is_as_it_is_asked_for(chats):
     """The answers of the file, or the server's, without its reasoning; a header of its own for each conversation."""
-    with fake_server(reasons=True) as server:
+    with fake_server(reasons=1) as server:
         _, bodies = sent(server, own_chats(chats, history="scripted"))
         contents = [[m["content"] for m in body["messages"]] for body in bodies]
         assert sum("recorded" in each for each in contents) == 2
@@ -167,7 +200,7 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
 
 def test_a_file_without_such_chats_is_refused(chats):
     load = own_chats(chats, count=4)
-    with pytest.raises(BenchError, match="no chat has 4 user messages, one for each turn"):
+    with pytest.raises(BenchError, match="no chat has 4 turns, each with a user's message or the results of tools"):
         run_load(Target("http://127.0.0.1:9", "m"), Load(load, 1, "s"))
     described = "2 chats of 2 turns with 4 to 20 characters (20 in the median); 1 of the file with fewer are left out"
     assert own_chats(chats).prompts.described(2) == described

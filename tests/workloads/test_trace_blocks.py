@@ -170,7 +170,9 @@ def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
     # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
     assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
         "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
-        "A KV cache of fewer than 89 tokens may evict some."
+        "A KV cache of fewer than 89 tokens may evict some.",
+        "a has no prefix cache, so each turn of w computes the whole history again. Chats are usually served with "
+        "`prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both.",
     ]
 
 

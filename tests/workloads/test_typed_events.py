@@ -5,8 +5,8 @@ Responses API. On a real server: tests/servers/test_llamacpp_engine.py.
 import json
 from pathlib import Path
 
-import anthropic
 import httpx2
+import pytest
 
 from bench.load.exchange import Exchange
 from bench.load.history import follow
@@ -130,16 +130,16 @@ def second_turn(**load):
     return sent(before.payload), sent(following.payload)
 
 
-def client(answer):
-    """Anthropic's SDK, to which `answer` answers."""
-    transport = httpx2.MockTransport(answer)
-    return anthropic.Anthropic(
-        api_key="key", base_url="http://h", http_client=httpx2.Client(transport=transport), max_retries=0
+@pytest.fixture
+def client(anthropic):
+    """Anthropic's SDK, of what answers it."""
+    return lambda answer: anthropic.Anthropic(
+        api_key="key", base_url="http://h", http_client=httpx2.Client(transport=httpx2.MockTransport(answer)), max_retries=0
     )
 
 
 @cases("stream", [True, False])
-def test_a_request_means_what_anthropic_s_sdk_sends(stream):
+def test_a_request_means_what_anthropic_s_sdk_sends(stream, client):
     caught = []
 
     def answer(request):
@@ -163,7 +163,7 @@ def test_a_request_means_what_anthropic_s_sdk_sends(stream):
 
 
 @cases("name", STREAMS)
-def test_a_stream_is_read_as_anthropic_s_sdk_reads_it(name):
+def test_a_stream_is_read_as_anthropic_s_sdk_reads_it(name, client):
     pieces = STREAMS[name]
     body = "".join(text for _, text in pieces)
 
@@ -188,7 +188,7 @@ def test_a_stream_is_read_as_anthropic_s_sdk_reads_it(name):
     assert text == "".join(block.text for block in theirs.content if block.type == "text")
 
 
-def test_a_whole_answer_is_read_as_anthropic_s_sdk_reads_it():
+def test_a_whole_answer_is_read_as_anthropic_s_sdk_reads_it(client):
     content = [
         {"type": "thinking", "thinking": "Hm.", "signature": "x"},
         {"type": "text", "text": "a"},

@@ -11,9 +11,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from bench.servers.environment import indexed_locks, installer_environment, requirements
+from bench.study.plan import Plan
 from bench.study.read import load_file
 
-_ROOT = Path(__file__).parents[2]
 _OLDEST_GLIBC, _NEWEST_GLIBC = 5, 39  # of manylinux tags, 2.x
 
 
@@ -32,30 +32,28 @@ def pins(lock: Path, python: str, machine: str) -> str:
 
 
 def main() -> None:
-    """Fill a folder. Arguments: the study, the folder, and the version and machine of the Python there."""
-    study, folder, python, machine = sys.argv[1:]
-    config = load_file(Path(study))
-    engines = {name: config.engines[name] for name in {each.engine for each in config.deployments.values()}}
-    locks: dict[Path, str | None] = {_ROOT / "requirements.lock": None, _ROOT / "requirements-slurm.lock": None}
-    for engine in engines.values():
+    """Fill a folder. Arguments: the study, the folder, the version and machine of the Python there, and the study's scale, if any."""
+    study, folder, python, machine, *scale = sys.argv[1:]
+    plan = Plan.of(load_file(Path(study), **({"scale": scale[0]} if scale else {})))
+    own = [Path(__file__).parents[2] / name for name in ("requirements.lock", "requirements-slurm.lock")]
+    locks: dict[Path, str | None] = dict.fromkeys(own)
+    for name, engine in {spec.deployment.engine: spec.engine for spec in plan.started.values()}.items():
         locks |= dict(indexed_locks(engine))
+        if engine.source != "lock":
+            print(f"Engine {name} is a {engine.source}: that machine has to have it.")
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
     command += ["--implementation", "cp", "--python-version", python, "--dest", folder, "--find-links", folder]
     # The first platform that has a wheel is taken: the oldest glibc, which runs on the most machines. pip matches each name alone.
     tags = [*("1", "2010", "2014"), *(f"_2_{minor}" for minor in range(_OLDEST_GLIBC, _NEWEST_GLIBC + 1))]
     command += [word for tag in tags for word in ("--platform", f"manylinux{tag}_{machine}")]
     for lock, index in locks.items():
+        print(lock, file=sys.stderr, flush=True)
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write(pins(lock, python, machine))
-            file.flush()
-            print(lock, file=sys.stderr, flush=True)
-            failed = subprocess.run([*command, "--requirement", file.name], env=installer_environment(index)).returncode
-        if failed:
-            sys.exit(
-                f"{lock}: a package cannot be had for Python {python} on {machine}. What was fetched is kept; run again to go on."
-            )
-    for name in (name for name, engine in engines.items() if engine.source != "lock"):
-        print(f"Engine {name} is a {engines[name].source}: that machine has to have it.")
+            Path(file.name).write_text(pins(lock, python, machine))
+            if subprocess.run([*command, "--requirement", file.name], env=installer_environment(index)).returncode:
+                sys.exit(
+                    f"{lock}: a package cannot be had for Python {python} on {machine}. What was fetched is kept; run again."
+                )
 
 
 if __name__ == "__main__":

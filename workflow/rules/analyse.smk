@@ -1,3 +1,6 @@
+JUDGED_BY = PLAN.config.decision.model_dump(include={"slo", "failed_share"})
+
+
 rule analyse:
     """What the runs show, once for figures, report and commands: capacity, saturation, regions and comparisons."""
     input:
@@ -10,31 +13,31 @@ rule analyse:
         "../envs/bench.yaml"
     params:
         code=code_of("analyse", shows=False),
-        decision=PLAN.config.decision.model_dump(include={"slo", "failed_share"}),
+        decision=JUDGED_BY,
     script:
         "../scripts/analyse.py"
 
 
-rule relieve:
-    """What relieving each of a server's resources would bring to each curve, by replays of its calibrated model."""
+rule calibrate:
+    """The model of each deployment, judged by runs that it has not seen, and what its replays gain where a resource is relieved."""
     input:
+        parsed=PARSED,
         capacity=paths.ANALYSED.format(table="capacity.parquet"),
         summary=paths.SUMMARY,
-        requests=of_runs(paths.REQUESTS),
         launches=LAUNCHES,
-        sessions=INDEXES,
     output:
-        # Curves whose runs, limit and code are the same are kept from the file that is there.
+        # Models and curves whose runs, limits and code are the same are kept from the files that are there.
+        calibration=update(paths.CALIBRATION),
         reliefs=update(paths.RELIEFS),
     log:
-        "logs/relieve.log",
+        "logs/calibrate.log",
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("relieve"),
-        decision=PLAN.config.decision.model_dump(include={"slo", "failed_share"}),
+        code=code_of("calibrate"),
+        decision=JUDGED_BY,
     script:
-        "../scripts/relieve.py"
+        "../scripts/calibrate.py"
 
 
 rule findings:
@@ -52,7 +55,7 @@ rule findings:
         "../envs/bench.yaml"
     params:
         code=code_of("findings", shows=False),
-        decision=PLAN.config.decision.model_dump(),
+        decision=DECISION,
         device=DEVICE,
     script:
         "../scripts/findings.py"

@@ -9,10 +9,10 @@ rule grade:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("grade"),
+        code=code_of("grade", GRADING.__module__),
         sets=GRADED_SETS,
         # What is sent is part of the runs' digests; by what it is graded is not.
-        holds=[set_checksums(file) for file, _ in GRADED_SETS],
+        holds=[GRADING.checksums(file) for file, _ in GRADED_SETS],
         # One more after each time that nothing could be graded: then it is tried again.
         failures=failed_gradings(Path(paths.GRADES)),
     script:

@@ -1,4 +1,12 @@
-checkpoint measure:
+def cores_of(wildcards):
+    """Cores of a session: here all, so that nothing runs beside it; with `--resources gpu=N` what it needs, if it has GPUs."""
+    spec = PLAN.deployments[wildcards.deployment]
+    beside = spec.gpus_started and "gpu" in workflow.global_resources
+    here = workflow.resource_settings.cores
+    return here if here and not beside else session_needs(PLAN, spec.name).cores
+
+
+rule measure:
     """One start of a server: load and telemetry of every run that is missing, then of its searches.
 
     Run folders are no outputs: each is written whole under its final name, and stays whatever becomes of the job. The index lists
@@ -16,12 +24,14 @@ checkpoint measure:
         "../envs/bench.yaml"
     threads: cores_of
     resources:
-        **placed(),
         nodes=1,
         gpu=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus_started,
         mem_mb=memory_of,
-        runtime=minutes_of,
-        slurm_extra=further_options,
+        runtime=lambda wildcards, attempt: session_needs(
+            PLAN, wildcards.deployment, int(wildcards.session), attempt=attempt
+        ).minutes,
+        # A server that computes on the CPU wants its node for itself; SLURM gives GPUs to one job alone.
+        slurm_extra=lambda wildcards: ("" if PLAN.started[wildcards.deployment].gpus_started else "--exclusive"),
     params:
         # No code: PROTOCOL, a part of every run's digest, says what is measured again.
         wanted=lambda wildcards: PLAN.wanted(wildcards.deployment, int(wildcards.session)),

@@ -1,19 +1,41 @@
 rule parse:
-    """One run's raw records, as tidy tables and a summary."""
+    """A session's raw records, as tidy tables and summaries beside them; then its answers, ahead of the next session."""
     input:
-        # Its time does not count, since it is as new as the session's last run: `measured` says whether this run is another one.
-        index=lambda wildcards: ancient(PLAN.index_of(wildcards.deployment, wildcards.run)),
+        index=[] if PACKED else paths.SESSION,
     output:
-        requests=paths.REQUESTS,
-        telemetry=paths.TELEMETRY,
-        wide=paths.WIDE,
-        summary=paths.RUN_SUMMARY,
+        # It lists the records that were parsed, and by which code: those are kept.
+        parsed=update(paths.PARSED),
     log:
-        "logs/parse/{deployment}/{run}.log",
+        "logs/parse/{deployment}/{session}.log",
+    priority: 1
     conda:
         "../envs/bench.yaml"
     params:
-        measured=record_of_run,
         code=code_of("parse"),
+        # Those of a pack, which has no indexes.
+        records=lambda wildcards: (PLAN.records(wildcards.deployment, int(wildcards.session)) if PACKED else None),
     script:
         "../scripts/parse.py"
+
+
+rule aggregate:
+    """One row a run with its verdict, and every run's course over time."""
+    input:
+        parsed=PARSED,
+        launches=LAUNCHES,
+    output:
+        summary=paths.SUMMARY,
+        csv=report(paths.SUMMARY_CSV, caption="../report/summary.rst", category="Runs"),
+        timeseries=paths.TIMESERIES,
+    log:
+        "logs/aggregate.log",
+    conda:
+        "../envs/bench.yaml"
+    params:
+        code=code_of("aggregate"),
+        baseline=PLAN.config.study.baseline,
+        slo=PLAN.config.decision.slo,
+        thresholds=PLAN.config.thresholds.model_dump(),
+        plan=PLAN.digest,
+    script:
+        "../scripts/aggregate.py"

@@ -1,19 +1,42 @@
-rule report:
-    """The figures and tables on one page that works offline."""
+# What a figure may be drawn from, and some figures and the report beside it.
+DRAWN = {"summary": paths.SUMMARY, "timeseries": paths.TIMESERIES, "analysis": ANALYSED}
+USED = {"calibration": CALIBRATED, "grades": GRADED, "tuning": TUNED}
+
+
+rule figure:
+    """One chart, as SVG, PNG and Vega-Lite specification."""
     input:
-        specs=expand(paths.FIGURE_SPEC, figure=FIGURES),
+        unpack(lambda w: {use: file for use, files in USED.items() if use in used_by(w.figure) for file in files}),
+        **DRAWN,
+    output:
+        svg=report(paths.FIGURE_SVG, caption="../report/figure.rst", category="Figures", labels={"figure": "{figure}"}),
+        png=paths.FIGURE_PNG,
+        spec=paths.FIGURE_SPEC,
+    log:
+        "logs/figures/{figure}.log",
+    conda:
+        "../envs/bench.yaml"
+    params:
+        code=lambda wildcards: code_of("figure", module_of(wildcards.figure)),
+        decision=lambda wildcards: PLAN.config.decision.model_dump(include=set(used_by(wildcards.figure))),
+        device=lambda wildcards: (DEVICE if "accelerator" in used_by(wildcards.figure) else None),
+    script:
+        "../scripts/figure.py"
+
+
+rule report:
+    """The figures and tables on one page that works offline; and a list of every figure with its checksum and runs."""
+    input:
+        **DRAWN,
+        **USED,
+        figures=expand([paths.FIGURE_SPEC, paths.FIGURE_SVG, paths.FIGURE_PNG], figure=FIGURES),
         sessions=INDEXES,
-        summary=paths.SUMMARY,
-        timeseries=paths.TIMESERIES,
-        analysis=ANALYSED,
         causes=paths.CAUSES,
         findings=paths.FINDINGS,
-        calibration=CALIBRATED,
-        grades=GRADED,
-        tuning=TUNED,
     output:
         page=report(paths.REPORT, caption="../report/page.rst", category="Report"),
         markdown=paths.REPORT_MARKDOWN,
+        manifest=paths.MANIFEST,
     log:
         "logs/report.log",
     conda:
@@ -23,34 +46,8 @@ rule report:
         title=PLAN.config.study.title,
         # Those that searches find are counted when the page is written: here they may be still to come.
         listed=sum(not run.searched for run in PLAN.every),
-        decision=PLAN.config.decision.model_dump(),
+        decision=DECISION,
         thresholds=PLAN.config.thresholds.model_dump(),
         device=DEVICE,
     script:
         "../scripts/report.py"
-
-
-rule manifest:
-    """Every figure with its checksum, and the runs that it was drawn from."""
-    input:
-        figures=expand(
-            [paths.FIGURE_SVG, paths.FIGURE_PNG, paths.FIGURE_SPEC],
-            figure=FIGURES,
-        ),
-        page=paths.REPORT,
-        summary=paths.SUMMARY,
-        timeseries=paths.TIMESERIES,
-        analysis=ANALYSED,
-        causes=paths.CAUSES,
-        findings=paths.FINDINGS,
-    output:
-        manifest=paths.MANIFEST,
-    log:
-        "logs/manifest.log",
-    conda:
-        "../envs/bench.yaml"
-    params:
-        code=code_of("manifest"),
-        decision=PLAN.config.decision.model_dump(),
-    script:
-        "../scripts/manifest.py"

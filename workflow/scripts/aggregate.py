@@ -8,7 +8,7 @@ from bench.workflow import job
 with job(snakemake.log[0]):
     plan = plan_of(snakemake.config)
     aggregate(
-        [Path(path) for path in snakemake.input.summaries],
+        [Path(Paths.RUN_SUMMARY.format(deployment=run.deployment.name, run=run.name)) for run in plan.runs],
         expected={run.key: run.digest for run in plan.runs},
         launches=[Path(path) for path in snakemake.input.launches],
         facts=[Paths.facts(name) for name in plan.deployments],

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from bench.measure.own_gpus import own_gpus
+from bench.measure.gpus import own_gpus
 from bench.measure.session import measure
 from bench.runs.paths import Paths
 from bench.runs.store import Store

@@ -1,13 +1,15 @@
 from pathlib import Path
 
-from bench.parse.run import parse_run
+from bench.parse.answers import answer_lines
+from bench.parse.session import parse_session
+from bench.runs.files import read
+from bench.runs.paths import Paths
+from bench.runs.session import SessionIndex
 from bench.workflow import job
 
-with job(snakemake.log[0]):
-    parse_run(
-        Path(snakemake.output.summary).parent,
-        requests=Path(snakemake.output.requests),
-        telemetry=Path(snakemake.output.telemetry),
-        wide=Path(snakemake.output.wide),
-        summary=Path(snakemake.output.summary),
-    )
+with job(snakemake.log[0]) as say:
+    runs = Path(Paths.RUNS) / snakemake.wildcards.deployment
+    records = snakemake.params.records or read(SessionIndex, Path(snakemake.input.index)).runs
+    parse_session(runs, records, Path(snakemake.output.parsed), code=snakemake.params.code, say=say)
+    for line in answer_lines(runs, records):
+        say(line)

@@ -19,6 +19,7 @@ COMMANDS = {
         "fleet": "Size a fleet: instances, GPUs, admission limits and cost; from results, from numbers, or from predictions of a load.",
     },
     "A study": {
+        "demo": "Measure a server whose capacity is planted, in seconds: what a study is, and what its report looks like.",
         "init": "Begin a study in a folder of its own.",
         "runs": "List a study's runs with the state of each, from the files of this folder, or forget some: no server is contacted.",
         "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",

@@ -108,6 +108,7 @@ Select = Annotated[
         "PATTERN", "Only runs whose deployment/run matches this shell pattern, such as '*_c0020_*'.", complete=completion.runs
     ),
 ]
+Scale = Annotated[str | None, option("NAME", "The one of the study's `scales`, such as cpu.")]
 WorkloadFile = Annotated[
     Path | None,
     option("FILE", "A workload as a study has it, in YAML: also what no option says, such as `turns` and `body`.", LOAD),

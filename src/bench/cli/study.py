@@ -21,16 +21,17 @@ from bench.study.read import load_file
 _DEFAULT = Path("config/config.yaml")
 
 
-def _study_file(configfile: Path | None) -> tuple[Path, str]:
-    """The study's file, and why it is that one: it was given, the workflow ran it last in this folder, or it is the default."""
+def _study_file(configfile: Path | None, scale: str | None) -> tuple[Path, str | None, str]:
+    """The study's file, its scale, and why it is that one: given, measured last in this folder, or the default."""
     if configfile is not None:
         file, why = configfile, ""
     elif (last := last_study()) is not None:
-        file, why = last, "the study measured last here"
+        file, why = last[0], "the study measured last here"
+        scale = scale or last[1]
     else:
         file, why = _DEFAULT, "the default"
     if file.exists():
-        return file, why
+        return file, scale, why
     if configfile is None and file != _DEFAULT:
         raise BenchError(f"{file}: no such file; it is {why} ({Paths.STUDY}). Name the study's file with --configfile.")
     raise BenchError(
@@ -39,11 +40,15 @@ def _study_file(configfile: Path | None) -> tuple[Path, str]:
     )
 
 
-def load_plan(configfile: Path | None, select: str | None, *, json: bool = False) -> tuple[Path, Plan]:
+def load_plan(
+    configfile: Path | None, select: str | None = None, scale: str | None = None, *, json: bool = False
+) -> tuple[Path, Plan]:
     """The study's file and its plan; which one it is goes to the output's first line, or beside JSON to standard error."""
-    file, why = _study_file(configfile)
-    plan = Plan.of(load_file(file, **({"select": select} if select else {})), source=str(file))
-    print(f"Study: {file}" + (f" ({why})" if why else ""), file=sys.stderr if json else sys.stdout)
+    file, scale, why = _study_file(configfile, scale)
+    given = {"select": select, "scale": scale}
+    plan = Plan.of(load_file(file, **{key: value for key, value in given.items() if value}), source=str(file))
+    of = [f"scale {scale}"] * bool(scale) + [why] * bool(why)
+    print(f"Study: {file}" + (f" ({', '.join(of)})" if of else ""), file=sys.stderr if json else sys.stdout)
     return file, plan
 
 

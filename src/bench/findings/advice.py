@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -22,6 +23,9 @@ _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
 _CURVE = ("deployment", "workload")
 
 
+Kind = Literal["kv_bytes", "pools", "front_end", "eviction"]
+
+
 @dataclass(frozen=True)
 class Advice:
     """One recommendation.
@@ -33,7 +37,7 @@ class Advice:
         carried: of `pools`, what one server sustains of each workload (requests/s), the most first.
     """
 
-    kind: Literal["kv_bytes", "pools", "front_end", "eviction"]
+    kind: Kind
     numbers: Mapping[str, float | str | None]
     carried: Mapping[str, float] | None = None
 
@@ -48,8 +52,11 @@ def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -
     return [*kv_bytes(valid, saturation), *pools(points), *front_end(valid), *evicted(valid)]
 
 
-def _unit(run: Mapping[str, Any]) -> str:
-    return AXES[run["axis"]].counted(conversations=(run["turns"] or 1) > 1)
+def _of(kind: Kind, row: Mapping[str, Any], columns: Mapping[str, str], **numbers: Any) -> Advice:
+    """A recommendation for a curve. Args: row: of the summary. columns: its numbers that count, by their names in the sentence."""
+    where = {"deployment": row["deployment"], "workload": row["workload"]}
+    unit = AXES[row["axis"]].counted(conversations=(row["turns"] or 1) > 1)
+    return Advice(kind, where | {"unit": unit} | {name: row[column] for name, column in columns.items()} | numbers)
 
 
 def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
@@ -72,28 +79,15 @@ def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
         and a["parameters"] >= _LARGER * b["parameters"]
         and a["measured"] > b["measured"]
         and a["kv_bytes_per_token"] < b["kv_bytes_per_token"]
-        and _as_much(memory[a["deployment"]], memory[b["deployment"]])
+        and _as_much(*(memory[row["deployment"]] for row in (a, b)))
     ]
     if pairs:
-        a, b = max(pairs, key=lambda pair: _product(pair[0]) / _product(pair[1]))
-        yield Advice(
-            "kv_bytes",
-            {
-                "deployment": a["deployment"],
-                "other": b["deployment"],
-                "workload": a["workload"],
-                "parameters": a["parameters"] / b["parameters"],
-                "requests": a["measured"],
-                "other_requests": b["measured"],
-                "token_bytes": a["kv_bytes_per_token"],
-                "other_token_bytes": b["kv_bytes_per_token"],
-                "kv_bytes": memory[a["deployment"]][0],
-            },
-        )
-
-
-def _product(row: Mapping[str, Any]) -> float:
-    return float(row["measured"] * row["parameters"])
+        a, b = max(pairs, key=lambda pair: math.prod(pair[0][of] / pair[1][of] for of in ("measured", "parameters")))
+        numbers: dict[str, Any] = {"deployment": a["deployment"], "other": b["deployment"], "workload": a["workload"]}
+        numbers |= {"parameters": a["parameters"] / b["parameters"], "kv_bytes": memory[a["deployment"]][0]}
+        for name, row in (("", a), ("other_", b)):
+            numbers |= {f"{name}requests": row["measured"], f"{name}token_bytes": row["kv_bytes_per_token"]}
+        yield Advice("kv_bytes", numbers)
 
 
 def _as_much(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -114,21 +108,16 @@ def pools(points: pl.DataFrame) -> Iterator[Advice]:
 
 def front_end(valid: pl.DataFrame) -> Iterator[Advice]:
     """Curves whose engine makes tokens faster than clients get them: the fastest such level of each."""
+    columns = {
+        "level": "level",
+        "server_s": "server_itl_mean_s",
+        "busy": "gpu_utilisation_mean",
+        "tokens": "throughput_tokens_per_s",
+    }
     for _, part in valid.filter(engine_is_ahead().fill_null(False)).group_by(_CURVE, maintain_order=True):
         most = part.sort("throughput_tokens_per_s").row(-1, named=True)
-        yield Advice(
-            "front_end",
-            {
-                "deployment": most["deployment"],
-                "workload": most["workload"],
-                "level": most["level"],
-                "unit": _unit(most),
-                "client_s": most["tpot_mean_s"] if most["itl_mean_s"] is None else most["itl_mean_s"],
-                "server_s": most["server_itl_mean_s"],
-                "busy": most["gpu_utilisation_mean"],
-                "tokens": most["throughput_tokens_per_s"],
-            },
-        )
+        client_s = most["tpot_mean_s"] if most["itl_mean_s"] is None else most["itl_mean_s"]
+        yield _of("front_end", most, columns, client_s=client_s)
 
 
 def evicted(valid: pl.DataFrame) -> Iterator[Advice]:
@@ -137,18 +126,8 @@ def evicted(valid: pl.DataFrame) -> Iterator[Advice]:
         levels = part.sort("level")
         first, last = levels.row(0, named=True), levels.row(-1, named=True)
         if first["prefix_hit_rate"] - last["prefix_hit_rate"] >= _LOST_HITS and last["saturated"]:
-            yield Advice(
-                "eviction",
-                {
-                    "deployment": first["deployment"],
-                    "workload": first["workload"],
-                    "unit": _unit(first),
-                    "low": first["level"],
-                    "low_rate": first["prefix_hit_rate"],
-                    "high": last["level"],
-                    "high_rate": last["prefix_hit_rate"],
-                },
-            )
+            high = {"high": last["level"], "high_rate": last["prefix_hit_rate"]}
+            yield _of("eviction", first, {"low": "level", "low_rate": "prefix_hit_rate"}, **high)
 
 
 TEXTS = {

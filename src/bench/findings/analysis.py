@@ -31,7 +31,6 @@ from bench.study.decision import Decision
 TABLES = ("capacity", "saturation", "comparisons")  # what figures are drawn from
 FINDINGS = ("causes", "findings")  # what the report says beyond them
 _CURVE = ["deployment", "workload"]
-_FRAMES = ("effects", "pairs")  # of a comparison: a table, and what is not kept
 _REMEDY = "Make it again from the summary: `make figures`."
 Curve = tuple[str, str]
 R = TypeVar("R")
@@ -126,7 +125,7 @@ def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TAB
             write_record(part, folder / "findings.json")
             continue
         if name == "comparisons":
-            beside = {at: {key: value for key, value in vars(each).items() if key not in _FRAMES} for at, each in part.items()}
+            beside = {at: {key: value for key, value in vars(each).items() if key != "effects"} for at, each in part.items()}
             write_object(msgspec.to_builtins(beside), folder / "comparisons.json")
             part = pl.concat([pl.DataFrame(schema=schema_of(name)), *(each.effects for each in part.values())])
         elif name == "causes":

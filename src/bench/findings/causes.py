@@ -48,7 +48,7 @@ def bottleneck(
     valid = runs.filter("valid")
     if point["kind"] in ("unknown", "unjudged") or valid.is_empty():
         return Bottleneck()
-    unsettled = Bottleneck(unsettled=point["unsettled"], needs_s=_whole(point["unsettled_needs_s"]))
+    unsettled = Bottleneck(unsettled=point["unsettled"], needs_s=point["unsettled_needs_s"] and int(point["unsettled_needs_s"]))
     if point["kind"] == "unsettled":
         return replace(unsettled, evidence="never_steady")
     if point["missed_at"] is None and point["unsettled"] == "short":
@@ -149,21 +149,13 @@ def _mean(runs: pl.DataFrame, column: str) -> float | None:
     return runs[column].mean()  # type: ignore[return-value]
 
 
-def _whole(seconds: float | None) -> int | None:
-    return None if seconds is None else int(seconds)
-
-
-def _missed_by(point: Mapping[str, Any]) -> set[str]:
-    return {miss["by"] for miss in point["missed"] or ()}
-
-
 def refusals(
     missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
 ) -> Bottleneck | None:
     """How many requests fail, where failures end the range: more fail than may, or an SLO is missed mostly by requests that fail,
     significantly more than at lower levels. `few_failures` where that is not known of any SLO that is missed; None where they do not.
     """
-    by = _missed_by(point)
+    by = {miss["by"] for miss in point["missed"] or ()}
     shown = [_missed_by_failures(missing, lower, slo) for slo in slos if slo.column in by]
     refused = "failed" in by or True in shown
     doubtful = len(shown) == len(by) and set(shown) == {None}  # whatever else is missed has a cause to find
@@ -228,8 +220,8 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
     """
     if missing["level"][0] != 1 or missing["axis"][0] != CONCURRENCY:
         return None
-    burst = point["basis"] == "burst"
-    for slo in (each for each in slos if each.column in _missed_by(point) or burst):
+    burst, by = point["basis"] == "burst", {miss["by"] for miss in point["missed"] or ()}
+    for slo in (each for each in slos if each.column in by or burst):
         value = _mean(missing, slo.column if burst else f"steady_{slo.column}")
         if value is None or value <= slo.limit_s:
             continue

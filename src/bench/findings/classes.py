@@ -28,9 +28,9 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 
     Returns:
         Of each `deployment`, `workload`, `family`, `axis`, `level` and `name`: `requests`, the judged ones of the valid runs, and how
-        many of them `failed`; `latencies`, of TTFT, TPOT and E2E the percentile that is limited, else P95: its name, its value (s; as
-        in `level_values`), and whether it is within the limit, None without one; the means of the valid runs `prompt_tokens`,
-        `output_tokens`, `requests_per_s` and `tokens_per_s`.
+        many of them `failed`; `latencies`, of TTFT, TPOT and E2E, and TTFO if it is limited, the percentile that is limited, else
+        P95: its name, its value (s; as in `level_values`), and whether it is within the limit, None without one; the means of the
+        valid runs `prompt_tokens`, `output_tokens`, `requests_per_s` and `tokens_per_s`.
     """
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
@@ -40,7 +40,11 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         for name in class_names(group["classes"][0]):
             mine = [each for each in judged if each["request_class"] == name]
             limits = {slo.metric: slo for slo in slos if slo.request_class == name}
-            shown = [limits.get(metric) or Slo(metric, _USUAL, 0.0, name) for metric in LATENCIES]
+            shown = [
+                limits.get(metric) or Slo(metric, _USUAL, 0.0, name)
+                for metric in LATENCIES
+                if metric in limits or metric != "ttfo"
+            ]
             (values,) = level_values(group, [slo.column for slo in shown]).to_dicts()
             found.append(
                 {
@@ -48,7 +52,7 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     "name": name,
                     "requests": len(mine),
                     "failed": sum(not each["ok"] for each in mine),
-                    "latencies": [_cell(values[slo.column], slo) for slo in shown],
+                    "latencies": {slo.metric: _cell(values[slo.column], slo) for slo in shown},
                     **{
                         to: _mean(group, class_column(name, column))
                         for to, column in (
@@ -82,7 +86,7 @@ def section(view: View) -> Section:
             "load": cells.load(row),
             **{
                 name: cells.latency(value, met, name=f"{percentile} ", marked=True)
-                for name, (percentile, value, met) in zip(("ttft", "tpot", "e2e"), row["latencies"], strict=True)
+                for name, (percentile, value, met) in row["latencies"].items()
             },
         }
         for row in view.of_curves(class_rows(view.results.runs, view.results.decision.slos))
@@ -95,9 +99,7 @@ def section(view: View) -> Section:
         Column("failed", "failed", "%d"),
         Column("prompt tokens", "prompt_tokens", "%.0f"),
         Column("output tokens", "output_tokens", "%.0f"),
-        Column("TTFT", "ttft"),
-        Column("TPOT", "tpot"),
-        Column("E2E", "e2e"),
+        *(Column(latency.title, name) for name, latency in LATENCIES.items() if any(name in row for row in rows)),
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -132,6 +133,17 @@ _LINES = {
 _DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
 
 
+def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFrame) -> str:
+    """Where the price of a GPU is from, and how old it was when `runs` were measured; empty without a price."""
+    if decision.price_per_hour:
+        return f" {decision.price_per_hour:g} USD an hour of a GPU (or machine) is the study's own price."
+    if device is None or device.price_per_hour is None:
+        return ""
+    measured = max(runs["started"].drop_nulls(), default="")[:10] if "started" in runs.columns else ""
+    remark = device.price_remark(date.fromisoformat(measured) if measured else date.today())
+    return f" {device.price_per_hour:g} USD an hour of a GPU: {remark}."
+
+
 @figure(
     "economics",
     title="Costs, revenue and profit against demand",
@@ -208,9 +220,9 @@ def section(view: View) -> Section:
     variable = f" energy at {prices.kwh:g} USD a kWh" if prices.kwh else ""
     variable += f" {prices.million_requests:g} USD a million requests" if prices.million_requests else ""
     meaning = (
-        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: {prices.gpu_hour:g} USD an hour of a GPU (or "
-        f"machine). "
-        f"Variable:{variable or ' none'}. Prices are the study's. The best load may miss the SLOs."
+        f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: GPUs (or machines) × "
+        f"price an hour. Variable:{variable or ' none'}. The best load may miss the SLOs."
+        + price_note(results.decision, results.device, results.runs)
     )
     return Section(
         "economics",

@@ -40,11 +40,18 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
         `latencies`, of each of `shown_latencies` the value (s) and whether it is within its limit; `requests_per_s`,
-        `tokens_per_s` and `kv_usage_peak`: values of `level_values`, None where one is not known; where no run is valid, of the invalid
-        ones; `others`, the most of the cores' time that other processes took in an invalid run (0–1).
+        `tokens_per_s`, `kv_usage_peak`, `reasoning_tokens`, `prefix_hit_rate_answers`: values of `level_values`, None where one is not
+        known; where no run is valid, of the invalid ones; `others`, the most of the cores' time that other processes took in an invalid
+        run (0–1).
     """
     shown = shown_latencies(slos)
-    numbers = ("throughput_requests_per_s", "throughput_tokens_per_s", "kv_usage_peak")
+    numbers = (
+        "throughput_requests_per_s",
+        "throughput_tokens_per_s",
+        "kv_usage_peak",
+        "reasoning_tokens",
+        "prefix_hit_rate_answers",
+    )
     at = ("deployment", "workload", "axis", "level")
     # Of a level without a valid run those of its invalid ones, which are marked so, and enter nothing else.
     told = runs.with_columns(valid=pl.col("valid") | ~pl.col("valid").any().over(at))
@@ -72,13 +79,18 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                 ],
                 "requests_per_s": value.get("throughput_requests_per_s"),
                 "tokens_per_s": value.get("throughput_tokens_per_s"),
-                "kv_usage_peak": value.get("kv_usage_peak"),
+                **{name: value.get(name) for name in numbers[2:]},
                 "others": group.filter(~pl.col("valid"))["host_other_share"].max()
                 if "host_other_share" in group.columns
                 else None,
             }
         )
     return found
+
+
+def reasons(runs: pl.DataFrame) -> bool:
+    """Whether some answer began with reasoning. Args: runs: rows of the summary."""
+    return "reasoning_tokens" in runs.columns and bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
 
 
 Row = Mapping[str, Any]
@@ -127,6 +139,8 @@ def section(view: View) -> Section:
     place = ["deployment", "workload", "axis", "level"]
     cost = results.priced.filter("valid").group_by(place).agg(pl.col("cost_per_million_tokens").mean())
     costs = {tuple(at): usd for *at, usd in cost.iter_rows()}
+    if reasons(results.runs) and not any(slo.metric == "ttfo" for slo in shown):
+        shown += [Slo("ttfo", at, math.inf) for at in ("p50", "p95")]
     rows = [
         {
             **row,
@@ -151,6 +165,8 @@ def section(view: View) -> Section:
         Column("tokens/s", "tokens_per_s", "%.0f"),
         Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
         *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
+        *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
+        *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
         *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
     ]

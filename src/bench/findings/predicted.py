@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -39,14 +39,8 @@ from bench.study.slo import Slo
 if TYPE_CHECKING:
     from bench.findings.view import View
 
-#: Of `bench.predict.spent.PHASES`.
-PHASE_TITLES = {
-    "queue": "in the queue",
-    "own_prompt": "own prompt",
-    "other_prompts": "prompts of others",
-    "preempted": "preempted",
-    "decode": "output",
-}
+#: Of `bench.predict.predict.PHASES`.
+PHASE_TITLES = {"queue": "in the queue", "prefill": "prefill", "decode": "decode"}
 DOUBTS = {
     "residual": "the engine's steps stray from the fit by {share} in the median, more than {most:share}; measure on a quiet machine",
     "drift": "the runs differ in speed by {share} (standard deviation), more than {most:share}; measure on a quiet machine",
@@ -108,48 +102,28 @@ def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
 def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
     """How good predictions are, a row for what was left out.
 
-    It has the error of each number of `REPORTED` with how far two measurements differ in brackets, the range of the intervals'
-    coverage, and the runs.
+    It has the error of each number of `REPORTED`, the range of the intervals' coverage, and the runs.
     """
     rows = []
     for fold in dict.fromkeys(each.fold for each in judgements):
         found = {each.metric: each for each in judgements if each.fold == fold}
         held = sorted(found[name].coverage for name in REPORTED if name in found)
-        cells = [_error(found[name]) if name in found else "–" for name in REPORTED]
+        cells = [shown_share(found[name].error) if name in found else "–" for name in REPORTED]
         holds = f"{shown_share(held[0])} to {shown_share(held[-1])}" if held else "–"
         most = max(found.values(), key=lambda each: each.runs)
         rows.append([_FOLDS[fold], *cells, holds, f"{most.runs} of {most.of}"])
     return rows
 
 
-def _error(judgement: Judgement) -> str:
-    return shown_share(judgement.error) + ("" if judgement.floor is None else f" ({shown_share(judgement.floor)})")
-
-
-def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
-    """Where the time of median and of the slowest requests goes, a row each: their name, and the share of each phase."""
-    return [[name, *(shown_share(found.get(phase, 0.0)) for phase in PHASE_TITLES)] for name, found in shares.items()]
-
-
-def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
-    """`shares_rows` in a sentence, median requests first, without phases of less than a twentieth; empty where nothing is known.
+def shares_text(load: str, shares: Mapping[str, float]) -> str:
+    """Where a median request's time goes, the longest part first, without parts of less than a twentieth; empty where it is not known.
 
     Args:
-        load: in words.
+        load: in words. shares: by phase (0–1).
     """
-    known = {name: shares.get(name, {}) for name in ("median", "slowest")}
-    told = {name: _phases(found) for name, found in known.items() if found}
-    alike = all(abs(known["median"].get(phase, 0.0) - known["slowest"].get(phase, 0.0)) < _SHOWN for phase in PHASE_TITLES)
-    if "slowest" in told and "median" in told:
-        told["slowest"] = "as much" if alike else told["slowest"]
-    parts = [told["median"]] if told.get("median") else []
-    parts += [f"the slowest 5 %: {told['slowest']}"] if told.get("slowest") else []
-    return f"Time by the calibrated model at {load}: {'; '.join(parts)}." if parts else ""
-
-
-def _phases(shares: Mapping[str, float]) -> str:
     phases = sorted(shares.items(), key=lambda each: -each[1])
-    return ", ".join(f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN)
+    parts = [f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN]
+    return f"A median request's time by the calibrated model at {load}: {', '.join(parts)}." if parts else ""
 
 
 def predictions_title(calibration: Calibration | None) -> str | None:
@@ -194,8 +168,8 @@ def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
 
 
 _WHOLE = "of whole runs"  # a second line below each axis' title: other figures have the same numbers of steady windows
-_Load = TypeVar("_Load", PredictedLoad, MeasuredLoad)
-_SCHEMA = {"deployment": pl.String, "workload": pl.String, "level": pl.Float64, "metric": pl.String}
+_TEXTS, _NUMBERS = ("deployment", "workload", "metric", "run"), ("level", "value", "low", "high")
+_SCHEMA = {**dict.fromkeys(_TEXTS, pl.String), **dict.fromkeys(_NUMBERS, pl.Float64)}
 
 
 def _metrics(results: Tables) -> dict[str, Slo | None]:
@@ -234,7 +208,9 @@ def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     Args:
         results: `calibration`, of the curves that `runs` has; `decision` with its SLOs.
     """
-    predicted, measured = _predicted(results), _measured(results)
+    models = results.calibration.models if results.calibration else ()
+    predicted = _loads(results, [(model.deployment, load) for model in models for load in model.predicted])
+    measured = _loads(results, [(model.deployment, load) for model in models for load in model.measured])
     if predicted.is_empty():
         return nothing_to_show(unpredicted_reason(results.calibration, results.axis))
     return alt.concat(*(_panel(results, predicted, measured, *each) for each in _metrics(results).items()), columns=2)
@@ -267,33 +243,19 @@ def _panel(results: Tables, predicted: pl.DataFrame, measured: pl.DataFrame, met
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=heading)
 
 
-def _predicted(results: Tables) -> pl.DataFrame:
+def _loads(results: Tables, loads: Sequence[tuple[str, PredictedLoad | MeasuredLoad]]) -> pl.DataFrame:
+    """The drawn numbers of loads on the axis, a row each. Args: loads: each with its deployment."""
+    shown_metrics = _metrics(results)
     rows = [
-        {**place, **vars(load.numbers[place["metric"]])} for place, load in _numbers(results, lambda model: model.predicted)
+        {"deployment": name, "workload": load.workload, "level": load.level, "metric": metric}
+        | (vars(number) if isinstance(number, Interval) else {"value": number, "run": getattr(load, "run", None)})
+        for name, load in loads
+        if load.axis == results.axis
+        for metric, number in load.numbers.items()
+        if metric in shown_metrics
     ]
-    return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, **dict.fromkeys(("value", "low", "high"), pl.Float64)}))
-
-
-def _measured(results: Tables) -> pl.DataFrame:
-    found = _numbers(results, lambda model: model.measured)
-    rows = [{**place, "run": load.run, "value": load.numbers[place["metric"]]} for place, load in found]
-    return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, "run": pl.String, "value": pl.Float64}))
-
-
-def _numbers(results: Tables, loads: Callable[[ModelRecord], Sequence[_Load]]) -> Iterator[tuple[dict[str, Any], _Load]]:
-    """Each number of each load on the axis: where it belongs, and its load."""
-    for model in results.calibration.models if results.calibration else ():
-        for load in loads(model):
-            if load.axis == results.axis:
-                place = {"deployment": model.deployment, "workload": load.workload, "level": load.level}
-                yield from (({**place, "metric": metric}, load) for metric in load.numbers)
-
-
-def _shown(results: Tables, rows: pl.DataFrame) -> pl.DataFrame:
-    kept = rows.filter(pl.col("metric").is_in(list(_metrics(results))))
-    return with_curve(results, kept.join(results.runs, on=["deployment", "workload"], how="semi")).filter(
-        pl.col("curve").is_in(curve_column(results))
-    )
+    shown = pl.DataFrame(rows, schema=_SCHEMA).join(results.runs, on=["deployment", "workload"], how="semi")
+    return with_curve(results, shown).filter(pl.col("curve").is_in(curve_column(results)))
 
 
 _FITTED = (
@@ -304,7 +266,6 @@ _FITTED = (
     Column("arithmetic of prompts", "reached"),
     Column("1,000 tokens of context", "context_s"),
     Column("way to an idle engine", "idle_s"),
-    Column("to a busy one", "path_s"),
     Column("steps stray from the fit by", "residual"),
     Column("noise between runs", "noise"),
 )
@@ -342,7 +303,7 @@ def section(view: View) -> Section:
     tables: list[Block] = [
         Table("What a step of the engine costs (90 % of a bootstrap over the runs)", _FITTED, rows),
         Table(
-            "How far predictions of unseen runs are off; in brackets, how far two measurements of one load differ",
+            "How far predictions of unseen runs are off",
             of_judged,
             judged,
         ),

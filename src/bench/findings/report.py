@@ -14,6 +14,7 @@ from bench.findings import (
     answers,
     classes,
     economics,
+    fleet,
     headline,
     levels,
     methods,
@@ -22,8 +23,8 @@ from bench.findings import (
     runs,
     saturation,
     settings,
-    sizing,
     trust,
+    turns,
     workers,
 )
 from bench.findings.capacity import section as limits
@@ -41,7 +42,7 @@ from bench.study.config import Thresholds
 _FIRST = ("headline", "answers")  # above the overview
 _MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 _OWN_QUESTION = {"tuning", "comparison", "factors", "lengths", "settings"}  # answers of studies that ask about more than load
-_SHORT = ("headline", "answers", "workers", "levels", "accuracy", "runs", "invalid")  # in Markdown
+_SHORT = ("headline", "answers", "workers", "levels", "turns", "accuracy", "runs", "invalid")  # in Markdown
 
 
 def sections_of(view: View, commit: str | None = None) -> list[Section]:
@@ -52,9 +53,10 @@ def sections_of(view: View, commit: str | None = None) -> list[Section]:
         Section("figures", "Figures", [Charts(view.figures[1:], note=True)]),
         levels.section(view),
         classes.section(view),
+        turns.section(view),
         accuracy.section(view),
         limits.section(view),
-        sizing.section(view),
+        fleet.section(view),
         saturation.section(view),
         settings.section(view),
         workers.section(view),

@@ -13,11 +13,9 @@ import polars as pl
 from bench.axes import AXES, HELD
 from bench.errors import count_text, listed, shown_share
 from bench.findings import cells
-from bench.findings.capacity.words import UNFILLED
 from bench.findings.comparison.compare import Differs, compare
 from bench.findings.comparison.effects import Ratio
 from bench.findings.comparison.words import difference_text
-from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.answer import Answer, shortened
@@ -74,8 +72,7 @@ class SettingGain:
         setting: its column. beside: other settings in which the two deployments differ.
         values: the first and the other, as the summary has them.
         devices: of an instance with either: tensor × pipeline × data parallelism.
-        deployments: with either. full: the load at which the KV cache of each is full; None where no load fills it, or it is not known
-            (`full_known`).
+        deployments: with either.
         whole: the ratio over all loads; None where no pair of runs is valid. verdict: on it. loads: each load, ascending.
         pairs: of valid runs. spread_assumed: whether how far sessions differ is assumed, and not measured.
         gpus: whether they run on GPUs.
@@ -91,8 +88,6 @@ class SettingGain:
     values: tuple[str | int | float | bool | None, str | int | float | bool | None]
     devices: tuple[int, int]
     deployments: tuple[str, str]
-    full: tuple[float | None, float | None]
-    full_known: tuple[bool, bool]
     whole: Ratio | None
     verdict: str | None
     loads: tuple[Load, ...]
@@ -107,16 +102,6 @@ class SettingGain:
         return self.devices[1] / self.devices[0] if self.devices[0] != self.devices[1] else None
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Runs with the first value of a setting, and with another, under one workload."""
-
-    setting: str
-    beside: tuple[str, ...]
-    first: pl.DataFrame
-    other: pl.DataFrame
-
-
 def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
     """What another value of each setting changes, of each model, engine and closed load that was measured with several.
 
@@ -124,22 +109,21 @@ def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
 
     Args:
         runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
-            `compare` and `saturation` take).
+            `compare` takes).
     """
-    gains = [_gain(pair) for pair in _pairs_of(runs.filter(pl.col("axis").is_in(HELD)))]
+    gains = [_gain(*pair) for pair in _pairs_of(runs.filter(pl.col("axis").is_in(HELD)))]
     same: dict[tuple[str, str, str], list[SettingGain]] = {}
     for each in gains:
         same.setdefault((each.workload, each.setting, each.deployments[0]), []).append(each)
     return [_beside_others(each, same[each.workload, each.setting, each.deployments[0]]) for each in gains]
 
 
-def _pairs_of(runs: pl.DataFrame) -> list[_Pair]:
-    """The deployments that are compared, by each setting that varies.
+def _pairs_of(runs: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame]]:
+    """Each setting that varies, with the runs of the deployments that are compared.
 
     The first value is that of the study's baseline; of parallelism, and without a baseline, the least. Of several deployments with a
     value those two are compared that differ least in anything else, and no two are compared twice.
     """
-    found = []
     for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
         sides, compared = group.partition_by("deployment", maintain_order=True), set()
         for setting in varying_settings([side.row(0, named=True) for side in sides]):
@@ -149,13 +133,7 @@ def _pairs_of(runs: pl.DataFrame) -> list[_Pair]:
                 names = frozenset((first["deployment"][0], other["deployment"][0]))
                 if names not in compared:
                     compared.add(names)
-                    found.append(_Pair(setting, _beside(setting, first, other), first, other))
-    return found
-
-
-def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
-    groups = varying_settings([side.row(0, named=True) for side in (first, other)]).items()
-    return tuple(name for one, others in groups for name in (one, *others) if name != setting)
+                    yield setting, first, other
 
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -186,10 +164,9 @@ def _devices_of(side: pl.DataFrame) -> int:
     return math.prod(side[name][0] or 1 for name in _PARALLEL)
 
 
-def _gain(pair: _Pair) -> SettingGain:
-    setting, first, other = pair.setting, pair.first, pair.other
+def _gain(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> SettingGain:
     row = first.row(0, named=True)
-    full, known = zip(*(_full(side) for side in (first, other)), strict=True)
+    varying = varying_settings([row, other.row(0, named=True)]).items()
     found = compare(first, other, [_THROUGHPUT])
     slower = {each["level"]: _ratio(each) for each in _levels(compare(first, other, [_LATENCY]).effects)}
     follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
@@ -200,12 +177,10 @@ def _gain(pair: _Pair) -> SettingGain:
         workload=row["workload"],
         axis=row["axis"],
         setting=setting,
-        beside=pair.beside,
+        beside=tuple(name for one, others in varying for name in (one, *others) if name != setting),
         values=(row[setting], other[setting][0]),
         devices=(_devices_of(first), _devices_of(other)),
         deployments=(row["deployment"], other["deployment"][0]),
-        full=(full[0], full[1]),
-        full_known=(known[0], known[1]),
         whole=_ratio(whole) if whole else None,
         verdict=whole["pooled"] if whole else None,
         loads=tuple(
@@ -224,12 +199,6 @@ def _levels(effects: pl.DataFrame) -> list[dict[str, Any]]:
 
 def _ratio(row: dict[str, Any]) -> Ratio:
     return Ratio(row["ratio"], row["low"], row["high"])
-
-
-def _full(runs: pl.DataFrame) -> tuple[float | None, bool]:
-    """The load that fills the KV cache, and whether any run shows if one does."""
-    rows = saturation(runs)
-    return (rows["measured"][0], rows["cache_known"][0]) if rows.height else (None, False)
 
 
 def _beside_others(gain: SettingGain, same: Iterable[SettingGain]) -> SettingGain:
@@ -326,14 +295,6 @@ def _parts(gain: SettingGain) -> Iterator[str]:
         if len(gain.loads) > 1:
             ends = (gain.loads[0], gain.loads[-1])
             yield " and ".join(f"{_ratio_text(each.ratio)} at {load_text(each.level, AXES[gain.axis].unit)}" for each in ends)
-    first, other = (_full_text(gain, side) for side in (0, 1))
-    yield f"{first} with the first value, and {other} with the other" if first != other else first
-
-
-def _full_text(gain: SettingGain, side: int) -> str:
-    if (full := gain.full[side]) is not None:
-        return f"the KV cache is full from {load_text(full, AXES[gain.axis].unit)} on"
-    return UNFILLED[gain.full_known[side]]
 
 
 def _ratio_text(ratio: Ratio) -> str:

@@ -1,26 +1,15 @@
-"""The instances that a peak takes, what each should admit, what they cost: found, said, drawn."""
+"""The instances that a peak takes, what each should admit, what they cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from bench.errors import count_text, shown_share
-from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
-from bench.report.answer import AGAIN
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text
-from bench.runs.sentences import interval_text, load_text
-from bench.shipped import BENCH
-from bench.statistics.percentiles import tail_text
 from bench.study.slo import Slo
-
-if TYPE_CHECKING:
-    from bench.findings.capacity.curves import Curve
-    from bench.findings.view import View
 
 HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
@@ -123,14 +112,9 @@ def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fle
     Args:
         peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
     """
-    instances = instances_for(peak_rps, point.usable_rps)
+    instances = math.ceil(_exact(peak_rps / point.usable_rps))
     bought = math.ceil(_exact(instances * safety))
     return Fleet(instances, None if point.gpus is None else bought * point.gpus, peak_rps / (bought * point.usable_rps))
-
-
-def instances_for(peak_rps: float, usable_rps: float) -> int:
-    """⌈peak ÷ usable⌉ (both requests/s)."""
-    return math.ceil(_exact(peak_rps / usable_rps))
 
 
 @dataclass(frozen=True)
@@ -222,31 +206,29 @@ def sized(
         (null without a price or GPUs): USD an `hour`, a `month` (`month_least`, `month_most`), `million_output_tokens_at_peak`,
         `break_even_million_tokens_a_month`, `worth_of_tokens_an_hour_at_peak` (what the peak's output tokens sell for, or cost there).
     """
-    found = fleet(point, peak_rps, safety=safety)
-    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft" and slo.request_class is None), default=None)
-    ends = {
+    of = {"": point.usable_rps, "_least": point.usable_high, "_most": point.usable_low}
+    fleets = {
         end: None if rate is None or rate <= 0 else fleet(replace(point, usable_rps=rate), peak_rps, safety=safety)
-        for end, rate in (("least", point.usable_high), ("most", point.usable_low))
+        for end, rate in of.items()
     }
+    gpus = {end: None if found is None else found.gpus for end, found in fleets.items()}
+    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft" and slo.request_class is None), default=None)
     cost: dict[str, float | None] | None = None
-    if gpu_hour is not None and found.gpus is not None:
-        month = cost_per_month(gpu_hour, found.gpus)
-        cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * found.gpus, "month": month}
-        for end, other in ends.items():
-            cost[f"month_{end}"] = None if other is None or other.gpus is None else cost_per_month(gpu_hour, other.gpus)
-        if point.output_tokens:
-            tokens = peak_rps * point.output_tokens
-            cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, found.gpus, tokens)
+    if gpu_hour is not None and gpus[""] is not None:
+        bought = gpus[""]
+        cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * bought}
+        cost |= {f"month{end}": None if number is None else cost_per_month(gpu_hour, number) for end, number in gpus.items()}
+        tokens = peak_rps * point.output_tokens if point.output_tokens else None
+        if tokens:
+            cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, bought, tokens)
         if token_price is not None:
-            cost["break_even_million_tokens_a_month"] = break_even(month, token_price)
-            if point.output_tokens:
-                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * HOUR_S / 1e6 * token_price
+            cost["break_even_million_tokens_a_month"] = break_even(cost_per_month(gpu_hour, bought), token_price)
+            if tokens:
+                cost["worth_of_tokens_an_hour_at_peak"] = tokens * HOUR_S / 1e6 * token_price
     return {
-        "instances": found.instances,
-        "gpus": found.gpus,
-        **{f"instances_{end}": None if other is None else other.instances for end, other in ends.items()},
-        **{f"gpus_{end}": None if other is None else other.gpus for end, other in ends.items()},
-        "utilisation_at_peak": found.utilisation,
+        **{f"instances{end}": None if found is None else found.instances for end, found in fleets.items()},
+        **{f"gpus{end}": number for end, number in gpus.items()},
+        "utilisation_at_peak": fleet(point, peak_rps, safety=safety).utilisation,
         "peak_rps": peak_rps,
         "safety": safety,
         **{"gpus_per_instance" if key == "gpus" else key: value for key, value in asdict(point).items()},
@@ -279,193 +261,3 @@ def break_even(monthly_cost: float, api_price: float) -> float:
 def _exact(value: float) -> float:
     """Without the last digits, in which 10 × 4 × 1.3 would be 52.00000000000001."""
     return round(value, 9)
-
-
-Sized = Mapping[str, Any]  # of `sized`
-_NAMED = 5  # most curves that a title names
-_COSTS = {
-    "hour": "USD an hour",
-    "month": "USD a month",
-    "worth_of_tokens_an_hour_at_peak": "USD an hour that the API would take at the peak",
-    "million_output_tokens_at_peak": "USD a million output tokens, at the peak all day",
-    "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
-}
-UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
-
-
-def interval(fleet: Sized | None) -> str:
-    """The 95 % interval of a fleet's instances in brackets, such as ` (12 to 17 at 95 % confidence)`; empty without a fleet."""
-    return f" ({interval_text(fleet['instances_least'], fleet['instances_most'], '{:,}')})" if fleet else ""
-
-
-def plan(fleet: Sized | None, gpu: str, name: str) -> str:
-    """How many to plan for a peak, by the upper end of the instances where that is established; empty without a fleet.
-
-    Args:
-        gpu: what one of its GPUs is called. name: of the curve.
-    """
-    if fleet is None:
-        return ""
-    sure, cost = fleet["instances_most"] is not None, fleet["cost"] or {}
-    instances, gpus = (fleet["instances_most"], fleet["gpus_most"]) if sure else (fleet["instances"], fleet["gpus"])
-    bought = times = f"{count_text(f'{instances:,}', 'instance')}, times the safety factor {fleet['safety']:g}"
-    if gpus is not None:
-        bought = f"{count_text(f'{gpus:,}', gpu)} ({times})"
-        bought += f", {cost['price_per_hour'] * gpus:,.2f} USD an hour" if cost else ""
-    middle = f"{fleet['instances']:,}"
-    takes = f"{count_text(middle, 'instance')} of {name}{interval(fleet)}"
-    return f"A peak of {fleet['peak_rps']:,g} requests/s takes {takes}: plan {'' if sure else 'at least '}{bought}."
-
-
-def ends(least: int | None, most: int | None) -> str:
-    """An interval for a cell of a table, such as `12 to not established`."""
-    return " to ".join("not established" if end is None else f"{end:,}" for end in (least, most))
-
-
-def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[str]]:
-    """Names and values of a fleet.
-
-    Args:
-        point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
-    """
-    limit, gpus = fleet["limits"], fleet["gpus"]
-    rows = [
-        ["instances", f"{fleet['instances']:,}"],
-        [f"{unit}, with the safety factor {fleet['safety']:g}", "unknown" if gpus is None else f"{gpus:,}"],
-        ["usable requests/s of an instance", f"{fleet['usable_rps']:.3g}"],
-    ]
-    if point and point["goodput_rps"] is not None:
-        rows.append(["goodput of an instance there, requests/s", f"{point['goodput_rps']:.3g}"])
-    if point:
-        rows.append(["instances at 95 % confidence", ends(fleet["instances_least"], fleet["instances_most"])])
-    rows.append(["load of the fleet at the peak (60–80 % is wanted)", shown_share(fleet["utilisation_at_peak"])])
-    found = {
-        "longest queue of an instance": (limit["queue"],),
-        "shed load from, and all at": (limit["shed_from"], limit["shed_at"]),
-        "requests in flight to admit": (limit["admission"],),
-        "longest prompt to admit (tokens)": (limit["input_tokens"],),
-        "10 to 15 % of the KV tokens": limit["kv_free_tokens"] or (None,),
-    }
-    rows += [[name, ", ".join(f"{each:,}" for each in values)] for name, values in found.items() if None not in values]
-    return rows + [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
-
-
-def meets(point: Mapping[str, Any]) -> str:
-    """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
-    more = (
-        f"; at {load_text(point['missed_at'], point['unit'])} it {it_misses(point)}" if point["missed_at"] is not None else ""
-    )
-    axis = point["axis"].replace("_", " ")
-    return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
-
-
-def no_point(point: Mapping[str, Any]) -> str:
-    """Why a curve has no operating point that a fleet could be sized by. Args: point: its row of `operating_points`."""
-    at = None if point["missed_at"] is None else load_text(point["missed_at"], point["unit"])
-    match point["kind"]:
-        case "below":
-            which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
-            meets = "is shown to meet" if shown_to_be(point) else "meets"
-            return f"no {which} {meets} the SLOs: at {at} it {it_misses(point)}"
-        case "unsettled":
-            if point["unsettled"] == "absent":
-                return f"at {at} {missed_text(point)}"
-            return f"no steady state: at {at} {missed_text(point)}"
-    return c_max(point)
-
-
-def next_step(point: Mapping[str, Any]) -> str:
-    """What would give it an operating point; empty where `no_point` says so. Args: point: its row of `operating_points`."""
-    return {
-        "unknown": f"`{BENCH} runs` says why. {AGAIN}",
-        "below": "Measure lower loads, or allow more with --slo.",
-        "unjudged": "Name another latency with --slo: every answer has an E2E.",
-    }.get(point["kind"], "")
-
-
-def little(ratio: float) -> str:
-    """That Little's law contradicts the numbers. Args: ratio: of the requests/s that it gives, to those that were measured."""
-    return (
-        f"Little's law gives {ratio:.2g} times the requests/s: load, latency and rate do not belong together. Were they "
-        f"measured under "
-        "one load?"
-    )
-
-
-_COLUMNS = (
-    Column("curve", "curve"),
-    Column("tokens/s", "tokens_per_s", "%.0f"),
-    Column("goodput (requests/s)", "goodput_rps", "%.3g"),
-    Column("TTFT P50, P99 (s)", "ttft"),
-)
-
-
-def section(view: View) -> Section:
-    """What one instance gives at what it sustains, and what a peak takes of each curve. Bursts have neither."""
-    rows = view.of_curves(
-        {
-            **vars(curve.found),
-            **curve.found.there,
-            **(curve.point or {}),
-            **_sized(curve),
-            "curve": curve.name,
-            "ttft": _ttft(curve.found.there),
-        }
-        for curve in view.curves
-        if curve.point and curve.point["usable_rps"] is not None
-    )
-    decision = view.results.decision
-    columns = [*_COLUMNS]
-    if any(row["fleet"] for row in rows):
-        columns += [
-            Column("instances", "instances"),
-            Column("GPUs (or machines) with spare", "fleet"),
-            Column("load at the peak", "utilisation_at_peak", "%.0f %%", 100),
-            Column("USD an hour", "hour", "%.2f"),
-            Column("USD a month", "month", "%.0f"),
-            Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
-            *(
-                [Column("tokens are worth (USD an hour)", "worth_of_tokens_an_hour_at_peak", "%.2f")]
-                if decision.price_per_million_tokens
-                else []
-            ),
-            Column("admit at most", "admission", "%d"),
-            Column("longest queue", "queue", "%d"),
-            Column("longest prompt (tokens)", "input_tokens", "%d"),
-        ]
-    sized = len(columns) > len(_COLUMNS)
-    peak = f", and a fleet for {decision.peak_rps:g} requests/s" if sized else ""
-    blocks: list[Block] = [
-        Table(f"One instance at what it sustains{peak}", columns, rows),
-        Text(_MEANING + (_OF_FLEET if sized else "")),
-    ]
-    return Section("operating", "One instance, and a fleet" if sized else "One instance", blocks if rows else [])
-
-
-_MEANING = (
-    "In the steady part of valid runs. Goodput: requests/s that met every limit by themselves. "
-    "~: of too few requests for a bound."
-)
-_OF_FLEET = (
-    " 60 to 80 % load at the peak is wanted. A token's price is that at the peak all day. Admit: requests in flight of an "
-    "instance. Shed from 80 % of the longest queue, whose last request waits for the TTFT limit. Keep 10 to 15 % of the KV "
-    "cache free for longer requests."
-)
-
-
-def _sized(curve: Curve) -> dict[str, Any]:
-    if curve.fleet is None:
-        return {}
-    gpus = curve.fleet["gpus"]
-    return {
-        **curve.fleet,
-        **(curve.fleet["cost"] or {}),
-        **(curve.fleet["limits"] or {}),
-        "instances": Cell(f"{curve.fleet['instances']:,}{curve.at_most}", curve.fleet["instances"]),
-        "fleet": Cell("unknown" if gpus is None else count_text(gpus, curve.gpu), gpus),
-    }
-
-
-def _ttft(there: Mapping[str, Any]) -> Cell:
-    median = "" if there["ttft_p50_s"] is None else f"{there['ttft_p50_s']:.3f}, "
-    return Cell(median + tail_text(there["ttft_p99_s"], there["ttft_p99_bound_s"]), there["ttft_p50_s"])

@@ -1,4 +1,4 @@
-"""What each start of a tuning showed of its candidate, beside what a model had predicted."""
+"""What each start of a tuning showed of its candidate."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def _finding(results: Tables) -> str | None:
 def _note(results: Tables) -> str:
     found = results.tuning
     missing = sum(name not in _shown(found) for name in found.candidates) if found else 0
-    return f"Neither started nor predicted: {missing} of {len(found.candidates)} candidates." if found and missing else ""
+    return f"Not started: {missing} of {len(found.candidates)} candidates." if found and missing else ""
 
 
 @figure(
     "tuning",
     title="What each candidate carries",
-    question="Which settings carry the highest load within the SLOs, and how well was that known beforehand?",
+    question="Which settings carry the highest load within the SLOs?",
     reading="A row a candidate, a mark a start of its server, in their order from above: its highest load within the SLOs, and the "
     "95 % interval of its search. Grey: the search ended early, as the candidate had lost, or its runs were invalid. An interval that "
-    "ends at the frame goes on. Crosses: no load was found. The upright line is what a model of the default's first start predicted.",
+    "ends at the frame goes on. Crosses: no load was found.",
     by_axis=False,
     finding=_finding,
     shown=lambda results: results.runs.clear(),
@@ -46,9 +46,9 @@ def tuning(results: Tables) -> alt.LayerChart:
     found = results.tuning
     if found is None:
         return nothing_to_show("the study has no tuning, or it has not ended")
-    rows, predicted = _starts(found), _predicted(found)
+    rows = _starts(found)
     order = _order(found)
-    end = _BEYOND * max([*rows["rate"].drop_nulls(), *predicted["expected"]], default=1.0)
+    end = _BEYOND * max(rows["rate"].drop_nulls(), default=1.0)
     rows = rows.with_columns(pl.col("high").fill_null(end).clip(0, end), low=pl.col("low").clip(0, end))
     unit = f"{found.unit} for each GPU" if found.objective == "cost" else found.unit
     x = alt.X("rate:Q", title=f"highest load within the SLOs ({unit})", scale=alt.Scale(domain=[0, end], nice=False))
@@ -62,9 +62,6 @@ def tuning(results: Tables) -> alt.LayerChart:
     known = starts.transform_filter("datum.rate !== null")
     return alt.LayerChart(
         layer=[
-            alt.Chart(predicted)
-            .mark_tick(color=NEUTRAL, thickness=3, size=_STEP - 6)
-            .encode(x=alt.X("expected:Q"), y=y, tooltip=["candidate:N", alt.Tooltip("expected:Q", format=".3g")]),
             known.mark_rule(strokeWidth=1.3).encode(x=alt.X("low:Q"), x2="high:Q", y=y, yOffset=offset, color=colour),
             known.mark_point(filled=True, opacity=1, size=45).encode(
                 x=x, y=y, yOffset=offset, color=colour, shape=shape, tooltip=tooltip
@@ -79,7 +76,7 @@ def tuning(results: Tables) -> alt.LayerChart:
 
 
 def _shown(found: TuningRecord) -> set[str]:
-    return {visit.deployment for visit in found.visits} | set(found.predicted.rates if found.predicted else ())
+    return {visit.deployment for visit in found.visits}
 
 
 def _called(found: TuningRecord, name: str) -> str:
@@ -88,12 +85,9 @@ def _called(found: TuningRecord, name: str) -> str:
 
 
 def _order(found: TuningRecord) -> list[str]:
-    """The candidates, the best by what was measured or else predicted first."""
-    best = {
-        name: rate / found.units.get(name, 1.0) for name, rate in (found.predicted.rates if found.predicted else {}).items()
-    }
-    for row in _starts(found).drop_nulls("rate").group_by("name", maintain_order=True).agg(pl.col("rate").mean()).to_dicts():
-        best[row["name"]] = row["rate"]
+    """The candidates that were started, the best first."""
+    rates = _starts(found).drop_nulls("rate").group_by("name", maintain_order=True).agg(pl.col("rate").mean())
+    best = dict(rates.iter_rows())
     names = [name for name in found.candidates if name in _shown(found)]
     return [_called(found, name) for name in sorted(names, key=lambda name: -best.get(name, 0.0))]
 
@@ -118,11 +112,3 @@ def _starts(found: TuningRecord) -> pl.DataFrame:
                 }
             )
     return pl.DataFrame(rows, schema_overrides={"rate": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
-
-
-def _predicted(found: TuningRecord) -> pl.DataFrame:
-    rates = found.predicted.rates if found.predicted else {}
-    return pl.DataFrame(
-        [{"candidate": _called(found, name), "expected": rate / found.units.get(name, 1.0)} for name, rate in rates.items()],
-        schema={"candidate": pl.String, "expected": pl.Float64},
-    )

@@ -31,6 +31,7 @@ class Answer:
         streamed: the most tokens that the stream may have carried, least: the fewest; the same where each chunk carries one token or
             says how many it carries. None where nothing is counted. first: how many of them came at the first moment, exact in the same
             cases, else the first moment's share of the text. arrivals: at how many moments they came.
+        reasoned: tokens that are reasoning; None where neither the server nor the chunks show it.
         usage: the server's counts. drafts: of speculative decoding. finish: why the answer ended. done: whether the stream ended as one
             does, with [DONE] or the endpoint's own last event.
         error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
@@ -43,6 +44,7 @@ class Answer:
     least: int | None = None
     first: float | None = None
     arrivals: int = 0
+    reasoned: int | None = None
     usage: Usage = field(default_factory=Usage)
     drafts: Drafts = field(default_factory=Drafts)
     finish: str | None = None
@@ -165,6 +167,9 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     if usage.completion is None:
         return
     answer.least, answer.streamed = _streamed_count(usage, kept)
+    answer.reasoned = usage.reasoning
+    if usage.reasoning is None and len(kept) == usage.completion:
+        answer.reasoned = sum(bool(x.carries.reasoning) and not x.carries.output for x in kept)
     if len(kept) != usage.completion and _words(kept) > _ONE_EACH * usage.completion:
         return  # the server counts fewer tokens than it streamed
     at_first = 1
@@ -299,7 +304,9 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
         return Answer(error=f"no answer of a model: {quoted(response.body)}", failed=True)
     stamp = response.pieces[-1][0]
     drafts = Drafts.of(content) or Drafts()
-    return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, drafts=drafts, finish=carries.finish, whole=True)
+    answer = Answer([stamp], streamed=usage.completion, arrivals=1, reasoned=usage.reasoning, usage=usage, drafts=drafts)
+    answer.finish, answer.whole = carries.finish, True
+    return answer
 
 
 def _refusal(response: Response) -> str:

@@ -41,6 +41,7 @@ class Report:
         records: one a request, but for those that were withdrawn. end: when the last exchange had ended.
         lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time between start and end.
         reads: pieces of answers that were stamped. realtime: whether it was sent at real-time priority.
+        clock_skew_s: by how much the process's clock lies outside what the session's allows (s); 0 on one machine.
         stopped: when the rest was withdrawn; None where everything was sent.
     """
 
@@ -51,3 +52,4 @@ class Report:
     reads: int
     realtime: bool
     stopped: float | None = None
+    clock_skew_s: float = 0.0

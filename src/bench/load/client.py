@@ -64,23 +64,6 @@ class Load:
 
 
 @dataclass(frozen=True)
-class ProcessFacts:
-    """How one load process fared.
-
-    Attributes:
-        lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time during the load. reads: pieces of answers stamped.
-        clock_skew_s: by how much its clock lies outside what the session's allows (s); 0 on one machine.
-        realtime: whether the system let it run ahead of ordinary processes.
-    """
-
-    lags: list[float]
-    cpu_s: float
-    reads: int
-    clock_skew_s: float
-    realtime: bool
-
-
-@dataclass(frozen=True)
 class LoadResult:
     """What happened. Times are seconds on CLOCK_MONOTONIC.
 
@@ -94,46 +77,52 @@ class LoadResult:
     planned: list[PlannedRequest]
     start: float
     end: float
-    processes: list[ProcessFacts]
+    processes: list[Report]  # how each load process fared, without its records
     stopped: Stopped | None = None
 
 
 class PreparedLoad:
     """A load whose requests are planned, and whose first request the SDK has built.
 
+    Attributes:
+        longer: that prompts are longer than asked for, as the server adds more to them; None where all have their lengths.
+
     Raises:
-        BenchError: a request cannot be built, a file of prompts cannot be read, or a prompt is to be shorter than what the server adds
-            to it.
+        BenchError: a request cannot be built, a file of prompts cannot be read, or every prompt is to be shorter than what the server
+            adds to it.
     """
 
     def __init__(self, target: Target, load: Load) -> None:
         self._target, self._load = target, load
-        self._planned = schedule(load.workload, load.level, load.schedule_seed)
-        self._refuse_shorter_than_template()
+        self.longer: str | None = None
+        self._planned = self._fitted(schedule(load.workload, load.level, load.schedule_seed))
         self._payloads = Payloads(
             target, load.workload, seed=load.seed, schedule_seed=load.schedule_seed, vocabulary=load.vocabulary
         )
 
-    def _refuse_shorter_than_template(self) -> None:
+    def _fitted(self, planned: list[PlannedRequest]) -> list[PlannedRequest]:
+        """The requests, those with prompts shorter than what the server adds as short as can be; `self.longer` says so."""
         load = self._load.workload
-        form = self._target.form(load.endpoint)
-        for name, part in load.parts.items():
-            fewest = part.prompts.fewest(ENDPOINTS[load.endpoint], form)
-            asked = (x.prompt_asked for x in self._planned if x.prompt_asked is not None and x.request_class == name)
-            if (shortest := min(asked, default=fewest)) < fewest:
-                raise BenchError(
-                    f"prompts of {shortest} tokens cannot be made: {self._target.base_url} adds {form.template_tokens} to each. Ask "
-                    f"for {fewest} or more."
-                )
-        added = min(
-            (x.messages[-1] for x in self._planned if x.turn and x.prompt_asked is not None and x.messages), default=None
-        )
+        form, endpoint = self._target.form(load.endpoint), ENDPOINTS[load.endpoint]
+        fewest = {name: part.prompts.fewest(endpoint, form) for name, part in load.parts.items()}
+        begins = [x for x in planned if not x.turn and x.prompt_asked is not None]
+        short = {x.conversation: x for x in begins if (x.prompt_asked or 0) < fewest[x.request_class]}
+        if short:
+            shortest = min(short.values(), key=lambda x: x.prompt_asked or 0)
+            least, adds = fewest[shortest.request_class], f"{self._target.base_url} adds {form.template_tokens} to each"
+            if len(short) == len(begins):
+                raise BenchError(f"prompts of {shortest.prompt_asked} tokens cannot be made: {adds}. Ask for {least} or more.")
+            asked = f"{len(short):,} of {len(begins):,} prompts were to have {shortest.prompt_asked} tokens or more"
+            self.longer = f"{asked}, and have {least}: {adds}"
+        added = min((x.messages[-1] for x in planned if x.turn and x.prompt_asked is not None and x.messages), default=None)
         least = form.turn_tokens + form.letter_tokens
-        if added is not None and ENDPOINTS[load.endpoint].chats and added < least:
+        if added is not None and endpoint.chats and added < least:
             raise BenchError(
                 f"turns that add {added} tokens cannot be made: {self._target.base_url} adds {form.turn_tokens} to each. Ask for "
                 f"{least} or more as turns.new_tokens."
             )
+        more = {number: fewest[x.request_class] - x.prompt_tokens for number, x in short.items()}
+        return [_longer(x, more[x.conversation]) if x.conversation in more and x.prompt_asked else x for x in planned]
 
     def prime(self) -> list[RequestRecord]:
         """Send the longest piece that prompts share, those of each class, so that a prefix cache holds it when the run begins.
@@ -181,6 +170,19 @@ class PreparedLoad:
         """
         with _waiting(self._target, self._load, self._planned, self._payloads, alive) as send:
             yield send
+
+
+def _longer(request: PlannedRequest, tokens: int) -> PlannedRequest:
+    """A request whose conversation begins with a prompt longer by so many tokens, which shares nothing with others."""
+    first, *others = request.messages or (0,)
+    return replace(
+        request,
+        prompt_asked=request.prompt_tokens + tokens,
+        messages=(first + tokens, *others) if request.messages else (),
+        reusable_tokens=request.reusable_tokens + tokens if request.turn else 0,
+        blocks=(),
+        shared_tokens=0,
+    )
 
 
 def run_load(target: Target, load: Load) -> LoadResult:
@@ -235,17 +237,14 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
     reports = [process.report(alive) for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
     records = [replace(r, error=target.without_secrets(r.error)) if r.error else r for r in records]
-    facts = [
-        ProcessFacts(report.lags, report.cpu_s, report.reads, skew, report.realtime)
-        for report, skew in zip(reports, skews, strict=True)
-    ]
+    reports = [replace(report, records=[], clock_skew_s=skew) for report, skew in zip(reports, skews, strict=True)]
     end = max(report.end for report in reports)
     at = reports[0].stopped
     if at is None:
-        return LoadResult(records, planned, start, end, facts)
+        return LoadResult(records, planned, start, end, reports)
     sent = {record.index for record in records}
     stopped = Stopped(why="overloaded", at_s=round(at - start, 3), sent=len(sent), planned=len(planned))
-    return LoadResult(records, [x for x in planned if x.index in sent], start, end, facts, stopped)
+    return LoadResult(records, [x for x in planned if x.index in sent], start, end, reports, stopped)
 
 
 def _assignments(

@@ -17,12 +17,14 @@ class Continued:
 
     Attributes:
         head: with a place for the body's length. opening: of the body, up to its messages. messages: JSON without brackets: what the
-            turn adds, and once the answer before has come, all that was said ahead of it too.
+            turn adds, and once the answer before has come, all that was said ahead of it too. recorded: whether the answer before is
+            among them, as the tools that the turn holds the results of were called by it: the server's own is left out.
     """
 
     head: bytes
     opening: bytes
     messages: bytes
+    recorded: bool = False
 
     def payload(self) -> bytes:
         """The request's bytes, head and body."""
@@ -35,11 +37,16 @@ def follow(before: Exchange, following: Exchange) -> None:
     turn, earlier = following.continued, before.continued
     if turn is None or earlier is None:
         return
+    turn.messages = b",".join((earlier.messages, *([] if turn.recorded else _answered(before)), turn.messages))
+    following.payload = turn.payload()
+
+
+def _answered(before: Exchange) -> list[bytes]:
+    """The answer as a message of a chat, as far as it came; none where it cannot stand there."""
     contents = contents_of(Response(before), streamed=before.streamed)
     try:
         message = ENDPOINTS[before.endpoint].message(contents)
     except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
         message = {"role": "assistant", "content": ""}
     said = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    turn.messages = b",".join((earlier.messages, *([said] if message else ()), turn.messages))
-    following.payload = turn.payload()
+    return [said] if message else []

@@ -7,11 +7,9 @@ costs one system call, one look at the clock and two appends.
 from __future__ import annotations
 
 import errno
-import heapq
-import itertools
 import select
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -22,6 +20,7 @@ from bench.load.history import follow
 from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
 from bench.load.timer import Timer
+from bench.workloads.pacer import Pacer
 
 _TICK_S = 0.01  # period of the timer that shows how late the loop is (s); convention
 _LOOK_AT_SIZES_S = 0.5  # time between two looks for answers that do not end (s); convention
@@ -131,19 +130,9 @@ class Loop:
         """
         self._running, self._left, self._asked = True, len(exchanges), len(exchanges)
         self._overload = Overload(exchanges, start) if stop_overloaded else None
-        self._count = itertools.count()
-        self._followers: dict[int, list[Exchange]] = defaultdict(list)
-        for exchange in exchanges:
-            for before in exchange.after:
-                self._followers[before].append(exchange)
-        self._due = [(start + x.due_s, next(self._count), x) for x in exchanges if x.due_s is not None]
-        heapq.heapify(self._due)
-        self._awaited = {x.index: len(x.after) for x in exchanges if x.after}
-        self._waiting = deque(x for x in exchanges if x.due_s is None and not x.after)
+        self._pacer = Pacer(exchanges, in_flight, start=start)
         self._to_send = len(exchanges)
         self._sent: deque[tuple[float, Exchange, Connection]] = deque()
-        for _ in range(min(in_flight, len(self._waiting))):
-            heapq.heappush(self._due, (start, next(self._count), self._waiting.popleft()))
         self._arm()
         self._next_tick = start + _TICK_S
         self._next_look = start + _LOOK_AT_SIZES_S
@@ -154,7 +143,7 @@ class Loop:
 
     def _drive(self) -> None:
         """The loop itself. Names are local, and what a stream needs is bound beforehand: each look-up costs what a chunk may."""
-        streams, poll, now, due = self._streams, self._epoll.poll, time.monotonic, self._due
+        streams, poll, now, due = self._streams, self._epoll.poll, time.monotonic, self._pacer.due
         # Of `[DONE]`, an end of event and an end of chunk before the end of a read.
         done = _NO_BYTE if self._reuses else _BRACKET
         while self._left:
@@ -247,19 +236,18 @@ class Loop:
     # Sending.
 
     def _send_due(self) -> None:
-        due, now = self._due, time.monotonic
         for _ in range(_BATCH):
-            if not due or due[0][0] > now():
+            if self._pacer.at > time.monotonic():
                 break
-            moment, _, exchange = heapq.heappop(due)
+            moment, exchange = self._pacer.pop()
             if exchange.first_sent is None:
                 exchange.scheduled = moment
             self._send(exchange)
         self._arm()
 
     def _arm(self) -> None:
-        if self._due:
-            self._send_timer.set(self._due[0][0])
+        if self._pacer.due:
+            self._send_timer.set(self._pacer.at)
 
     def _send(self, exchange: Exchange) -> None:
         if not self._sent_on_idle(exchange):
@@ -330,25 +318,18 @@ class Loop:
         exchange.waited_s += wait
         exchange.times, exchange.reads = [], []
         self._to_send += 1
-        heapq.heappush(self._due, (moment + wait, next(self._count), exchange))
+        self._pacer.put_off(exchange, moment + wait)
         self._arm()
         return True
 
     def _ended(self, exchange: Exchange, moment: float) -> None:
         """What an end lets go: all that follow it, such as the next turn of its conversation, or the next in the queue."""
         self._left -= 1
-        followers, following = self._followers.pop(exchange.index, []), []
-        for each in followers:
-            self._awaited[each.index] -= 1
-            if not self._awaited[each.index]:
-                each.let_go = exchange.index
-                follow(exchange, each)
-                following.append(each)
-        if not followers and self._waiting:
-            following = [self._waiting.popleft()]
-        for each in following:
-            heapq.heappush(self._due, (moment + each.think_s, next(self._count), each))
-        if following:
+        due = self._pacer.at
+        for following in self._pacer.finished(exchange, moment):
+            following.let_go = exchange.index
+            follow(exchange, following)
+        if self._pacer.at != due:
             self._arm()
 
     # Connections.
@@ -454,10 +435,7 @@ class Loop:
 
     def _withdraw(self, moment: float) -> None:
         """Send nothing more: what was due ends normally, the rest is left out."""
-        due = [entry for entry in self._due if entry[2].scheduled is not None]  # refused ones that are sent again
-        withdrawn = len(self._due) - len(due)
-        self._due[:] = due  # in place: the loop has it by another name
-        heapq.heapify(self._due)
+        withdrawn = self._pacer.withdraw(lambda exchange: exchange.scheduled is not None)  # which is sent again
         self._left -= withdrawn
         self._to_send -= withdrawn
         self.stopped, self._overload = moment, None

@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from bench.errors import BenchError
 from bench.load.history import Continued
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
-from bench.load.tokenize import tokenized
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.workloads.prompts import Making, Origin
 from bench.workloads.schedule import PlannedRequest
@@ -81,7 +79,6 @@ class _Payloads:
             vocabulary,
             turns=workload.turn_count,
             own=workload.own_history,
-            tokenized=partial(tokenized, target),
         )
         self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
         self._extras = workload.prompts.extras(making)
@@ -111,7 +108,9 @@ class _Payloads:
         common = {name: value for name, value in self._body.items() if name not in self._endpoint.keys}
         rest = _json(common | self._asides.get(request.conversation, {}))[:-1]
         opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
-        return Continued(head, opening, _json(self._body[key])[1:-1])
+        messages = self._body[key]
+        recorded = bool(request.turn) and messages[0]["role"] == "assistant"
+        return Continued(head, opening, _json(messages)[1:-1], recorded)
 
     def _written(self, request: PlannedRequest) -> bytes:
         """The head, with a place for the body's length; the body is this request's from now on."""

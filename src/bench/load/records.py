@@ -62,6 +62,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         waited_s=round(exchange.waited_s, 6),
         draft_tokens=answer.drafts.drafted,
         accepted_tokens=answer.drafts.accepted,
+        reasoning_tokens=answer.reasoned,
         request_class=exchange.request_class,
         **(_kept(exchange, response) if exchange.keeps else {}),
     )

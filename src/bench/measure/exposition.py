@@ -18,17 +18,8 @@ from bench.runs.environment import without_secrets, without_user, without_values
 from bench.servers.facts import server_info
 from bench.servers.metrics import Catalogue, find_catalogue
 
-State = Literal[
-    "read",  # a known engine's, with all that it should have
-    "incomplete",  # a known engine's, without all of that
-    "stranger",  # of no engine that is known, such as a router's or a proxy's
-    "empty",
-    "no_exposition",  # a page, JSON or anything else
-    "unauthorized",
-    "redirected",  # to another server
-    "refused",  # any other status
-    "unreachable",
-]
+# `read`: a known engine's, with all that it should have; `incomplete`: without; `unread`: nothing that a run can be measured with.
+State = Literal["read", "incomplete", "unread"]
 _PAGE = re.compile(r"\s*(?:<!doctype|<html|<\?xml)", re.IGNORECASE)
 # Of vLLM production stack's router (src/vllm_router/services/metrics_service), which has no prefix of its own.
 _UNDER_ANOTHERS = {"vllm:current_qps", "vllm:healthy_pods_total", "vllm:num_prefill_requests", "vllm:avg_latency"}
@@ -75,13 +66,13 @@ def find_metrics(
         answer = get(metrics, headers=own)
     except requests.RequestException as error:
         why = f"{metrics} does not answer ({problem(error)})"
-        return Found(metrics, own, "unreachable", why, info=info_there())
+        return Found(metrics, own, "unread", why, info=info_there())
     # Behind a gateway, what exposes the metrics is the engine itself.
     info = server_info(metrics_root(metrics), own)
     if not info and metrics_root(metrics) != base_url:
         info = info_there()
     state, why = _judged(metrics, answer, info.get("version"), served=served)
-    if state == "unauthorized":
+    if answer.status_code in UNAUTHORIZED and not leads_away(answer):
         why += _about_the_key(metrics, base_url, own, wanted(answer.headers.get("WWW-Authenticate")))
     return Found(metrics, own, state, without_values(why, own.values()), answer.text if answer.ok else "", info)
 
@@ -107,49 +98,46 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
 
 
 def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> tuple[State, str]:
-    status = answer.status_code
+    status, names = answer.status_code, metric_names(answer.text)
     if target := leads_away(answer):
-        return "redirected", (
-            f"{metrics} answers {status} and leads to {shown(without_user(target), 200)}, another server, to which nothing is sent; "
-            "if the metrics are there, give that address"
+        why = (
+            f" {status} and leads to {shown(without_user(target), 200)}, another server, to which nothing is sent; if the metrics are "
+            "there, give that address"
         )
-    if status in UNAUTHORIZED:
-        return "unauthorized", f"{metrics} answers {status}"
-    if status != requests.codes.ok:
-        switches = _SWITCHES if status in ABSENT else ""
-        return "refused", f"{metrics} answers {status}{_words(answer)}{switches}"
-    kind = answer.headers.get("Content-Type", "")
-    names = metric_names(answer.text)
-    if _PAGE.match(answer.text) or ("html" in kind and not names):
-        return "no_exposition", f"{metrics} answers with a page{_words(answer)}"
-    if not names and (answer.text.lstrip().startswith(("{", "[")) or "json" in kind):
-        return "no_exposition", f"{metrics} answers with JSON in place of an exposition{_PATHS}"
-    if not names:
-        comments = all(not line.strip() or line.startswith("#") for line in answer.text.splitlines())
-        return ("empty", f"{metrics} has no sample{_SWITCHES}") if comments else (
-            "no_exposition", f"{metrics} answers with something else than an exposition{_words(answer)}"
-        )  # fmt: skip
-    return _recognised(metrics, answer.text, names, find_catalogue(names, version), served=served)
+    elif status in UNAUTHORIZED:
+        why = f" {status}"
+    elif status != requests.codes.ok:
+        why = f" {status}{_words(answer)}{_SWITCHES if status in ABSENT else ''}"
+    else:
+        kind = answer.headers.get("Content-Type", "")
+        page = _PAGE.match(answer.text) or ("html" in kind and not names)
+        if names and not page:
+            return _recognised(metrics, answer.text, names, find_catalogue(names, version), served=served)
+        if page:
+            why = f" with a page{_words(answer)}"
+        elif answer.text.lstrip().startswith(("{", "[")) or "json" in kind:
+            why = f" with JSON in place of an exposition{_PATHS}"
+        elif all(not line.strip() or line.startswith("#") for line in answer.text.splitlines()):
+            return "unread", f"{metrics} has no sample{_SWITCHES}"
+        else:
+            why = f" with something else than an exposition{_words(answer)}"
+    return "unread", f"{metrics} answers{why}"
 
 
 def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
-        return "stranger", f"{said}; it has {_few(names)}{_ENGINES_OWN}"
+        return "unread", f"{said}; it has {_few(names)}{_ENGINES_OWN}"
     if found.missing and _UNDER_ANOTHERS & names:
-        return (
-            "stranger",
-            f"{said}; it is a router's, which counts under {found.engine}'s names: give each engine's own address",
-        )
+        why = f"it is a router's, which counts under {found.engine}'s names: give each engine's own address"
+        return "unread", f"{said}; {why}"
     if found.missing and (served or _counted(text, found)):
         return "incomplete", said
     try:
         reference_samples(text)
     except ExpositionError as error:
-        return (
-            "no_exposition",
-            f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it",
-        )
+        why = f"has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
+        return "unread", f"{metrics} {why}"
     return "read", ""
 
 

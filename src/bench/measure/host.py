@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import socket
 import time
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
-from bench.measure.serving import family, may_serve_through, servers_at
 from bench.runs.run import Host
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
-_DISTURBS_NOTHING = 0.01  # share of the cores' time that processes may use together and disturb nothing; convention
-
-_Times = Mapping[psutil.Process, float]
+# They listen for a server that runs elsewhere, or in a process that does not descend from them.
+_PASSING_ON = (
+    "docker-proxy rootlessport slirp4netns pasta conmon gvproxy wslrelay ssh sshd autossh kubectl socat cloudflared ngrok "
+)
+_PASSING_ON += "tailscaled systemd xinetd nginx haproxy envoy traefik caddy"
+_SHELLS = "sh bash dash zsh fish ksh tmux screen login sshd make sudo su nohup systemd"  # they start anything
 
 
 class HostWatch:
@@ -28,15 +29,14 @@ class HostWatch:
 
     Args:
         whole: whether the server's processes descend from this one, so that what they use is known.
-        address: else where the server answers; those that listen there on this machine are the server.
+        address: else where the server answers; the program that listens there on this machine is the server.
         behind: where the engines of a router answer. Those that are not on this machine use nothing of it.
     """
 
     def __init__(self, *, whole: bool, address: str | None = None, behind: Sequence[str] = ()) -> None:
-        self._servers = [] if whole else servers_at(address) if address else None
+        self._servers = [] if whole else servers_at(address, router=bool(behind)) if address else None
         if self._servers:
-            engines = [servers_at(each) or () for each in behind]
-            self._servers = list(dict.fromkeys([*self._servers, *itertools.chain.from_iterable(engines)]))
+            self._servers += [each for engine in behind for each in servers_at(engine) or ()]
         self._begin, self._own = core_times(), own_s()
         self._before = process_times() if self._servers else {}
         self._ahead = wall_ahead_s()
@@ -47,7 +47,7 @@ class HostWatch:
         spent = {key: now[key] - self._begin[key] for key in now}
         total = sum(spent.values()) or 1.0
         busy = total - sum(spent.get(key, 0.0) for key in _ASLEEP)
-        others = self._others_s(busy - spent.get("steal", 0.0) - own, total)
+        others = self._others_s(busy - spent.get("steal", 0.0) - own)
         return Host(
             busy_share=round(busy / total, 4),
             steal_share=round(spent.get("steal", 0.0) / total, 4),
@@ -55,35 +55,72 @@ class HostWatch:
             clock_step_s=round(wall_ahead_s() - self._ahead, 3),
         )
 
-    def _others_s(self, rest: float, total: float) -> float | None:
+    def _others_s(self, rest: float) -> float | None:
         """CPU time of what is neither the server nor its load (s); None where it is not known.
 
-        A process that those that listen may ask may be the engine behind a proxy, or others' work. What it uses is held against no run,
-        however much that is: the same server uses little at a low load, and would be judged by its load. So what is left is the least
-        that others used, and says nothing where it is next to nothing. No threshold counts here: results are judged by several.
-
         Args:
-            rest: CPU time that this process and its descendants do not explain (s). total: the cores' time (s).
+            rest: CPU time that this process and its descendants do not explain (s).
         """
         if self._servers is None or not all(process.is_running() for process in self._servers):
             return None
-        if not self._servers:
-            return max(0.0, rest)
-        used, servers = _since(self._before, process_times()), family(self._servers)
-        others = max(0.0, rest - sum(used.get(process, 0.0) for process in servers))
-        strangers = {each: used[each] for each in used.keys() - servers - family([psutil.Process()])}
-        little = _DISTURBS_NOTHING * total
-        doubtful = sum(strangers[each] for each in _largest(strangers, little) if may_serve_through(each, self._servers))
-        if not doubtful:
-            return others
-        return others - doubtful if others - doubtful > little else None
+        now = process_times() if self._servers else {}
+        served = sum(now.get(each, 0.0) - self._before.get(each, 0.0) for each in family(self._servers))
+        return max(0.0, rest - served)
 
 
-def _largest(used: _Times, little: float) -> list[psutil.Process]:
-    """The processes but those of least use, which together used no more than `little` (s)."""
-    least = sorted(used, key=lambda each: used[each])
-    together = list(accumulate(used[each] for each in least))
-    return least[bisect_right(together, little) :]
+def servers_at(address: str, *, router: bool = False) -> list[psutil.Process] | None:
+    """The programs that listen where `address` leads on this machine; None where it leads elsewhere, where the system does not show
+    who listens (a container's port, another user's process), where the listener passes on to a process that is not known, or where it
+    started this process too.
+
+    A program is the topmost process above a listener that is no shell: forked workers share their parent's socket, and a launcher's
+    other processes compute for the one that listens.
+
+    Args:
+        router: whether a router is meant, whose engines are known.
+    """
+    url = urlsplit(address)
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+    try:
+        wanted = {str(info[4][0]) for info in socket.getaddrinfo(url.hostname, port, type=socket.SOCK_STREAM)}
+        own = {each.address.split("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses}
+        if not wanted & own and not any(ip.startswith("127.") for ip in wanted):
+            return None
+        connections: list[Any] = psutil.net_connections("tcp")
+        listening = {each.pid for each in connections if each.status == psutil.CONN_LISTEN and _meets(each.laddr, wanted, port)}
+        if not listening or None in listening:
+            return None
+        found = list(dict.fromkeys(_program(psutil.Process(pid)) for pid in listening))
+        ours = {psutil.Process(), *psutil.Process().parents()}
+        passing = () if router else _PASSING_ON.split()
+        return None if any(process in ours or process.name() in passing for process in found) else found
+    except (OSError, psutil.Error):
+        return None
+
+
+def _program(process: psutil.Process) -> psutil.Process:
+    ours = {psutil.Process(), *psutil.Process().parents()}
+    while process not in ours and (parent := process.parent()):
+        # What started this process too is the server's and its load's alike; only a worker that it forked is known by it.
+        if parent.pid <= 1 or parent.name() in _SHELLS.split() or (parent in ours and parent != psutil.Process()):
+            break
+        process = parent
+    return process
+
+
+def _meets(listening: Sequence[Any], wanted: set[str], port: int) -> bool:
+    """Whether a socket that listens there gets what is sent to a port of one of `wanted`."""
+    host = str(listening[0]) if len(listening) > 1 and listening[1] == port else ""
+    return host in ("0.0.0.0", "::") or host.removeprefix("::ffff:") in wanted  # noqa: S104 - is compared with, not bound
+
+
+def family(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
+    """Processes and all that descend from them."""
+    found: set[psutil.Process] = set()
+    for process in processes:
+        with suppress(psutil.Error):
+            found |= {process, *process.children(recursive=True)}
+    return found
 
 
 def wall_ahead_s() -> float:
@@ -107,11 +144,6 @@ def own_s() -> float:
 def process_times() -> dict[psutil.Process, float]:
     """CPU time of every process (s); children that ended are left out, since the first process gets those of all others."""
     return {process: _times(process, ended=False) for process in psutil.process_iter()}
-
-
-def _since(before: _Times, now: _Times) -> dict[psutil.Process, float]:
-    """CPU time of each process meanwhile (s): of one that came later, all of its."""
-    return {process: seconds - before.get(process, 0.0) for process, seconds in now.items()}
 
 
 def _times(process: psutil.Process, *, ended: bool = True) -> float:

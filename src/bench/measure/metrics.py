@@ -13,8 +13,7 @@ from prometheus_client.samples import Sample
 from bench.runs.deployment import KvFacts
 from bench.servers.engines import Kind
 from bench.servers.kind import Labelled
-from bench.servers.metrics import find_catalogue
-from bench.servers.series import apart
+from bench.servers.metrics import apart, find_catalogue
 
 _NAME_END = re.compile(r"[{ \t]")
 _SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)

@@ -9,22 +9,14 @@ Source: NVML's API reference, and nvidia-ml-py, NVIDIA's own binding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.servers.gpu_metrics import DEVICE_METRICS
+from bench.servers.gpus import Gpu, MissingGpuError, NvmlError, find_gpus, load_nvml
 
 _SCHEME = "nvml:"
 _COUNTERS = ("gpu_energy_j",)
-
-
-class NvmlError(Exception):
-    """NVML cannot be used here, or has no such GPU; the message names it."""
-
-
-class _MissingError(NvmlError):
-    """NVML works, and finds no such GPU."""
 
 
 def nvml_endpoint(gpus: Sequence[str]) -> str:
@@ -45,31 +37,11 @@ def gpus_missing(endpoint: str) -> str | None:
     """Which of the GPUs of `endpoint` this machine does not have; None where it has them all, or NVML cannot be used to find out."""
     try:
         GpuReader(endpoint).read()
-    except _MissingError as error:
+    except MissingGpuError as error:
         return str(error)
     except NvmlError:
         return None
     return None
-
-
-def gpu_uuids(gpus: Sequence[str] | None) -> list[tuple[str, str]]:
-    """These GPUs and their UUIDs; for None those of this machine, by index.
-
-    Raises:
-        NvmlError: NVML cannot be used here, or has no such GPU.
-    """
-    found = [] if gpus == [] else _find(_load(), gpus or ())
-    return list(zip(gpus or [str(gpu.index) for gpu in found], [gpu.uuid for gpu in found], strict=True))
-
-
-@dataclass(frozen=True)
-class _Gpu:
-    """A GPU or MIG instance: NVML's handle, its index (None of an instance), its UUID, and its labels as an exposition has them."""
-
-    handle: Any
-    index: int | None
-    uuid: str
-    labels: str
 
 
 class GpuReader:
@@ -78,7 +50,7 @@ class GpuReader:
     def __init__(self, endpoint: str) -> None:
         self._wanted = [part.strip() for part in endpoint.removeprefix(_SCHEME).split(",") if part.strip()]
         self._nvml: Any = None
-        self._gpus: list[_Gpu] = []
+        self._gpus: list[Gpu] = []
 
     def read(self) -> bytes:
         """What the GPUs report now, as an exposition. What one does not report is left out, never 0.
@@ -87,8 +59,8 @@ class GpuReader:
             NvmlError: NVML cannot be loaded, there is no such GPU, or one of them reports nothing at all.
         """
         if not self._gpus:
-            self._nvml = self._nvml or _load()
-            self._gpus = _find(self._nvml, self._wanted)
+            self._nvml = self._nvml or load_nvml()
+            self._gpus = find_gpus(self._nvml, self._wanted)
         looked = [(gpu, _look(self._nvml, gpu)) for gpu in self._gpus]
         lines = []
         for ours, ((name, _), *_) in DEVICE_METRICS.items():
@@ -97,70 +69,7 @@ class GpuReader:
         return "".join(lines).encode()
 
 
-def _load() -> Any:
-    try:
-        import pynvml  # noqa: PLC0415 - only where GPUs are looked at
-    except ImportError as error:
-        raise NvmlError(f"NVML cannot be loaded ({error}); install nvidia-ml-py") from None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise NvmlError(f"NVML cannot be loaded ({error}); it comes with NVIDIA's driver") from None
-    return pynvml
-
-
-def _find(nvml: Any, wanted: Sequence[str]) -> list[_Gpu]:
-    """All GPUs of the machine where none is named."""
-    try:
-        whole = list(_whole(nvml))
-    except nvml.NVMLError as error:
-        raise NvmlError(f"NVML counts no GPUs ({error})") from None
-    if not whole:
-        raise _MissingError("NVML finds no GPU on this machine")
-    if not wanted:
-        return whole
-    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in whole)
-    gpus = []
-    for name in wanted:
-        known = list(_instances(nvml, whole)) if name.startswith("MIG-") else whole
-        found = [gpu for gpu in known if str(gpu.index) == name or (not name.isdigit() and gpu.uuid.startswith(name))]
-        if len(found) != 1:
-            raise _MissingError(f"GPU {name}: {len(found) or 'none'} of that name; NVML finds {there}")
-        gpus += found
-    return gpus
-
-
-def _whole(nvml: Any) -> Iterator[_Gpu]:
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            labels = {"gpu": str(index), "UUID": nvml.nvmlDeviceGetUUID(handle), "modelName": nvml.nvmlDeviceGetName(handle)}
-        except nvml.NVMLError:  # one that is lost, or that this container may not see
-            continue
-        yield _Gpu(handle, index, labels["UUID"], ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()))
-
-
-def _instances(nvml: Any, whole: Sequence[_Gpu]) -> Iterator[_Gpu]:
-    """As with DCGM, an instance's labels are the whole GPU's, with the instance's number."""
-    for gpu in whole:
-        try:
-            most = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
-        except nvml.NVMLError:  # no GPU that can be divided
-            continue
-        for i in range(most):
-            try:
-                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, i)
-                uuid, number = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetGpuInstanceId(handle)
-            except nvml.NVMLError:  # a place that holds no instance
-                continue
-            yield _Gpu(handle, None, uuid, f'{gpu.labels},GPU_I_ID="{number}"')
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"")
-
-
-def _look(nvml: Any, gpu: _Gpu) -> dict[str, float]:
+def _look(nvml: Any, gpu: Gpu) -> dict[str, float]:
     """By our names, in the units of the exposition."""
     reported: dict[str, float] = {}
     refusal: Exception | None = None

@@ -28,10 +28,9 @@ from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.servers.engines import managed
 from bench.servers.environment import refuse_unready, requirements
-from bench.servers.fleet import router_program
+from bench.servers.fleet import HAPROXY, router_program
 from bench.servers.gpus import gpu_names
 from bench.servers.launch import refuse_unfit
-from bench.servers.routers import HAPROXY
 from bench.servers.server import core_groups
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan

@@ -22,6 +22,8 @@ from bench.study.plan import Plan
 from bench.study.searches import search_record
 from bench.study.specs import RunSpec
 from bench.terminal import live
+from bench.work import GENERATION
+from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import at_least_s, schedule
 
 # time from one run's end to the next one's start (s): drain, records, the load process's start, the reference load; convention
@@ -172,12 +174,15 @@ class Progress:
         if run.searched:  # the search says more exactly what it has left, once it has looked at the run
             self._searches = {key: max(0.0, left_s - duration_s) for key, left_s in self._searches.items() if left_s}
         ttft = [record.ttft_s for record in records if record.ttft_s is not None]
+        e2e = [record.e2e_s for record in records if record.e2e_s is not None]
         finished = FinishedRun(
             workload=run.workload_name,
             axis=run.workload.axis,
             level=float(run.level),
             tokens_per_s=None if tokens_per_s is None else round(tokens_per_s, 3),
             ttft_p50_s=round(median_low(ttft), 6) if ttft else None,
+            e2e_p50_s=round(median_low(e2e), 6) if e2e else None,
+            unit=ENDPOINTS[run.workload.endpoint].work.unit,
             duration_s=round(duration_s, 3),
             requests=len(records),
             failed=sum(record.outcome != "ok" for record in records),
@@ -216,10 +221,7 @@ class Progress:
         if record.searches_s:
             left += f"{', and' if left else ';'} searches of at most {duration_text(record.searches_s)}"
         number = f"run {done}" if searched else f"run {done} of {self.clock.total}"  # of a search nobody knows how many follow
-        return (
-            f"{number}, {_load_text(run)}: {throughput_text(run.tokens_per_s)}, {_ttft_text(run)}, {run.duration_s:.1f} s"
-            f"{failed}{left}"
-        )
+        return f"{number}, {_load_text(run)}: {_speed_text(run)}, {run.duration_s:.1f} s{failed}{left}"
 
 
 def session_line(record: SessionProgress, now: float | None = None) -> str:
@@ -245,7 +247,7 @@ def session_line(record: SessionProgress, now: float | None = None) -> str:
         record.deployment,
         f"{'█' * filled}{'░' * (_BAR - filled)} {record.done}/{record.runs}",
         state,
-        f"{throughput_text(record.last.tokens_per_s)}, {_ttft_text(record.last)}" if record.last else "",
+        _speed_text(record.last) if record.last else "",
         f"about {duration_text(record.left_s)} left" if record.left_s is not None and not record.over else "",
         f"searches of at most {duration_text(record.searches_s)}" if record.searches_s and not record.over else "",
     ]
@@ -256,8 +258,10 @@ def _load_text(run: RunUnderWay | FinishedRun) -> str:
     return f"{run.workload}, {run.axis.replace('_', ' ')} {run.level:g}"
 
 
-def _ttft_text(run: FinishedRun) -> str:
-    return f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
+def _speed_text(run: FinishedRun) -> str:
+    unit = "tokens" if run.unit == GENERATION.unit else run.unit
+    name, value = ("E2E", run.e2e_p50_s) if run.ttft_p50_s is None else ("TTFT", run.ttft_p50_s)
+    return f"{throughput_text(run.tokens_per_s, unit)}, {'no answer' if value is None else f'{name} P50 {value:.3f} s'}"
 
 
 def duration_text(seconds: float) -> str:

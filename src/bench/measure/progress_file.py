@@ -29,8 +29,8 @@ class FinishedRun:
     """A run that this session measured.
 
     Attributes:
-        workload, axis, level: its load. tokens_per_s: output tokens; None where the server did not count those of each answer.
-        ttft_p50_s: by the client's clock; None where no request had a first token.
+        workload, axis, level: its load. tokens_per_s: what its work counts (`unit`); None where the server did not count those of each
+            answer. ttft_p50_s, e2e_p50_s: by the client's clock; None where no answer streamed, or none came.
         requests, failed: how many were sent, and how many of them failed.
     """
 
@@ -39,6 +39,8 @@ class FinishedRun:
     level: float
     tokens_per_s: float | None
     ttft_p50_s: float | None
+    e2e_p50_s: float | None
+    unit: str
     duration_s: float
     requests: int
     failed: int

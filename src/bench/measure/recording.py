@@ -93,6 +93,8 @@ def record_run(
         BenchError: the server does not accept connections, or a load process ended.
     """
     prepared = PreparedLoad(target, load)
+    if prepared.longer:
+        say(f"{prepared.longer}.")
     primers = prepared.prime()
     ahead_s = wall_ahead_s()
     host = HostWatch(whole=descends, address=target.base_url, behind=[worker.endpoint for worker in header.workers])

@@ -10,7 +10,6 @@ from typing import Any
 
 from bench.errors import BenchError, count_text, shown_share
 from bench.load.target import Target
-from bench.measure.alive import blaming, refuse_dead
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.reference import Patience, reference_load
@@ -19,14 +18,14 @@ from bench.parse.drift import drift_reasons, place_of_run
 from bench.runs.launch import Launch
 from bench.runs.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.runs.store import Store
-from bench.servers.server import Server
+from bench.servers.server import Server, blaming, refuse_dead
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.rounds import Place
 from bench.study.specs import RunSpec
 
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
-# shortly after one another are alike (benchmarks.wander)
+# shortly after one another are alike
 _SERVES_S = 5.0
 _FULL = 0.95  # share of the cores' time above which nearly every core is always busy; convention
 

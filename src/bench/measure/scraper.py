@@ -27,10 +27,11 @@ import requests
 
 from bench.errors import BenchError, disk_error, shown
 from bench.http import bounded, direct_session, leads_away
-from bench.measure.nvml import GpuReader, NvmlError
+from bench.measure.nvml import GpuReader
 from bench.realtime import ahead_of_the_server
 from bench.runs.environment import hidden, secret_parts, secrets_in, without_user
 from bench.servers.gpu_metrics import is_nvml
+from bench.servers.gpus import NvmlError
 from bench.servers.metrics import MOST_LAG_S, lag_of
 
 _CONNECT_S = 1.0  # longest time for a connection (s); convention

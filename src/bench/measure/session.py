@@ -17,11 +17,10 @@ from bench.headers import filled_headers, own_headers
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
-from bench.measure.alive import blaming, refuse_dead, refuse_ended
 from bench.measure.comparable import hardware_of, refuse_others, refuse_strange_launch
-from bench.measure.devices import further_endpoints
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.fleet import find_workers, held_together, version_of_all
+from bench.measure.gpus import further_endpoints
 from bench.measure.metrics import engine_kind, kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
@@ -34,10 +33,9 @@ from bench.runs.paths import Paths
 from bench.runs.run import DECODE, RECORD, SessionHeader, of_role
 from bench.runs.store import Store
 from bench.servers.engines import managed
-from bench.servers.facts import gather_facts, server_info
+from bench.servers.facts import gather_facts, inherited, server_info
 from bench.servers.fleet import server_of
-from bench.servers.inherited import inherited
-from bench.servers.server import Server, ServerDied
+from bench.servers.server import Server, ServerDied, blaming, refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import PROTOCOL, Plan
 from bench.study.specs import RunSpec

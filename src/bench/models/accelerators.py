@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from bench.yaml_file import read_yaml
 _FILE = Path(__file__).with_name("accelerators.yaml")
 _Positive = Annotated[float, Field(gt=0)]
 _LEAST = 2**30
+_YEAR = 365  # days; convention
 
 
 def _whole(size: int) -> int:
@@ -38,12 +40,22 @@ class Accelerator(Strict):
     power_w: _Positive = Field(description="Board power (W).")
     source: str = Field(description="Where these are printed.")
     price_per_hour: _Positive | None = Field(default=None, description="Price of one device for an hour (USD).")
-    price_source: str | None = Field(default=None, description="Where the price is printed, with its date.")
+    price_source: str | None = Field(default=None, description="Where the price is printed.")
+    price_date: date | None = Field(default=None, description="When it was printed, at the latest: `2026-11-29`.")
 
     @property
     def bandwidth(self) -> float:
         """Bytes/s."""
         return self.bandwidth_tb_s * 1e12
+
+    def price_remark(self, today: date) -> str:
+        """Where its price is from, of when, and whether that is more than a year before `today`; empty without a price."""
+        if self.price_per_hour is None:
+            return ""
+        dated = f", {self.price_date:%Y-%m} at the latest" if self.price_date else ""
+        old = self.price_date is not None and (today - self.price_date).days > _YEAR
+        aged = ", more than a year old: look it up and give your own price_per_hour" if old else ""
+        return f"{self.price_source or 'without a source'}{dated}{aged}"
 
     def flops(self, *, fp8: bool = False) -> float:
         """Dense FLOP/s; those of BF16 where FP8 is asked for and the device has none, as engines then compute in 16 bit."""
@@ -68,7 +80,7 @@ def accelerators(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str
     for key, entry in (own or {}).items():
         if not isinstance(entry, Mapping):
             raise BenchError(f"hardware.{key} is {entry!r}; it is a mapping, such as `{{price_per_hour: 2.5}}`.")
-        priced = {"price_source": "your own"} if "price_per_hour" in entry else {}
+        priced = {"price_source": "your own", "price_date": None} if "price_per_hour" in entry else {}
         entries[key] = {**entries.get(key, {}), **priced, **entry}
     found = {}
     for key, entry in entries.items():

@@ -1,6 +1,6 @@
 """Synthetic checkpoints as GGUF, the one file that llama.cpp reads: the model's shape, our tokenizer, and random weights.
 
-Source: the specification of GGUF version 3 (ggml's docs/gguf.md), and llama.cpp's names of tensors (gguf-py's constants.py).
+Names of tensors: llama.cpp's (gguf-py's constants.py).
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import psutil
@@ -22,22 +21,16 @@ from bench.models.config_json import geometry_of
 from bench.models.geometry import DTYPE_BYTES, Geometry
 from bench.models.tokenizer import CHAT_TEMPLATE, SPECIAL, TOKEN_IDS, tokens
 
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
+
 # What llama.cpp calls the architecture of each family that can be written.
 FAMILIES = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
-_ALIGNMENT = 32  # bytes to a multiple of which tensors begin; source: the GGUF specification
 _CHUNK = 1 << 22  # weights drawn at a time, 16 MiB; convention
 _SCALE = 0.02  # standard deviation of drawn weights; convention: transformers' usual initializer_range
-_TENSOR_TYPES = {"float32": 0, "float16": 1, "bfloat16": 30}  # numbers of tensor types; source: ggml.h, ggml_type
-_FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32}  # numbers of file types; source: llama.h, llama_ftype
-_UINT32 = 4  # number of a value's type; source: the GGUF specification
-_INT32 = 5  # number of a value's type; source: the GGUF specification
-_FLOAT32 = 6  # number of a value's type; source: the GGUF specification
-_BOOL = 7  # number of a value's type; source: the GGUF specification
-_STRING = 8  # number of a value's type; source: the GGUF specification
-_ARRAY = 9  # number of a value's type; source: the GGUF specification
-_NORMAL = 1  # kind of a token that is text; source: the GGUF specification
-_CONTROL = 3  # kind of a token that is special; source: the GGUF specification
+_MERGE = "ÿ ÿ"  # llama.cpp wants one at least; no text that we send has these bytes
+_TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}  # gguf's names of types of tensors
 
 
 class GgufTensor(NamedTuple):
@@ -73,23 +66,27 @@ def write_gguf(config: Mapping[str, Any], file: Path, *, dtype: str, seed: int =
     Raises:
         BenchError: a family, an attention or a dtype that cannot be written.
     """
+    from gguf import GGMLQuantizationType, GGUFWriter  # noqa: PLC0415 - half a second, for llama.cpp's checkpoints alone
+
     geometry = _supported(config, dtype)
     layout = gguf_tensors(config, dtype)
-    fields = dict(_fields(config, geometry, dtype))
-    with file.open("wb") as out:
-        out.write(b"GGUF" + struct.pack("<IQQ", 3, len(layout), len(fields)))
-        for key, value in fields.items():
-            out.write(_string(key) + value)
-        offset = 0
-        for tensor in layout:
-            shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
-            out.write(_string(tensor.name) + shape + struct.pack("<IQ", _TENSOR_TYPES[tensor.dtype], offset))
-            offset += tensor.size + -tensor.size % _ALIGNMENT
-        _align(out)
+    writer = GGUFWriter(file, FAMILIES[geometry.family])
+    _describe(writer, config, geometry, dtype)
+    for tensor in layout:
+        kind = GGMLQuantizationType[_TYPES[tensor.dtype]]
+        writer.add_tensor_info(tensor.name, tensor.shape[::-1], np.dtype(np.float32), tensor.size, kind)
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        out = cast("list[BinaryIO]", writer.fout)[0]
+        writer.write_padding(out, out.tell())
         for index, tensor in enumerate(layout):
             for part in _weights(tensor, geometry, np.random.default_rng([seed, index])):
                 out.write(_as_bytes(part, tensor.dtype))
-            _align(out)
+            writer.write_padding(out, tensor.size)
+    finally:
+        writer.close()
 
 
 def gguf_of(checkpoint: Path, config: Mapping[str, Any], dtype: str) -> Path:
@@ -154,8 +151,8 @@ def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
 
 
 def _supported(config: Mapping[str, Any], dtype: str) -> Geometry:
-    if dtype not in _TENSOR_TYPES:
-        raise BenchError(f"a GGUF is written in {', '.join(_TENSOR_TYPES)}; dtype is {dtype}.")
+    if dtype not in _TYPES:
+        raise BenchError(f"a GGUF is written in {', '.join(_TYPES)}; dtype is {dtype}.")
     g = geometry_of(config)
     trouble = None
     if g.family not in FAMILIES:
@@ -174,39 +171,37 @@ def _supported(config: Mapping[str, Any], dtype: str) -> Geometry:
     return g
 
 
-def _fields(config: Mapping[str, Any], g: Geometry, dtype: str) -> Iterator[tuple[str, bytes]]:
-    name = FAMILIES[g.family]
-    yield "general.architecture", _text(name)
-    yield "general.name", _text("synthetic")
-    yield "general.alignment", _number(_ALIGNMENT)
-    yield "general.file_type", _number(_FILE_TYPES[dtype])
-    yield f"{name}.block_count", _number(g.layers)
-    yield f"{name}.context_length", _number(g.context)
-    yield f"{name}.embedding_length", _number(g.hidden_size)
-    yield f"{name}.feed_forward_length", _number(g.intermediate_size)
-    yield f"{name}.attention.head_count", _number(g.heads)
-    yield f"{name}.attention.head_count_kv", _number(g.kv_heads)
-    yield f"{name}.attention.key_length", _number(g.head_dim)
-    yield f"{name}.attention.value_length", _number(g.head_dim)
-    yield f"{name}.attention.layer_norm_rms_epsilon", _real(config.get("rms_norm_eps", 1e-6))
-    yield f"{name}.rope.dimension_count", _number(g.head_dim)
-    yield f"{name}.rope.freq_base", _real(config.get("rope_theta", 10000.0))
-    yield f"{name}.vocab_size", _number(g.vocabulary)
+def _describe(writer: GGUFWriter, config: Mapping[str, Any], g: Geometry, dtype: str) -> None:
+    from gguf import LlamaFileType, TokenType  # noqa: PLC0415 - as above
+
+    writer.add_name("synthetic")
+    writer.add_file_type(LlamaFileType[f"{'ALL' if dtype == 'float32' else 'MOSTLY'}_{_TYPES[dtype]}"])
+    writer.add_block_count(g.layers)
+    writer.add_context_length(g.context)
+    writer.add_embedding_length(g.hidden_size)
+    writer.add_feed_forward_length(g.intermediate_size)
+    writer.add_head_count(g.heads)
+    writer.add_head_count_kv(g.kv_heads)
+    writer.add_key_length(g.head_dim)
+    writer.add_value_length(g.head_dim)
+    writer.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-6))
+    writer.add_rope_dimension_count(g.head_dim)
+    writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
+    writer.add_vocab_size(g.vocabulary)
     if g.family == "mixtral":
-        yield f"{name}.expert_count", _number(config["num_local_experts"])
-        yield f"{name}.expert_used_count", _number(config["num_experts_per_tok"])
-    known = tokens(g.vocabulary)
-    kinds = [_CONTROL if token in SPECIAL else _NORMAL for token in known]
-    yield "tokenizer.ggml.model", _text("gpt2")
-    yield "tokenizer.ggml.pre", _text("gpt-2")
-    yield "tokenizer.ggml.tokens", _array(_STRING, len(known)) + b"".join(map(_string, known))
-    yield "tokenizer.ggml.token_type", _array(_INT32, len(kinds)) + np.array(kinds, "<i4").tobytes()
-    yield "tokenizer.ggml.merges", _array(_STRING, 0)
-    yield "tokenizer.ggml.bos_token_id", _number(TOKEN_IDS["bos_token_id"])
-    yield "tokenizer.ggml.eos_token_id", _number(TOKEN_IDS["eos_token_id"])
-    yield "tokenizer.ggml.padding_token_id", _number(TOKEN_IDS["pad_token_id"])
-    yield "tokenizer.ggml.add_bos_token", struct.pack("<I?", _BOOL, False)
-    yield "tokenizer.chat_template", _text(CHAT_TEMPLATE)
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    names = tokens(g.vocabulary)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(names)
+    writer.add_token_types([TokenType.CONTROL if name in SPECIAL else TokenType.NORMAL for name in names])
+    writer.add_token_merges([_MERGE])
+    writer.add_bos_token_id(TOKEN_IDS["bos_token_id"])
+    writer.add_eos_token_id(TOKEN_IDS["eos_token_id"])
+    writer.add_pad_token_id(TOKEN_IDS["pad_token_id"])
+    writer.add_add_bos_token(value=False)
+    writer.add_chat_template(CHAT_TEMPLATE)
 
 
 def _weights(tensor: GgufTensor, g: Geometry, random: np.random.Generator) -> Iterator[NDArray[np.float32]]:
@@ -229,28 +224,3 @@ def _as_bytes(values: NDArray[np.float32], dtype: str) -> bytes:
     if dtype == "bfloat16":  # the upper half of a float32
         return (values.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
     return values.astype("<f2" if dtype == "float16" else "<f4").tobytes()
-
-
-def _align(out: BinaryIO) -> None:
-    out.write(bytes(-out.tell() % _ALIGNMENT))
-
-
-def _string(text: str) -> bytes:
-    content = text.encode()
-    return struct.pack("<Q", len(content)) + content
-
-
-def _text(text: str) -> bytes:
-    return struct.pack("<I", _STRING) + _string(text)
-
-
-def _number(value: int) -> bytes:
-    return struct.pack("<II", _UINT32, value)
-
-
-def _real(value: float) -> bytes:
-    return struct.pack("<If", _FLOAT32, value)
-
-
-def _array(kind: int, length: int) -> bytes:
-    return struct.pack("<IIQ", _ARRAY, kind, length)

@@ -26,6 +26,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
     """
     plan, settings = launch and launch.plan, launch and launch.settings
     engines = facts and facts.engines
+    slots = launch and launch.kv_slots if WORKS[run.get("work") or GENERATION.name].generates else None
     return {
         **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
         **(launch.configured if launch else {}),
@@ -40,7 +41,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "kv_slots": settings and settings.slots,
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
-        **(_slots_in_use(run, slots, one=launch.servers == 1) if launch and (slots := launch.kv_slots) else {}),
+        **(_slots_in_use(run, slots, one=launch.servers == 1) if launch and slots else {}),
         **(dict.fromkeys(_OF_ALL_GPUS) if launch and 0 < (run.get("gpu_count_seen") or 0) < (launch.gpus or 0) else {}),
     }
 
@@ -96,11 +97,9 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     slots = launch and launch.kv_slots
     may_share = run.get("cache", "unique") != "unique" or run.get("arrival") == "trace"
     shared = may_share and run.get("prefix_hit_rate_expected") != 0 and not slots
-    prompt, output = (
-        run.get("prompt_tokens"),
-        run.get("output_tokens") if WORKS[run.get("work") or GENERATION.name].generates else 0,
-    )
-    if not kv_tokens or shared or not run["requests"] or prompt is None or output is None:
+    generates = WORKS[run.get("work") or GENERATION.name].generates
+    prompt, output = run.get("prompt_tokens"), run.get("output_tokens") if generates else 0
+    if not kv_tokens or shared or not run["requests"] or prompt is None or output is None or (slots and not generates):
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1
     return predicted_saturation(kv_tokens, prompt + output, block_size, groups)

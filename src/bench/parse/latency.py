@@ -12,12 +12,14 @@ _LEAST_COVERED = 0.25  # shortest last bin ÷ the others, as a sliver would turn
 def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
     """Add `normalised_latency_s` and the latencies that are computed (`LATENCIES`) to one row a request.
 
+    TTFO = first token that is not reasoning − sent.
     TPOT = (E2E − TTFT) / (n − k), with n the tokens that were streamed and k those that came at the first moment: 1, but for answers
     that come in larger pieces. It is null if no token came after that moment, or if n or k is unknown.
     Normalised latency = E2E / completion tokens.
 
     Args:
-        requests: `ttft_s`, `e2e_s` (s), `completion_tokens`, `streamed_tokens` (null: as many as the server counts) and `first_tokens`.
+        requests: `ttft_s`, `e2e_s`, `sent_s`, `first_output_s` (s), `completion_tokens`, `streamed_tokens` (null: as many as the server
+            counts) and `first_tokens`.
     """
     n = pl.col("completion_tokens")
     requests = requests.with_columns(streamed_tokens=pl.coalesce("streamed_tokens", n))
@@ -25,6 +27,8 @@ def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
     return requests.with_columns(
         **{
             f"{name}_s": pl.when((n >= latency.fewest_tokens) & comes_later).then(latency.of(pl.col))
+            if latency.fewest_tokens
+            else latency.of(pl.col)
             for name, latency in LATENCIES.items()
             if latency.of
         },

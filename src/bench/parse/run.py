@@ -20,6 +20,7 @@ from bench.parse.server import FEWEST_SCRAPES, server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
 from bench.parse.steady import SteadyWindow, in_steady_state, rates_between, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
+from bench.parse.turns import by_turn
 from bench.runs.classes import class_column
 from bench.runs.environment import environment_text
 from bench.runs.form import RequestForm
@@ -70,6 +71,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         content["kept_answers"] = table.filter(pl.col("outcome") == "ok").select(KEPT).to_dicts()
     else:
         table = table.drop(KEPT)
+    content["by_turn"] = by_turn(table)
     if not record.definition.get("classes"):
         table = table.drop("request_class")
     window = _load_window(table)
@@ -271,6 +273,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
         "cut_answers": cut_answers(endpoint, ok) if natural else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
+        "reasoning_tokens": None if ok["reasoning_tokens"].null_count() else ok["reasoning_tokens"].mean(),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,
         "template_tokens": form.template_tokens,

@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 
 from bench.servers.engines import Kind
-from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, exposition_names, find_catalogue
-from bench.servers.series import apart
+from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention

@@ -67,7 +67,10 @@ def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo])
     latencies = requests.select(
         pl.struct(
             (pl.col("outcome") == "ok").alias("ok"),
-            *(pl.col(f"{metric}_s").cast(pl.Float64).alias(metric) for metric in LATENCIES),
+            *(
+                (pl.col(x) if (x := f"{name}_s") in requests.columns else pl.lit(None)).cast(pl.Float64).alias(name)
+                for name in LATENCIES
+            ),
             *(["request_class"] if classes else []),
         ).alias("judged")
     )["judged"].to_list()

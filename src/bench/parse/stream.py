@@ -139,7 +139,7 @@ def supported(requests: pl.DataFrame, *, reasons: bool = True) -> pl.DataFrame:
     if not _held_back(streamed):
         return requests
     return requests.with_columns(
-        **dict.fromkeys(("ttft_s", "tpot_s", "first_token_s", "first_output_s"), nothing),
+        **dict.fromkeys(("ttft_s", "ttfo_s", "tpot_s", "first_token_s", "first_output_s"), nothing),
         token_times_s=pl.col("token_times_s").list.tail(1),
     )
 

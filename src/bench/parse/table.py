@@ -81,14 +81,14 @@ def aggregate(
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
         except pl.exceptions.PolarsError as error:
             raise BenchError(
-                f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove {path.parent}/*.parquet, and "
-                "the next workflow makes them again."
+                f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove "
+                f"results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
             ) from None
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
-    texts = frame.drop("judged", "kept_answers", "workers").with_columns(
+    texts = frame.drop("judged", "kept_answers", "workers", "by_turn").with_columns(
         pl.col("reasons").list.join("; "), pl.col("faults").list.join(", ")
     )
     texts.write_csv(summary_csv)

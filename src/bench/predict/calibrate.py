@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,33 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.errors import BenchError
 from bench.predict.calibration import Interval
-from bench.predict.state import Limits
+from bench.predict.limits import Limits
 from bench.predict.step_time import Fitted, StepTime, fit_steps
 from bench.predict.steps import intervals
-from bench.predict.way import Against, against
-from bench.runs.deployment import DeploymentFacts
-from bench.runs.launch import Launch
-from bench.servers.engines import managed
-from bench.servers.settings import STEP_TOKENS, flag_column, setting_name
 from bench.workloads.schedule import PlannedRequest
 
-# tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
-_TOKENS = 2048
 _ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %
-_PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
-_SPECULATES = {
-    "--speculative-config",
-    "-sc",
-    "--spec-method",
-    "--spec-model",
-    "--spec-type",
-    "--spec-draft-model",
-    "--model-draft",
-    "-md",
-}
-_ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
 
 
 @dataclass(frozen=True)
@@ -85,174 +64,13 @@ class Calibrated:
     beyond: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Given:
-    """Limits of a scheduler that somebody names; None where nobody does. Of a server that was started here they are not needed.
-
-    Attributes:
-        tokens: of a step. sequences: at once. kv_tokens: of the KV cache. cached: whether prompts reuse what earlier ones had.
-    """
-
-    tokens: int | None = None
-    sequences: int | None = None
-    kv_tokens: int | None = None
-    cached: bool | None = None
-
-
-def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None) -> Limits:
-    """What the scheduler obeys.
-
-    Args:
-        given: of a server that was not started here, where its deployment does not say it, or says something else.
-
-    Raises:
-        BenchError: it is not known.
-    """
-    kind = (facts.kind if launch.argv is None else None) or launch.kind
-    if kind not in STEP_TOKENS:
-        raise BenchError(f"how {kind} admits requests is not known here; vllm and llama.cpp are")
-    if launch.servers > 1:
-        raise BenchError(f"its {launch.servers} servers behind a router share the load; only a single one is modelled")
-    flags, given = [_dashed(flag) for flag in STEP_TOKENS[kind]], given or Given()
-    if (launch.pipeline_parallel or 1) > 1:
-        raise BenchError(
-            f"its {launch.pipeline_parallel} stages (pipeline_parallel) compute as many batches at a time; only one is modelled"
-        )
-    if launch.argv is None or launch.settings.max_num_seqs is None:
-        return _strangers(launch, facts, given, flags, kind=kind)
-    words = _words(launch.argv)
-    _refuse_flags(words, slots=kind == "llama.cpp")
-    if (launch.data_parallel or 1) > 1:
-        raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
-    tokens = _flag(words, *flags) or facts.step_tokens
-    if tokens is None and launch.device != "cpu":
-        raise BenchError(f"a GPU's default for {flags[0]} is not known here; name it under the deployment's flags")
-    return Limits(
-        tokens=tokens or _TOKENS * ((launch.tensor_parallel or 1) if kind == "vllm" else 1),
-        sequences=launch.settings.max_num_seqs,
-        blocks=None if launch.settings.slots else _blocks(facts, given if facts.kv_blocks is None else Given()),
-        block_size=facts.block_size or 1,
-        cached=bool(facts.prefix_caching),
-        pass_tokens=_pass_tokens(words) if kind == "llama.cpp" else None,
-        ahead=launch.device != "cpu" and managed(kind).schedules_ahead(facts.engine_version, words),
-        settled=managed(kind).says_schedule(words),
-    )
-
-
-def _blocks(facts: DeploymentFacts, given: Given) -> int:
-    """A block is divided among the devices of a tensor-parallel engine, and counts once."""
-    blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // (facts.block_size or 1) + 1
-    if blocks is None:
-        raise BenchError("it does not report the size of its KV cache. Give it: --set kv_tokens=N")
-    return blocks
-
-
-def _pass_tokens(words: Sequence[str]) -> int:
-    return _flag(words, "--ubatch-size", "-ub") or _PASS_TOKENS
-
-
-def _refuse_flags(words: Sequence[str], *, slots: bool) -> None:
-    if slots and _ONE_CACHE & set(words):
-        raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
-    if set(_values(words, *_SPECULATES)) - {"none"}:
-        raise BenchError("it speculates; only steps that make one token of a request are modelled")
-
-
-def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequence[str], *, kind: str) -> Limits:
-    """What the scheduler of a server obeys that was not started here: as somebody names it, else as its deployment says, else as it
-    reports itself: llama.cpp its slots, vLLM its KV cache.
-    """
-    said, slots = launch.configured, kind == "llama.cpp"
-    words = [
-        word
-        for name, value in said.items()
-        if name.startswith(flag_column("")) and value is not None
-        for word in _written(setting_name(name), str(value))
-    ]
-    _refuse_flags(words, slots=slots)
-    tokens, stated = given.tokens or _flag(words, *flags), said.get("max_num_seqs")
-    sequences = given.sequences or (stated if isinstance(stated, int) else None) or (facts.kv_blocks if slots else None)
-    if tokens is None or sequences is None:
-        raise BenchError(
-            "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs "
-            f"(requests at once; llama.cpp reports it) and under flags {flags[0].strip('-')} (tokens of a step; llama.cpp's default is "
-            "2048). `bench fleet` takes --set max_num_seqs=N and --set max_num_batched_tokens=N"
-        )
-    if (facts.engines or 1) > 1 and not slots:
-        raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
-    blocks = None if slots else _blocks(facts, given)
-    caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
-    if not caching and not slots:
-        raise BenchError(
-            "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench fleet` takes "
-            "--set prefix_caching=true (or false)"
-        )
-    # llama.cpp, which does not report it, has one unless it is told otherwise.
-    off = said.get(flag_column("cache_prompt")) == "false" or said.get(flag_column("no_cache_prompt")) == "true"
-    return Limits(
-        tokens=tokens,
-        sequences=sequences,
-        blocks=blocks,
-        block_size=facts.block_size or 1,
-        cached=bool(caching[0]) if caching else not off,
-        pass_tokens=_pass_tokens(words) if slots else None,
-        # The engine that runs elsewhere is said to be one of a CPU where nobody says anything: only a flag tells then.
-        ahead=managed(kind).schedules_ahead(facts.engine_version if launch.device != "cpu" else None, words),
-        settled=managed(kind).says_schedule(words),
-    )
-
-
-def _written(flag: str, value: str) -> list[str]:
-    switch = {"true": _dashed(flag), "false": f"--no-{flag}"}
-    return [switch[value]] if value in switch else [_dashed(flag), value]
-
-
-def _dashed(flag: str) -> str:
-    return f"-{flag}" if len(flag) <= 3 else f"--{flag}"
-
-
-def _words(argv: Sequence[str]) -> list[str]:
-    """The words of a command line, with those of a command line inside one of them."""
-    return [word for text in argv for word in (shlex.split(text) if " " in text else [text])]
-
-
-def _flag(words: Sequence[str], *names: str) -> int | None:
-    """Of a flag that is given twice, the last value counts."""
-    counts = [int(text) for text in _values(words, *names) if text.isdigit()]
-    return counts[-1] if counts else None
-
-
-def _values(words: Sequence[str], *names: str) -> list[str]:
-    parts = [(word.partition("="), after) for word, after in zip(words, [*words, ""][1:], strict=True)]
-    return [value or after for (name, _, value), after in parts if name in names]
-
-
 def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:
-    """A model of the server; None where the runs show too few steps.
-
-    Args:
-        limits: what the scheduler obeys. Where no flag says whether it schedules ahead, and the runs clearly show the opposite, that
-            counts: version and device say what a server may do.
-    """
-    limits, _ = as_shown(runs, limits)
+    """A model of the server; None where the runs show too few steps. Args: limits: what the scheduler obeys."""
     fitted = fit_steps([run.steps(limits) for run in runs], draws=draws, seed=seed)
     if fitted is None:
         return None
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
     return Calibrated(limits, fitted, tuple(run.name for run in runs), longest)
-
-
-def as_shown(runs: Sequence[MeasuredRun], limits: Limits) -> tuple[Limits, Against]:
-    """The limits with `ahead` as they say it, or the opposite where significantly fewer prompts contradict that; and what stands
-    against the limits then.
-    """
-    if not runs:
-        return limits, Against(0, 0)
-    declared, opposite = against([run.steps(limits) for run in runs])
-    settled = limits.settled or limits.pass_tokens is not None  # llama.cpp never does
-    if settled or not opposite.fewer_than(declared):
-        return replace(limits, settled=True), declared
-    return replace(limits, ahead=not limits.ahead, settled=True), opposite
 
 
 def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:
@@ -268,16 +86,15 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
     Returns:
         `step_s`, whatever is in it; `request_s`, a request more in it, in the mean of as many as were seen; `prompt_s` of 1,000 prompt
         tokens, in steps as large as were seen; `context_s` of 1,000 tokens of context that decodes read; `idle_s`, the way to an idle
-        engine and back; `path_s`, the same of a busy one (0 where no run shows it). Where slots are counted, `pass_s` of a pass
+        engine and back. Where slots are counted, `pass_s` of a pass
         through the layers beyond a step's first, and `in_flight_s` of a token for each 100 requests in flight.
     """
     best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
     ends = {name: np.quantile([each[name] for each in draws], _ENDS) for name in best}
-    low, high = model.fitted.path_s or (0.0, 0.0)
     return {
         name: Interval(value, min(value, float(ends[name][0])), max(value, float(ends[name][1])))
         for name, value in best.items()
-    } | {"path_s": Interval((low + high) / 2, low, high)}
+    }
 
 
 def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:

@@ -13,7 +13,6 @@ METRICS = {
     "ttft_p99_s": "TTFT P99 (s)",
     "tpot_p50_s": "TPOT P50 (s)",
     "tpot_p90_s": "TPOT P90 (s)",
-    "itl_p50_s": "ITL P50 (s)",
     "itl_p99_s": "ITL P99 (s)",
     "e2e_p50_s": "E2E P50 (s)",
     "e2e_p99_s": "E2E P99 (s)",
@@ -51,7 +50,7 @@ class Judgement:
 
     Attributes:
         fold: `level`, from the runs of other levels, or `workload`, from those of other workloads. metric: the number's name.
-        error: mean absolute relative error. floor: the same between two measurements of one condition; None without repeats.
+        error: mean absolute relative error.
         coverage: share of the runs whose number the interval holds (0–1). runs: predicted, of so many that were left out; of the others
             no prediction was made (`Doubt`).
     """
@@ -59,7 +58,6 @@ class Judgement:
     fold: str
     metric: str
     error: float
-    floor: float | None
     coverage: float
     runs: int
     of: int
@@ -72,7 +70,7 @@ class PredictedLoad:
     Attributes:
         numbers: by name; empty where there are doubts. kv_peak: highest share of the KV blocks in use (0–1); None of slots.
         waiting: requests that wait, in the mean. preemptions: of a run, in the mean. doubts: why there is no prediction.
-        shares: of the time of `median` and of the `slowest` requests, by phase (0–1); empty where there are doubts.
+        shares: of a median request's time, by phase (0–1); empty where there are doubts.
     """
 
     workload: str
@@ -83,7 +81,7 @@ class PredictedLoad:
     waiting: float
     preemptions: float
     doubts: tuple[Doubt, ...]
-    shares: Mapping[str, Mapping[str, float]]
+    shares: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +103,7 @@ class ModelRecord:
         digest: of all that decides the rest. why_not: why none could be fitted, in words. doubts: why the fit must not be relied on;
             `bench.findings.predicted.no_model` has both in words.
         parameters: by name of `bench.predict.calibrate.parameters`, with their central 90 % over the bootstrap.
-        step_noise, run_noise: standard deviations of ln time. residual: median relative error of the fit. steps, runs: behind it.
+        run_noise: standard deviation of ln time between runs. residual: median relative error of the fit. steps, runs: behind it.
     """
 
     deployment: str
@@ -113,7 +111,6 @@ class ModelRecord:
     why_not: str | None = None
     doubts: tuple[Doubt, ...] = ()
     parameters: Mapping[str, Interval]
-    step_noise: float = 0.0
     run_noise: float = 0.0
     residual: float = 0.0
     steps: int = 0

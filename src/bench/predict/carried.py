@@ -12,10 +12,11 @@ from scipy.optimize import brentq
 from bench.predict.calibrate import Calibrated
 from bench.predict.calibration import METRICS, Interval
 from bench.predict.ensemble import Member
-from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
+from bench.predict.fleet import FleetReplay, Router, replay_fleet
+from bench.predict.limits import Limits
 from bench.predict.predict import Predicted, ensemble_interval, predict
 from bench.predict.replay import latency, replay
-from bench.predict.state import Limits
+from bench.statistics.percentiles import percentile
 from bench.study.slo import Slo
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
@@ -81,8 +82,7 @@ def replayed(
     """A replay long enough to judge the SLOs. Args: rate: of all instances together."""
     wanted = _long_enough(workload, slos, member.limits, rate / instances, instances)
     plans = schedule(wanted, rate, f"carried/{member.number}")
-    fleet = Instances(member.server, instances)
-    return replay_fleet(plans, fleet, router, overhead_s=member.overhead_s, seed=1 + member.number)
+    return replay_fleet(plans, member.server, instances, router, overhead_s=member.overhead_s, seed=1 + member.number)
 
 
 def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
@@ -91,7 +91,7 @@ def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) ->
     mine = [
         requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
     ]
-    reached = ((_longer(member, each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
+    reached = ((percentile(_longer(member, each, slo), slo.share), slo) for each, slo in zip(mine, slos, strict=True))
     return max((math.log(value / slo.limit_s) for value, slo in reached if value), default=-FAR)
 
 
@@ -165,7 +165,7 @@ def _most(member: Member, workload: Workload) -> float:
         update={"num_requests": math.ceil(max(FEWEST_REQUESTS, _TIMES * limits.sequences) / turns), "duration_s": None}
     )
     plans = [replace(plan, think_s=0.0) for plan in schedule(wanted, 1.0, f"most/{member.number}")]
-    ends = replay(plans, limits, member.step, held=limits.sequences, noise=member.noise).requests["end_s"].sort()
+    ends = replay(plans, limits, member.step, held=limits.sequences).requests["end_s"].sort()
     if ends.is_empty():
         return 0.0
     first, last = (float(ends[int(share * (len(ends) - 1))]) for share in (WARM, 1 - WARM))

@@ -1,35 +1,40 @@
-"""How many equal instances a load takes that was not measured, by replays of a calibrated server."""
+"""How many equal instances a load takes that was not measured: a peak, a day of traffic or a recorded trace, by replays."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
 from typing import Any
+
+import numpy as np
 
 from bench.errors import BenchError
 from bench.predict import ensemble
 from bench.predict.calibrate import Calibrated
 from bench.predict.calibration import Doubt, Interval
-from bench.predict.carried import Carried, carried, rates_carried, replayed
-from bench.predict.day import Day, Draw, Hour, draws, hours, replayed_day
+from bench.predict.carried import Carried, carried, rates_carried, replayed, within
 from bench.predict.ensemble import Member
-from bench.predict.fleet import FleetReplay, Instances, Router, Scaling, replay_fleet
+from bench.predict.fleet import FleetReplay, Router, Scaling, replay_fleet
+from bench.predict.limits import Limits
 from bench.predict.predict import doubts, ensemble_interval
-from bench.predict.served import Served, fewest_instances, served
-from bench.predict.state import Limits
 from bench.predict.traffic import Traffic
+from bench.statistics.textbook import least
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest
 from bench.workloads.workload import Workload
 
+HOUR_S = 3600.0  # seconds of an hour; derived
 MEMBERS = 20  # members of an ensemble; tuned: benchmarks.fleet
 _TOGETHER = 4  # instances that stand for a larger fleet at its peak; tuned: benchmarks.fleet
-_GAIN = 2  # times that one of several carries what one alone does, at most; convention
 _FEWEST, _MOST = 2, 16  # instances that are replayed for a fleet; convention
 _TO_SCALE = 8  # fewest of them where their number changes; convention
-REQUESTS = 400_000  # requests of a day that a few instances replay for all; convention
+_MOST_INSTANCES = 1024  # most instances that are tried; convention
+_REQUESTS = 400_000  # requests of a day that a few instances replay for all; convention
 _MOST_REQUESTS = 3_000_000  # most requests of a day that are replayed; convention
+_SLOWEST = 0.05  # quantile of an ensemble's rates that its slow member has; derived: intervals have 90 %
 
 
 class NotPredictedError(Exception):
@@ -76,9 +81,9 @@ class PeakFleet:
     """What a peak takes.
 
     Attributes:
-        alone: what one instance carries without others. behind: what one of so many does behind the router (requests/s), by their
-            number: up to as many as the peak takes, or to four that stand for more. rates: the same of each member, for the most of
-            them. instances: that the peak takes.
+        alone: what one instance sustains without others. behind: what one of so many does behind the router (requests/s), by their
+            number: of one, and of as many as the peak takes, or of four that stand for more. rates: the same of each member, for the
+            most of them. instances: that the peak takes.
     """
 
     alone: Carried
@@ -101,64 +106,138 @@ def for_peak(asked: Question, peak: float) -> PeakFleet:
     alone = carried(asked.model, workload, slos, rates, asked.limits)
     if alone.at.doubts:
         raise NotPredictedError(alone.at.doubts)
-    number, behind = 1, {1: alone.rate}
-    while number < _TOGETHER and peak > number * behind[number].value:
-        number = _TOGETHER if peak > _TOGETHER * _GAIN * alone.rate.value else number + 1
+    number = min(_TOGETHER, math.ceil(peak / alone.rate.value))
+    behind = {1: alone.rate}
+    if number > 1:
         servers = asked.tracked(asked.members, f"{number} behind {asked.router}")
         rates = rates_carried(servers, workload, slos, instances=number, router=asked.router)
         if not min(rates):
             raise BenchError(f"no rate is clearly within the SLOs of {number} instances behind {asked.router}.")
         behind[number] = ensemble_interval(rates)
-    each = behind[number]
-    asked.refuse(replayed(asked.typical, number, workload, slos, each.high * number, asked.router))
-    needed = Interval(*(math.ceil(peak / rate - 1e-9) for rate in (each.value, each.high, each.low)))
-    return PeakFleet(alone, behind, rates, needed)
+    asked.refuse(replayed(asked.typical, number, workload, slos, behind[number].high * number, asked.router))
+    return PeakFleet(alone, behind, rates, needed(peak, behind))
+
+
+def needed(peak: float, rates: Mapping[int, Interval]) -> Interval:
+    """The instances that sustain a rate.
+
+    Args:
+        rates: that one of so many sustains (requests/s), of one alone and of some number behind the router, which stands for more.
+    """
+    most = max(rates)
+
+    def number(alone: float, together: float) -> int:
+        by_one = max(1, math.ceil(peak / alone - 1e-9))
+        return by_one if by_one < most else max(most, math.ceil(peak / together - 1e-9))
+
+    one, many = rates[1], rates[most]
+    return Interval(number(one.value, many.value), number(one.high, many.high), number(one.low, many.low))
+
+
+@dataclass(frozen=True)
+class Hour:
+    """What an hour takes. Attributes: number: from 0. peak: its highest rate (requests/s). instances: that sustain it."""
+
+    number: int
+    peak: float
+    instances: Interval
+
+
+@dataclass(frozen=True)
+class Day:
+    """What traffic got from a fleet.
+
+    Attributes:
+        least, most: instances that were ready, in any replay. hours: instance-hours that are paid for. within: share of the requests
+            within all limits (0–1). worst: the same of the worst hour.
+        meets: whether each hour met the SLOs' percentiles; None where some replays say so and some do not. doubts: why not to rely on
+            it.
+    """
+
+    name: str
+    least: int
+    most: int
+    hours: Interval
+    within: Interval
+    worst: Interval
+    meets: bool | None
+    doubts: tuple[Doubt, ...]
 
 
 @dataclass(frozen=True)
 class Course:
-    """A day. Attributes: days: of each fleet, with why not to rely on it. hours: what each takes. notes: on the replays."""
+    """A day. Attributes: days: of each fleet. hours: what each takes. notes: on the replays."""
 
-    days: list[tuple[Day, list[Doubt]]]
+    days: list[Day]
     hours: list[Hour]
     notes: list[str]
+
+
+def hours(traffic: Traffic, rates: Mapping[int, Interval]) -> list[Hour]:
+    """The instances that each hour's highest rate takes. Args: rates: as of `needed`."""
+    peaks = [
+        traffic.highest(number * HOUR_S, (number + 1) * HOUR_S) for number in range(math.ceil(traffic.seconds / HOUR_S - 1e-9))
+    ]
+    return [Hour(number, peak, needed(peak, rates)) for number, peak in enumerate(peaks)]
 
 
 def for_traffic(asked: Question, traffic: Traffic, peak: PeakFleet, start_ups_s: Sequence[float]) -> Course:
     """A fixed fleet, and one that follows the traffic, as far as they can be replayed: a few instances stand for all, with their share
     of the traffic.
 
+    A day takes too long to be replayed for each member. What it gets rises with what an instance sustains, so that its range is that of
+    three replays: of the typical member; and of those at both ends of what the ensemble sustains, the slow one with the longest start,
+    the fast one with the shortest.
+
     Args:
         peak: what its peak takes. start_ups_s: how long an instance takes to start (s), each time that it was measured.
     """
     number = int(peak.instances.high)
     requests = traffic.requests * asked.workload.turn_count
-    few = min(number, max(_FEWEST, min(_MOST, round(REQUESTS * number / requests))))
+    few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
     share, needs = few / number, hours(traffic, peak.behind)
     if requests * share > _MOST_REQUESTS:
         why = f"The traffic was not replayed: {few} instances get {requests * share:,.0f} requests of it. Give shorter traffic."
         return Course([], needs, [why])
     notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
     plans = traffic.scaled(share).plans(asked.workload, "traffic")
-    first, carries = max(1, math.ceil(few * traffic.rates[0] / traffic.peak)), peak.behind[max(peak.behind)].value
-
-    def fixed(draw: Draw) -> Instances:
-        return Instances(draw.member.server, few, draw.start_up_s)
-
-    def autoscaled(draw: Draw) -> Instances:
-        return replace(fixed(draw), number=first, scaling=Scaling(carries))
-
-    fleets = [("fixed", fixed)]
+    first, sustained = max(1, math.ceil(few * traffic.rates[0] / traffic.peak)), peak.behind[max(peak.behind)].value
+    fleets = {"fixed": False}
     if few == number or few >= _TO_SCALE:
-        fleets.append(("autoscaled", autoscaled))
+        fleets["autoscaled"] = True
     else:
         notes.append(f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes.")
-    drawn = draws(asked.typical, asked.members, peak.rates, start_ups_s)
-    days = [
-        replayed_day(name, plans, drawn, make, asked.router, asked.slos, share=share, until_s=traffic.seconds)
-        for name, make in asked.tracked(fleets, "All the traffic")
-    ]
-    return Course([(day, list(doubts(asked.model, day.replays))) for day in days], needs, notes)
+    ranked = [member for _, member in sorted(zip(peak.rates, asked.members, strict=True), key=lambda pair: pair[0])]
+    end = min(len(ranked) - 1, math.floor(_SLOWEST * (len(ranked) + 1)))
+    starts = (asked.typical, median(start_ups_s)), (ranked[end], max(start_ups_s)), (ranked[-1 - end], min(start_ups_s))
+    days = []
+    for name in asked.tracked(list(fleets), "All the traffic"):
+        replays, results = [], []
+        for member, start_up_s in starts:
+            scaling = Scaling(sustained, start_up_s) if fleets[name] else None
+            replay = partial(replay_fleet, plans, member.server, first if scaling else few, asked.router)
+            replays.append(replay(scaling=scaling, overhead_s=member.overhead_s, until_s=traffic.seconds))
+            results.append(served(replays[-1], member, asked.slos))
+        ready = [number / share for replay in replays for _, number in replay.history]
+        met = {one.meets for one in results}
+        days.append(
+            Day(
+                name,
+                round(min(ready)),
+                round(max(ready)),
+                _range([replay.paid_s / HOUR_S / share for replay in replays]),
+                _range([one.within for one in results]),
+                _range([one.worst for one in results]),
+                met.pop() if len(met) == 1 else None,
+                tuple(doubts(asked.model, replays)),
+            )
+        )
+    return Course(days, needs, notes)
+
+
+def _range(values: Sequence[float]) -> Interval:
+    """The typical replay's value, which comes first, and the range of all."""
+    return Interval(values[0], min(values), max(values))
 
 
 def for_trace(asked: Question, plans: Sequence[PlannedRequest]) -> tuple[Interval, dict[int, Served]]:
@@ -168,11 +247,64 @@ def for_trace(asked: Question, plans: Sequence[PlannedRequest]) -> tuple[Interva
         BenchError: no number is within the SLOs. NotPredictedError: what was measured does not tell.
     """
     found = ensemble_interval(fewest_instances(asked.tracked(asked.members, "The trace"), plans, asked.slos, asked.router))
-    needed = Interval(math.ceil(found.value), math.floor(found.low), math.ceil(found.high))
+    instances = Interval(math.ceil(found.value), math.floor(found.low), math.ceil(found.high))
     member, shares = asked.typical, {}
-    for number in map(int, dict.fromkeys((needed.high, needed.value))):
-        replay = replay_fleet(plans, Instances(member.server, number), asked.router, overhead_s=member.overhead_s)
-        if number == needed.high:
+    for number in map(int, dict.fromkeys((instances.high, instances.value))):
+        replay = replay_fleet(plans, member.server, number, asked.router, overhead_s=member.overhead_s)
+        if number == instances.high:
             asked.refuse(replay)
         shares[number] = served(replay, member, asked.slos)
-    return needed, shares
+    return instances, shares
+
+
+@dataclass(frozen=True)
+class Served:
+    """Requests within SLOs.
+
+    Attributes:
+        within: share of them within all limits (0–1). worst: the same of the worst hour. meets: whether each hour met the SLOs'
+            percentiles.
+    """
+
+    within: float
+    worst: float
+    meets: bool
+
+
+def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
+    """What came of a replay, with latencies as long as they may be."""
+    table = replay.requests
+    each = [within(table, slo, member).fill_null(value=True).to_numpy() for slo in slos]
+    both = np.logical_and.reduce(each)
+    hour = table["sent_s"].to_numpy() // HOUR_S
+    by_hour = [hour == number for number in np.unique(hour)]
+    return Served(
+        within=float(both.mean()) if len(both) else 0.0,
+        worst=min((float(both[of].mean()) for of in by_hour), default=1.0),
+        meets=all(good[of].sum() >= slo.share * of.sum() for slo, good in zip(slos, each, strict=True) for of in by_hour),
+    )
+
+
+def fewest_instances(
+    servers: Iterable[Member], plans: Sequence[PlannedRequest], slos: Sequence[Slo], router: Router
+) -> list[int]:
+    """The fewest instances that meet the SLOs of given requests in each hour, for each member of an ensemble.
+
+    Raises:
+        BenchError: more instances than requests, or 1,024, would not do.
+    """
+    most = min(_MOST_INSTANCES, len(plans))
+    found: list[int] = []
+    for member in servers:
+
+        def meets(number: int, member: Member = member) -> bool:
+            replay = replay_fleet(plans, member.server, number, router, overhead_s=member.overhead_s, seed=1 + member.number)
+            return served(replay, member, slos).meets
+
+        fewest = least(meets, 1, found[-1] if found else 1, most)
+        if fewest is None:
+            raise BenchError(
+                f"{most} instances would not be within {' and '.join(map(str, slos))}: a request alone may take longer."
+            )
+        found.append(fewest)
+    return found

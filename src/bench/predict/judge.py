@@ -10,11 +10,12 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
-from bench.predict.calibrate import Calibrated, MeasuredRun, as_shown, calibrate, planned_again
+from bench.parse.stream import gaps_between_tokens
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
 from bench.predict.calibration import METRICS, Interval, Judgement
-from bench.predict.gaps import Gaps
+from bench.predict.limits import Limits
 from bench.predict.predict import REPLAYS, Z, measures, predict, widened
-from bench.predict.state import Limits
+from bench.statistics.percentiles import percentile
 
 MEMBERS = 8  # replays of a load with which a model is judged; convention
 # standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
@@ -54,7 +55,10 @@ class HeldOut:
 def measured(run: MeasuredRun) -> dict[str, float]:
     """The numbers of `METRICS` of a measured run."""
     answered = run.requests.filter(pl.col("outcome") == "ok")
-    return measures(answered.with_columns(output_tokens="completion_tokens"), Gaps.measured(answered, run.row))
+    chunks = {name: run.row.get(name) for name in ("tokens_per_chunk", "tokens_per_arrival", "unknown_streamed")}
+    gaps = answered["token_times_s"].list.diff(null_behavior="drop").explode()
+    itl_p99_s = percentile(gaps, 0.99) if gaps_between_tokens(chunks) else None
+    return measures(answered.with_columns(output_tokens="completion_tokens"), itl_p99_s)
 
 
 def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
@@ -62,7 +66,6 @@ def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPL
     ensembles alone.
     """
     found: list[HeldOut] = []
-    limits, _ = as_shown(runs, limits)  # fewer runs may show another schedule, which no prediction will have
     for condition in _chosen(runs):
         own = [run for run in runs if run.condition == condition]
         found += _fold("level", own, [run for run in runs if run.condition != condition], limits, members)
@@ -147,19 +150,9 @@ def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[
                         fold,
                         metric,
                         error=float(np.mean([abs(each.error) for each in rows])),
-                        floor=_floor([(each.condition, numbers[each.run][metric]) for each in rows]),
                         coverage=float(np.mean([each.covered for each in rows])),
                         runs=len(rows),
                         of=sum(run.condition in left_out and metric in numbers[run.name] for run in runs),
                     )
                 )
     return found
-
-
-def _floor(numbers: Sequence[tuple[tuple[str, float], float]]) -> float | None:
-    """Mean absolute relative difference between two measurements of one condition."""
-    apart = []
-    for condition in dict.fromkeys(condition for condition, _ in numbers):
-        same = [value for each, value in numbers if each == condition and value > 0]
-        apart += [abs(a / b - 1) for i, a in enumerate(same) for b in same[i + 1 :]]
-    return float(np.mean(apart)) if apart else None

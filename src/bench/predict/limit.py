@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.predict.asked import Asked
-from bench.predict.calibrate import Calibrated, MeasuredRun
-from bench.predict.carried import CLOSE, FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
-from bench.predict.ensemble import Member, typical
+from bench.predict.carried import CLOSE, FAR, WARM, crossing, worst_excess
+from bench.predict.ensemble import Member
 from bench.predict.judge import ASSUMED_ERROR
-from bench.predict.predict import doubts
+from bench.predict.limits import Limits
 from bench.predict.replay import Replay
-from bench.predict.state import Limits
 from bench.statistics.textbook import Z
 from bench.study.slo import Slo
 
@@ -32,41 +30,6 @@ _OFF = 1.3  # factor between a model's limit of its own server and the measured 
 # off by, at 95 %
 _LATENCY_OFF = Z * ASSUMED_ERROR
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
-
-
-def highest_loads(
-    model: Calibrated, runs: Sequence[MeasuredRun], slos: Sequence[Slo], near: float, obeyed: Sequence[Limits]
-) -> list[float | None]:
-    """The highest load within the SLOs of servers that differ in their scheduler's limits alone: by the best fit, each with the same
-    requests.
-
-    Args:
-        runs: of one curve of the model's own server. near: the highest load within the SLOs there, as measured.
-
-    Returns:
-        None where no load is within them, where even the highest that is tried is, or where the server has more requests at once, or
-        more tokens in a step, than the model was fitted to. None of all where the model is far from what its own server showed.
-    """
-    member = typical(model)
-    asked = Asked(sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / near))), FEWEST_REQUESTS)
-    replays = Replays(member, asked, slos, near)
-    own = replays.found_again(near)
-    if own is None:
-        return [None for _ in obeyed]
-    known = _with_steps_of(own.played, model)
-    tried = {limits: replays.limit(replace(member, limits=limits), own.level) for limits in dict.fromkeys(obeyed)}
-    loads = {
-        limits: None if found is None or found.open or any(doubts(known, [found.played])) else found.level
-        for limits, found in tried.items()
-    }
-    return [loads[limits] for limits in obeyed]
-
-
-def _with_steps_of(played: Replay, model: Calibrated) -> Calibrated:
-    """The model, as if it had been fitted to the rarest steps of its own server's limit too: they decide little."""
-    seen = {"decodes": float(played.seen.running), "tokens": float(played.seen.tokens)}
-    most = {name: max(value, seen.get(name, 0.0)) for name, value in model.fitted.most.items()}
-    return replace(model, fitted=replace(model.fitted, most=most))
 
 
 @dataclass(frozen=True)
@@ -168,7 +131,7 @@ class Replays:
         count = self._asked.fewest
         while True:
             plans = self._asked.at(level, count)
-            played = server.replay(plans, held=int(level) if self.held else None, seed=1 + server.number)
+            played = server.replay(plans, held=int(level) if self.held else None)
             done, spare = played.requests.sort("sent_s"), _spare(played, server.limits)
             if done.is_empty():
                 return _Tried(played, FAR, 0.0, spare)

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from bench.predict.state import Limits
+from bench.predict.limits import Limits
 
 _CELLS = 256  # cells of a slot's KV cache that are read at a time; source: llama.cpp's `llama_kv_cache::get_n_kv`
 #: (tokens that go through the layers together, how many such passes, in the mean)

@@ -13,10 +13,9 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.calibration import METRICS, Doubt, Interval
 from bench.predict.ensemble import members as ensemble
 from bench.predict.fleet import FleetReplay
-from bench.predict.gaps import Gaps
+from bench.predict.limits import Limits
 from bench.predict.replay import Replay, latency
-from bench.predict.spent import PHASES
-from bench.predict.state import Limits
+from bench.statistics.percentiles import percentile
 from bench.statistics.textbook import normal
 from bench.workloads.schedule import PlannedRequest
 
@@ -27,7 +26,9 @@ Z = normal(CONFIDENCE, 3)  # standard deviations about the mean that hold it of 
 REPLAYS = 20  # replays of a load; tuned: benchmarks.predict
 # median relative error of a step, and standard deviation of ln time between runs, above which a fit is no model; convention
 _MISFIT = 0.2
-_GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E between which requests are grouped; convention
+_MEDIAN = (0.45, 0.55)  # quantiles of E2E between which requests are median ones; convention
+#: Parts of a request's time, each from one of its moments to another.
+PHASES = {"queue": ("sent_s", "admitted_s"), "prefill": ("admitted_s", "first_token_s"), "decode": ("first_token_s", "end_s")}
 _BEYOND = 1.25  # largest extrapolation, as a factor of what was seen; convention
 
 
@@ -40,7 +41,7 @@ class Predicted:
             ensemble's median; None of slots. cached: share of the prompt tokens that a prefix cache serves, in the mean. waiting:
             requests that wait, in the mean. preemptions: of a run, in the mean. refused: requests that can never fit. doubts: why not
             to rely on it; empty where nothing speaks against it.
-        shares: of the time of `median` requests (E2E from P45 to P55) and of the `slowest` (from P95 on), by phase, in the mean (0–1).
+        shares: of the time of median requests (E2E from P45 to P55), by phase, in the mean (0–1).
     """
 
     numbers: Mapping[str, Interval]
@@ -50,33 +51,27 @@ class Predicted:
     preemptions: float
     refused: int
     doubts: tuple[Doubt, ...]
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
-def measures(requests: pl.DataFrame, gaps: Gaps | None = None) -> dict[str, float]:
+def measures(requests: pl.DataFrame, itl_p99_s: float | None = None) -> dict[str, float]:
     """The numbers of `METRICS` of a run, whole: from the first request sent to the last answer.
 
     Args:
-        requests: one row an answered request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`. gaps: between their tokens.
+        requests: one row an answered request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`.
     """
     if requests.is_empty():
         return {}
     span = float(requests["end_s"].max()) - float(requests["sent_s"].min())  # type: ignore[arg-type]
-    ttft, tpot, e2e = (latency(requests, metric) for metric in ("ttft", "tpot", "e2e"))
-    itl = gaps.percentiles(0.5, 0.99) if gaps else (None, None)
-    found = {
+    numbers = {
         "throughput_tokens_per_s": float(requests["output_tokens"].sum()) / span,
         "throughput_requests_per_s": requests.height / span,
-        "ttft_p50_s": ttft.quantile(0.5, "linear"),
-        "ttft_p99_s": ttft.quantile(0.99, "linear"),
-        "tpot_p50_s": tpot.quantile(0.5, "linear"),
-        "tpot_p90_s": tpot.quantile(0.9, "linear"),
-        "itl_p50_s": itl[0],
-        "itl_p99_s": itl[1],
-        "e2e_p50_s": e2e.quantile(0.5, "linear"),
-        "e2e_p99_s": e2e.quantile(0.99, "linear"),
+        "itl_p99_s": itl_p99_s,
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    for metric, shares in {"ttft": (50, 99), "tpot": (50, 90), "e2e": (50, 99)}.items():
+        seconds = latency(requests, metric)
+        numbers |= {f"{metric}_p{share}_s": percentile(seconds, share / 100) for share in shares}
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def predict(
@@ -88,16 +83,16 @@ def predict(
     members: int = REPLAYS,
     seed: int = 1,
 ) -> Predicted:
-    """Replay a load on the calibrated server, each time with other step times, other noise and, where they are drawn, other arrivals.
+    """Replay a load on the calibrated server, each time with other step times and, where they are drawn, other arrivals.
 
     Args:
         plans: the requests of the nth replay. held: as of `replay`. limits: of the scheduler, in place of the calibrated ones (a
             what-if). members: replays.
     """
     servers = ensemble(model, limits, count=members, seed=seed)
-    replays = [member.replay(plans(member.number), held=held, seed=seed + member.number) for member in servers]
+    replays = [member.replay(plans(member.number), held=held) for member in servers]
     found = [
-        measures(each.requests, each.seen.log.gaps(model.fitted.strays, seed + member.number))
+        measures(each.requests, each.seen.gaps.percentile(0.99, model.fitted.strays, seed + member.number))
         for member, each in zip(servers, replays, strict=True)
     ]
     known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}
@@ -119,19 +114,16 @@ def predict(
     )
 
 
-def _shares(replays: Sequence[pl.DataFrame]) -> dict[str, dict[str, float]]:
-    found = {}
-    for name, (low, high) in _GROUPS.items():
-        kept = [_between(requests, low, high) for requests in replays]
-        rows = pl.concat(kept).select(*(pl.col(f"{phase}_s").sum() for phase in PHASES)).row(0) if kept else ()
-        if total := sum(rows):
-            found[name] = {phase: seconds / total for phase, seconds in zip(PHASES, rows, strict=True)}
-    return found
-
-
-def _between(requests: pl.DataFrame, low: float, high: float) -> pl.DataFrame:
+def _shares(replays: Sequence[pl.DataFrame]) -> dict[str, float]:
     took = pl.col("end_s") - pl.col("sent_s")
-    return requests.filter(took.is_between(took.quantile(low, "lower"), took.quantile(high, "higher")))
+    low, high = _MEDIAN
+    kept = [each.filter(took.is_between(took.quantile(low, "lower"), took.quantile(high, "higher"))) for each in replays]
+    if not kept:
+        return {}
+    phases = pl.concat(kept).select((pl.col(end) - pl.col(begin)).sum().alias(name) for name, (begin, end) in PHASES.items())
+    seconds = phases.row(0, named=True)
+    whole = sum(seconds.values())
+    return {name: value / whole for name, value in seconds.items()} if whole else {}
 
 
 def misfits(model: Calibrated) -> Iterator[Doubt]:

@@ -1,4 +1,4 @@
-"""What relieving one resource of a server would bring: the cause of a limit, by replays of its calibrated model.
+"""What relieving one resource of a server would bring to a curve whose limit was measured: its cause, by replays of a calibrated model.
 
 A curve's own requests are replayed around its limit, on the server as it is and on the same server with one resource relieved.
 """
@@ -6,22 +6,29 @@ A curve's own requests are replayed around its limit, on the server as it is and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from bench.predict.asked import Asked
-from bench.predict.calibrate import Calibrated, MeasuredRun
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import Member, members
 from bench.predict.limit import Replays
-from bench.predict.relief_record import Gain, Relief
+from bench.predict.predict import misfits
+from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
+from bench.predict.sources import Source, why_none
+from bench.runs.latencies import LATENCIES
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo
 
+Row = Mapping[str, Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interval with 4 degrees of freedom
@@ -97,28 +104,6 @@ def _ordered(gains: dict[str, Gain], logs: dict[str, list[float]]) -> Relief:
     return Relief((best, *tied, *rest), 1 + len(tied))
 
 
-def agreed(found: Sequence[Relief]) -> Relief:
-    """What several models of one server say together: each gain from the least to the greatest, and every cause that one names."""
-    if len(found) == 1:
-        return found[0]
-    causes = (
-        {gain.resource for each in found for gain in each.gains[: each.tied]} if all(each.tied for each in found) else set()
-    )
-    by_name = [{gain.resource: gain for gain in each.gains} for each in found]
-    gains = [
-        Gain(
-            name,
-            float(np.exp(np.mean([math.log(each[name].gain) for each in by_name]))),
-            min(each[name].low for each in by_name),
-            max(each[name].high for each in by_name),
-            any(each[name].more for each in by_name),
-        )
-        for name in by_name[0]
-    ]
-    gains.sort(key=lambda each: (each.resource not in causes, -each.gain))
-    return Relief(tuple(gains), len(causes))
-
-
 def _gain(resource: str, logs: Sequence[float], *, more: bool) -> Gain:
     mean, half = float(np.mean(logs)), _half(logs)
     return Gain(resource, math.exp(mean), math.exp(max(0.0, mean - half)), math.exp(mean + half), more)
@@ -132,3 +117,84 @@ def _least(logs: Floats) -> float:
 def _half(logs: Sequence[float] | Floats) -> float:
     """Half of the 95 % interval of a further server, and of the search for the limit."""
     return student_t(len(logs) - 1) * float(np.std(logs, ddof=1)) + math.log(CLOSE)
+
+
+def find_reliefs(
+    table: pl.DataFrame,
+    results: Path,
+    capacity: pl.DataFrame,
+    slos: Sequence[Slo],
+    *,
+    code: str,
+    known: Reliefs | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Reliefs:
+    """The relief of each curve that misses an SLO under a load that goes on. One whose runs, limit and code are those of a known one
+    keeps it.
+
+    Args:
+        table: the summary. results: the folder that it is of. capacity: `operating_points` of its curves. slos: that they are for.
+        code: a digest of the sources that decide the result. known: from an earlier call. say: takes progress lines.
+    """
+    before = {(each.deployment, each.workload): each for each in known.curves} if known else {}
+    limited = pl.col("kind").is_in(["found", "below"]) & (pl.col("basis") == "steady") & (pl.col("slos").list.len() > 0)
+    missing = capacity.filter(limited)
+    found: list[CurveRelief] = []
+    for (name,), points in missing.group_by("deployment", maintain_order=True):
+        server = _Server(str(name), table, results)
+        for point in points.iter_rows(named=True):
+            limits = [slo for slo in slos if str(slo) in point["slos"]]
+            of = server.digest_of(point, limits, code)
+            kept = before.get((server.name, point["workload"]))
+            if kept is None or kept.digest != of:
+                say(f"replaying {server.name}, {point['workload']}, with one resource relieved at a time")
+                kept = server.relieved(point, limits, of)
+            found.append(kept)
+    # Of curves that were not selected this time: they need not be replayed again when they are.
+    mine = set(table.select("deployment", "workload").iter_rows())
+    return Reliefs(curves=(*found, *(each for at, each in before.items() if at not in mine)))
+
+
+class _Server:
+    """A deployment, and its model, which is fitted when it is first asked for."""
+
+    def __init__(self, name: str, table: pl.DataFrame, results: Path) -> None:
+        self.name, self._table, self._source = name, table, Source(table, results, name)
+
+    def digest_of(self, point: Row, slos: Sequence[Slo], code: str) -> str:
+        """A digest of all that decides a curve's relief."""
+        asked = {"slos": [str(slo) for slo in slos], "missed": sorted(_metrics(point))}
+        return self._source.digest(code=code, **asked, missed_at=point["missed_at"], measured=point["limit"])
+
+    @cached_property
+    def _model(self) -> Calibrated | None:
+        return calibrate(self._source.runs, self._source.limits, draws=MEMBERS) if self._source.limits else None
+
+    def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
+        try:
+            relief, why_not = self._relieved(point, slos)
+        except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+            relief, why_not = None, f"replaying it failed ({error})"
+        why = None if relief else why_not
+        return CurveRelief(deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=why)
+
+    def _relieved(self, point: Row, slos: Sequence[Slo]) -> tuple[Relief | None, str]:
+        if unknown := [slo for slo in slos if not LATENCIES[slo.metric].replayed]:
+            return None, f"how long answers reason is not replayed, and {unknown[0]} limits that"
+        runs = self._source.runs
+        curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
+        if self._source.why_not or not curve:
+            here = self._table.filter(pl.col("workload") == point["workload"])
+            return None, self._source.why_not or why_none(here, self.name, curve)
+        if self._model is None:
+            return None, why_none(self._table, self.name, runs)
+        if any(misfits(self._model)):
+            return None, "steps stray too far from the calibrated model"
+        relief = relief_of(self._model, curve, slos, _metrics(point), point["missed_at"], point["limit"])
+        return relief, "the replays do not find the limit near the measured one"
+
+
+def _metrics(point: Row) -> set[str]:
+    """The latencies that a curve misses, of all requests or of a class."""
+    missed = {miss["by"] for miss in point["missed"] or ()}
+    return {Slo.of_column(by, 0.0).metric if by.endswith("_s") else by for by in missed}

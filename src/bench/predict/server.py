@@ -6,26 +6,147 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
+from array import array
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from bench.predict.begun import Begun, seconds_of
-from bench.predict.gaps import StepLog
-from bench.predict.noise import Drawn, Noise
-from bench.predict.state import Limits, Request, State
-from bench.predict.step_cost import cost_of
+from bench.predict.limits import Limits
+from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read
 from bench.predict.step_time import StepTime
 from bench.workloads.pool import pool_of
 from bench.workloads.schedule import PlannedRequest
+
+Chunks = Sequence[tuple["Request", int]]  # of prompts, with the tokens that are computed of each
+
+
+@dataclass
+class Request:
+    """A request on its way through the server. Times are seconds of the replay; NaN until they come."""
+
+    plan: PlannedRequest
+    sent: float
+    came: float = 0.0  # to the queue
+    left: int = 0  # prompt tokens to be computed
+    start: int = 0  # of them, where the next chunk begins
+    done: int = 0  # output tokens
+    base: int = 0  # tokens held − steps so far, while it decodes
+    ends: int = 0  # step with its last token
+    blocks: int = 0  # that it has, where they are counted
+    held: list[int] = field(default_factory=list)  # those that it has, where a prefix cache tells them apart
+    admitted: float = math.nan
+    first: float = math.nan
+    last: float = math.nan  # its last token before it was preempted
+    end: float = math.nan
+    preemptions: int = 0
+    order: int = 0  # in which it was admitted, for the last time
+
+
+@dataclass
+class State:
+    """A server while it is replayed.
+
+    Attributes:
+        steps: so far. context: tokens that the decodes hold. admissions: so far. ends: of decodes, as (step, order of
+            admission, index), also of requests that have been preempted since. phases: decodes by the step,
+            modulo the block size, in which they need a block. leaving: requests that are answered, and whose places the next step's
+            schedule, made ahead, does not have yet.
+    """
+
+    now: float = 0.0
+    steps: int = 0
+    context: int = 0
+    admissions: int = 0
+    waiting: deque[Request] = field(default_factory=deque)
+    running: dict[int, Request] = field(default_factory=dict)  # in order of admission
+    prefilling: list[Request] = field(default_factory=list)
+    decodes: int = 0
+    ends: list[tuple[int, int, int]] = field(default_factory=list)
+    phases: list[int] = field(default_factory=list)
+    leaving: list[Request] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Steps under way, all alike but for the length of what is decoded.
+
+    Attributes:
+        began: when (s). number: of them. first: what the first takes (s). further: by how much longer each one is than that before
+            (s). stray: ln by which a single one strays from that. chunks: of prompts, in a single one.
+    """
+
+    began: float
+    number: int
+    first: float
+    further: float = 0.0
+    stray: float = 0.0
+    chunks: Chunks = ()
+
+    @property
+    def _stretched(self) -> float:
+        return math.exp(self.stray / math.sqrt(self.number)) if self.stray else 1.0
+
+    def until(self, number: int) -> float:
+        """When so many of them have ended (s)."""
+        return self.began + self._stretched * (number * self.first + self.further * number * (number - 1) / 2)
+
+    def cut(self, moment: float) -> None:
+        """Keep as many of them as have begun by a moment."""
+        seconds, half = (moment - self.began) / self._stretched, self.first - self.further / 2
+        if seconds <= 0:
+            begun = 1
+        elif self.further > 0:
+            begun = math.ceil((math.sqrt(half * half + 2 * self.further * seconds) - half) / self.further)
+        else:
+            begun = math.ceil(seconds / self.first) if self.first > 0 else sys.maxsize
+        self.number = min(self.number, max(1, begun))
+
+
+class TokenGaps:
+    """What the steps of a replay took, and how many requests each gave a token that is not their first: the gaps between tokens."""
+
+    def __init__(self) -> None:
+        self._steps: array[float] = array("d")  # requests; steps, the first, how much longer a further one (s)
+        self._apart: array[float] = array("d")
+
+    def add(self, requests: int, steps: _Steps) -> None:
+        """Note steps that are alike. Args: requests: that each gives a token."""
+        self._steps.extend((requests, steps.number, steps.first, steps.further))
+
+    def add_gap(self, seconds: float) -> None:
+        """Note the gap of a request that was preempted."""
+        self._apart.append(seconds)
+
+    def percentile(self, share: float, strays: Sequence[float] = (), seed: int = 1) -> float | None:
+        """The gap that a share (0–1) of them do not exceed (s), by nearest rank; None where there is none.
+
+        Args:
+            strays: ln of a step's time ÷ the usual one, of which each step gets one at random.
+        """
+        rows = np.frombuffer(self._steps).reshape(-1, 4) if self._steps else np.empty((0, 4))
+        number = rows[:, 1].astype(int)
+        of = np.repeat(np.arange(len(number)), number)
+        seconds = rows[of, 2] + rows[of, 3] * (np.arange(len(of)) - np.repeat(np.cumsum(number) - number, number))
+        if strays:
+            seconds *= np.exp(np.random.default_rng(seed).choice(np.array(strays), len(of)))
+        seconds = np.concatenate([seconds, np.frombuffer(self._apart) if self._apart else np.empty(0)])
+        count = np.concatenate([rows[of, 0], np.ones(len(self._apart))])
+        if not len(seconds):
+            return None
+        order = np.argsort(seconds)
+        upto = np.cumsum(count[order])
+        return float(seconds[order][np.searchsorted(upto, math.ceil(share * upto[-1]))])
 
 
 @dataclass
 class Seen:
     """What a server has seen: requests at once, tokens of one request, and of a step, at most; prompt tokens that its prefix cache
-    served; the fewest free blocks; seconds that requests have waited, added up; those that can never fit, by their indices; and its
-    steps.
+    served; the fewest free blocks; seconds that requests have waited, added up; those that can never fit, by their indices; and the
+    gaps between its tokens.
     """
 
     running: int = 0
@@ -35,11 +156,11 @@ class Seen:
     free: float = 0
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
-    log: StepLog = field(default_factory=StepLog)
+    gaps: TokenGaps = field(default_factory=TokenGaps)
 
     @classmethod
     def by_all(cls, servers: Sequence[Seen]) -> Seen:
-        """What several servers have seen, but for their steps."""
+        """What several servers have seen, but for the gaps."""
         running, context, tokens = (max(getattr(each, name) for each in servers) for name in ("running", "context", "tokens"))
         cached, waited_s = sum(each.cached for each in servers), sum(each.waited_s for each in servers)
         refused = [index for each in servers for index in each.refused]
@@ -53,22 +174,15 @@ class ReplayedServer:
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        step: StepTime,
-        noise: Noise | None = None,
-        seed: int = 1,
-        *,
-        now: float = 0.0,
-        wake_s: float = 0.0,
+        self, limits: Limits, step: StepTime, *, now: float = 0.0, wake_s: float = 0.0, noise: float = 0.0, seed: int = 1
     ) -> None:
-        """Args: now: its clock (s). wake_s: what a step takes longer that finds it idle."""
-        self._limits, self._noise, self._wake_s = limits, noise or Noise(), wake_s
-        self._normal = Drawn(np.random.default_rng(seed))
+        """Args: now: its clock (s). wake_s: of a step that finds it idle, more. noise: standard deviation of ln time of one."""
+        self._limits, self._step, self._wake_s, self._noise = limits, step, wake_s, noise
+        self._random, self._strays = np.random.default_rng(seed), list[float]()
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits.blocks, limits.block_size, limits.sequences, cached=limits.cached)
-        self._cost = cost_of(limits, step)
-        self._begun: Begun | None = None
+        self._neighbours = None if limits.pass_tokens is None else Neighbours(limits)
+        self._begun: _Steps | None = None
         self._idle = True
         self._scheduled = now  # when the next step was, where that is ahead
         self._ended: list[Request] = []
@@ -87,7 +201,7 @@ class ReplayedServer:
     @property
     def ends(self) -> float | None:
         """When the steps under way end (s); None where none are."""
-        return self._begun.ends if self._begun else None
+        return self._begun.until(self._begun.number) if self._begun else None
 
     @property
     def in_flight(self) -> int:
@@ -119,11 +233,11 @@ class ReplayedServer:
         if self._begun is None:
             self.wait_until(came)
         elif not self._begun.chunks and (limits.pass_tokens or (first and len(self._state.running) < limits.sequences)):
-            self._begun = self._begun.cut(came)
+            self._begun.cut(came)
         return True
 
-    def begin(self, until: float = math.inf) -> float:
-        """Begin a step with prompts in it, or as many steps without as nothing else changes; returns when they end (s).
+    def begin(self, until: float = math.inf) -> None:
+        """Begin a step with prompts in it, or as many steps without as nothing else changes.
 
         Args:
             until: moment at which the next request comes, as far as it is known.
@@ -131,10 +245,14 @@ class ReplayedServer:
         state, idle, self._idle = self._state, self._idle, False
         while not (chunks := self._schedule()) and not state.decodes and (state.leaving or self._scheduled < state.now):
             self._settle(state.now)  # a step of nothing takes no time
-        self._begun = self._prompts(chunks, self._wake_s if idle else 0.0) if chunks else self._jump()
-        if math.isfinite(until) and not chunks:
-            self._begun = self._begun.cut(until)
-        return self._begun.ends
+        if chunks:
+            self.seen.tokens = max(self.seen.tokens, state.decodes + sum(tokens for _, tokens in chunks))
+            seconds = self._seconds(chunks) + (self._wake_s if idle else 0.0)
+            self._begun = _Steps(state.now, 1, seconds, stray=self._stray(), chunks=chunks)
+        else:
+            self._begun = self._jump()
+            if math.isfinite(until):
+                self._begun.cut(until)
 
     def _schedule(self) -> list[tuple[Request, int]]:
         state, limits = self._state, self._limits
@@ -159,8 +277,8 @@ class ReplayedServer:
             if math.isnan(request.admitted):
                 self.seen.cached += request.start
                 request.admitted = state.now
-                request.spent.enter("own_prompt", state.now, state.prompts_s)
-            self._cost.take(request)
+            if self._neighbours:
+                self._neighbours.take(request.plan.index, alike=request.start > 0)
             state.running[request.plan.index] = request
             state.prefilling.append(request)
             chunks.append((request, min(request.left, budget)))
@@ -186,32 +304,23 @@ class ReplayedServer:
             raise AssertionError("no step is under way")
         state, self._ended = self._state, []
         if self._limits.blocks is not None:
-            self._take_blocks(state.steps + 1, begun.steps - 1)
-        took = begun.took
-        self.seen.waited_s += len(state.waiting) * took
-        state.now = begun.began + took
-        state.steps += begun.steps
+            self._take_blocks(state.steps + 1, begun.number - 1)
+        state.now = begun.until(begun.number)
+        self.seen.waited_s += len(state.waiting) * (state.now - begun.began)
+        state.steps += begun.number
         if self._limits.ahead:
-            self._settle(begun.last)
+            self._settle(begun.until(begun.number - 1))
         if state.decodes:
-            self.seen.log.add(state.decodes, begun)
-        if begun.chunks:
-            self._share_out(begun, took)
-        state.context += begun.steps * state.decodes
+            self.seen.gaps.add(state.decodes, begun)
+        state.context += begun.number * state.decodes
         self._end_those_that_are_done()
         if begun.chunks:
             self._computed(begun.chunks)
-        self._cost.free(self._ended)
+        if self._neighbours:
+            self._neighbours.free(request.plan.index for request in self._ended)
         return self._ended
 
-    def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> Begun:
-        state = self._state
-        self.seen.tokens = max(self.seen.tokens, state.decodes + sum(tokens for _, tokens in chunks))
-        seconds = wake_s + self._cost.seconds(state, chunks)
-        bare = self._cost.seconds(state) if state.decodes else 0.0
-        return Begun(state.now, 1, seconds, *self._noise_of(seconds), bare, chunks=tuple(chunks))
-
-    def _computed(self, chunks: tuple[tuple[Request, int], ...]) -> None:
+    def _computed(self, chunks: Chunks) -> None:
         state = self._state
         finished = [request for request, tokens in chunks if tokens == request.left]
         for request, tokens in chunks:
@@ -223,19 +332,9 @@ class ReplayedServer:
             if math.isnan(request.first):
                 request.first = state.now
             else:
-                self.seen.log.add_gap(state.now - request.last)
-            request.spent.enter("decode", state.now, state.prompts_s)
+                self.seen.gaps.add_gap(state.now - request.last)
             self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
-
-    def _share_out(self, begun: Begun, took: float) -> None:
-        """Share out what prompts added to a step, to each by its tokens. Args: took: with noise (s)."""
-        state = self._state
-        added = took * max(0.0, 1 - begun.base / begun.seconds) if begun.seconds else 0.0
-        state.prompts_s += added
-        prefill = sum(tokens for _, tokens in begun.chunks)
-        for request, tokens in begun.chunks:
-            request.spent.computes(added * tokens / prefill)
 
     def _decode(self, request: Request) -> None:
         """Let a request whose prompt is computed go on; its first token (or the one after a preemption) is there."""
@@ -250,20 +349,54 @@ class ReplayedServer:
         state.phases[-request.base % self._limits.block_size] += 1
         heapq.heappush(state.ends, (request.ends, request.order, request.plan.index))
 
-    def _jump(self) -> Begun:
+    def _jump(self) -> _Steps:
+        """Steps until a request ends, a block is missing, or another request may be admitted."""
         state = self._state
         if not state.decodes:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
             raise AssertionError("a replay stands still")
-        steps = self._until_an_end()
+        steps, slope = self._until_an_end(), self._step.bare * self._step.context_s * state.decodes
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
-        steps = self._cost.alike(state, steps)
+        if self._limits.pass_tokens is not None:  # a step of slots reads whole cells
+            steps, slope = min(steps, *(cells(held + 1) - held for held in self._held().values())), 0.0
         if state.leaving or (state.waiting and self._late(state.waiting[0])):
             steps = 1  # the step after this one may have what this one has not
-        base, slope = self._cost.seconds(state), self._cost.slope(state)
         self.seen.tokens = max(self.seen.tokens, state.decodes)
-        seconds = seconds_of(steps, base, slope)
-        return Begun(state.now, steps, seconds, *self._noise_of(seconds), base, slope)
+        return _Steps(state.now, steps, self._seconds(()), slope, self._stray())
+
+    def _stray(self) -> float:
+        if self._noise and not self._strays:  # drawn many at a time
+            self._strays = (self._noise * self._random.standard_normal(4096)).tolist()
+        return self._strays.pop() if self._noise else 0.0
+
+    def _seconds(self, chunks: Chunks) -> float:
+        """Time of one step (s)."""
+        step = self._step
+        if step.bare == step.prompts:
+            return step.bare * self._whole(chunks)
+        bare = self._whole(())
+        return step.bare * bare + step.prompts * (self._whole(chunks) - bare)
+
+    def _whole(self, chunks: Chunks) -> float:
+        state, limits = self._state, self._limits
+        prefill, firsts, attended = 0, 0, 0.0
+        for request, tokens in chunks:
+            prefill += tokens
+            firsts += tokens == request.left
+            attended += prompt_read(limits, request.start, tokens)
+        seconds = partial(self._step.seconds, decodes=state.decodes, firsts=firsts, prefill=prefill, attended=attended)
+        if self._neighbours is None:
+            return seconds(context=state.context)
+        held = self._held()
+        decoding, prompts = (self._neighbours.beside(of) for of in (held, (request.plan.index for request, _ in chunks)))
+        beside = None if decoding is None or prompts is None else (decoding, prompts)
+        passes = passes_of(limits, state.decodes, len(chunks), prefill, beside)
+        return seconds(context=context_read(limits, held, decoding), passes=passes, in_flight=self.in_flight)
+
+    def _held(self) -> dict[int, int]:
+        """Tokens that each decode holds."""
+        steps = self._state.steps
+        return {index: request.base + steps for index, request in self._state.running.items() if not request.left}
 
     def _until_an_end(self) -> int:
         state = self._state
@@ -299,19 +432,10 @@ class ReplayedServer:
         else:
             self._release(request)
         request.end = state.now
-        request.spent.enter("decode", state.now, state.prompts_s)
         self._ended.append(request)
 
     def _release(self, request: Request) -> None:
         self._pool.release(request, request.plan.prompt_tokens + request.plan.output_tokens - 1)
-
-    def _noise_of(self, seconds: float) -> tuple[float, float, float, float]:
-        """Of steps that take so long: `run`, `deviation`, `stall_s` and `stall_at` of `Begun`."""
-        noise, stall_s, stall_at = self._noise, 0.0, 0.0
-        deviation = noise.step * self._normal.normal() if noise.step else 0.0
-        if noise.stalls_per_s and self._normal.uniform() < -math.expm1(-noise.stalls_per_s * seconds * noise.run):
-            stall_s, stall_at = -noise.stall_s * math.log(1 - self._normal.uniform()), self._normal.uniform()
-        return noise.run, deviation, stall_s, stall_at
 
     # Blocks
 
@@ -337,7 +461,6 @@ class ReplayedServer:
                 computed = request.base + state.steps
             self._pool.release(request, computed)
             request.preemptions += 1
-            request.spent.enter("preempted", state.now, state.prompts_s)
             state.waiting.appendleft(request)
         return full
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,11 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
-from bench.predict.calibrate import Given, MeasuredRun, limits_of
-from bench.predict.state import Limits
+from bench.predict.calibrate import MeasuredRun
+from bench.predict.limits import Given, Limits, limits_of
 from bench.runs.classes import served_alike
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.files import read
+from bench.runs.files import digest, read
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.study.read import load_workload
@@ -26,6 +28,34 @@ _FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"
 _MIXED = "its requests are of classes with models, priorities or shared beginnings of their own, which the replay does not have"
 _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
+
+
+class Source:
+    """What a model of a deployment is made of.
+
+    Attributes:
+        limits: of its scheduler; None where they are not known: `why_not`. runs: to calibrate with.
+    """
+
+    def __init__(self, table: pl.DataFrame, results: Path, name: str) -> None:
+        """Args: table: the summary. results: the folder that it is of."""
+        self.name = name
+        self.limits: Limits | None = None
+        self.why_not: str | None = None
+        self.runs: list[MeasuredRun] = []
+        try:
+            self.limits = read_limits(results, name)
+            self.runs = measured_runs(table, results, name, self.limits)
+        except BenchError as error:
+            self.why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
+
+    def digest(self, **more: Any) -> str:
+        """A digest of it, and of what else decides a result."""
+        return digest({"limits": repr(self.limits), "why_not": self.why_not, "runs": self._digests, **more})
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in self.runs}
 
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:

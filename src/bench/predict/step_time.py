@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,6 @@ import polars as pl
 from scipy.optimize import nnls
 
 from bench.predict.passes import Passes
-from bench.predict.way import way_to_engine
 from bench.statistics.textbook import MEDIAN_DEVIATION
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +41,15 @@ _ROUNDS = 6  # rounds of reweighting; convention
 # is 95 % efficient for normal errors
 _HUBER = 1.5
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
+_NAMED = (
+    "idle_s",
+    "fixed_s",
+    "sequence_s",
+    "context_s",
+    "attended_s",
+    "pass_s",
+    "in_flight_s",
+)  # coefficients beside the line's
 _ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
 
 
@@ -79,6 +87,11 @@ class StepTime:
             total += slope * (knot - before)
             before = knot
         return total + self.slopes_s[-1] * (tokens - before)
+
+    def times(self, factor: float) -> StepTime:
+        """All of it so many times as long."""
+        named = {name: factor * getattr(self, name) for name in _NAMED}
+        return replace(self, **named, slopes_s=tuple(factor * slope for slope in self.slopes_s))
 
     def elsewhere(self, *, bandwidth: float, flops: float) -> StepTime:
         """These step times on a device with other bandwidth and FLOP/s (factors).
@@ -126,22 +139,17 @@ class Fitted:
     """A fit, and how far steps and runs stray from it.
 
     Attributes:
-        draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run; strays:
-        quantiles of the same, whose tails are longer than a normal's. run_noise: standard deviation between runs. stalls_per_s,
-        stall_s: pauses, and their mean length beyond the step (s).
-        path_s: the way from the client to a busy engine and back, from and to (s); None where no prompt came to a busy one.
-        residual: median absolute relative error of the classes of steps. intervals, runs: behind it.
-        most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
+        draws: fits to the runs drawn again with replacement. noise: standard deviation of ln time of a step ÷ the usual one of its run;
+            strays: quantiles of the same, whose tails are longer than a normal's.
+        run_noise: standard deviation of ln time between runs. residual: median absolute relative error of the classes of steps.
+        intervals, runs: behind it. most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
     """
 
     best: StepTime
     draws: tuple[StepTime, ...]
-    step_noise: float
+    noise: float
     strays: tuple[float, ...]
     run_noise: float
-    stalls_per_s: float
-    stall_s: float
-    path_s: tuple[float, float] | None
     residual: float
     intervals: int
     runs: int
@@ -164,34 +172,22 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     count = int(whole["count"].sum()) if whole.height else 0
     if count < FEWEST_INTERVALS:
         return None
-    knots, path_s = _knots(whole), way_to_engine(runs)
-    best, idle_s = _fit(whole, knots), None
-    if path_s and not path_s[0] <= best.idle_s <= path_s[1]:
-        idle_s = min(max(best.idle_s, path_s[0]), path_s[1])
-        best = _fit(whole, knots, idle_s)
-    if path_s:
-        path_s = path_s[0], max(path_s[0], min(path_s[1], best.idle_s))
-    random = np.random.default_rng(seed)
-    drawn = []
+    knots, random = _knots(whole), np.random.default_rng(seed)
+    best, drawn = _fit(whole, knots), []
     for _ in range(draws):
-        if len(classes) > 1:
-            chosen = pl.concat([classes[i] for i in random.integers(0, len(classes), len(classes))])
-        else:
-            chosen = _drawn_again(whole, random)
-        drawn.append(_fit(chosen, knots, idle_s))
-    predicted = _predicted(whole, best)
-    off = np.log(whole["took_s"].to_numpy() / predicted)
-    within, stalls, length = _noise(runs, best)
+        several = len(classes) > 1
+        chosen = (
+            [classes[i] for i in random.integers(0, len(classes), len(classes))] if several else [_drawn_again(whole, random)]
+        )
+        drawn.append(_fit(pl.concat(chosen), knots))
+    strays = _strays(runs, best)
     return Fitted(
         best=best,
         draws=tuple(drawn),
-        step_noise=_PER_MEDIAN * float(np.median(np.abs(within))) if within else 0.0,
-        strays=tuple(np.quantile(within, (np.arange(_STRAYS) + 0.5) / _STRAYS).tolist()) if within else (),
+        noise=_PER_MEDIAN * float(np.median(np.abs(strays))) if strays else 0.0,
+        strays=tuple(np.quantile(strays, (np.arange(_STRAYS) + 0.5) / _STRAYS).tolist()) if strays else (),
         run_noise=_run_noise(runs, best),
-        stalls_per_s=stalls,
-        stall_s=length,
-        path_s=path_s,
-        residual=float(np.median(np.abs(np.expm1(off)))),
+        residual=float(np.median(np.abs(whole["took_s"].to_numpy() / _predicted(whole, best) - 1))),
         intervals=count,
         runs=len(classes),
         most={
@@ -270,84 +266,84 @@ def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
 
 def _tokens(classes: pl.DataFrame) -> Floats:
     """Tokens that go through the layers together in each interval, at most."""
-    found: Floats = classes["most_tokens"].to_numpy().astype(float)
-    return found
+    return _numbers(classes, "most_tokens")
 
 
-def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
-    def column(name: str) -> Floats:
-        return classes[name].to_numpy().astype(float)
+def _numbers(classes: pl.DataFrame, name: str) -> Floats:
+    values: Floats = classes[name].to_numpy().astype(float)
+    return values
 
+
+def _terms(classes: pl.DataFrame, knots: Sequence[float]) -> dict[str, Floats]:
+    """What each coefficient of a step's time is multiplied with, by its name."""
     bounds = [0, *(1 + _KNOTS.index(int(knot)) for knot in knots), len(_LINE)]
-    parts = [
+    line = [
         classes.select(pl.sum_horizontal(_LINE[low:high])).to_series().to_numpy() for low, high in itertools.pairwise(bounds)
     ]
-    sequences, steps = column("decodes") + column("firsts"), column("steps")
-    further = np.maximum(0.0, column("passes") - steps), sequences * column("in_flight")
-    return np.column_stack([column("idle"), steps, sequences, *parts, column("context"), column("attended"), *further])
+    sequences, steps = _numbers(classes, "decodes") + _numbers(classes, "firsts"), _numbers(classes, "steps")
+    return {
+        "idle_s": _numbers(classes, "idle"),
+        "fixed_s": steps,
+        "sequence_s": sequences,
+        "context_s": _numbers(classes, "context"),
+        "attended_s": _numbers(classes, "attended"),
+        "pass_s": np.maximum(0.0, _numbers(classes, "passes") - steps),
+        "in_flight_s": sequences * _numbers(classes, "in_flight"),
+        **{_slope(i): tokens for i, tokens in enumerate(line)},
+    }
 
 
-def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = None) -> StepTime:
-    """Args: idle_s: what the way to an idle engine and back should be about."""
-    design, took = _design(classes, knots), classes["took_s"].to_numpy()
-    base = np.sqrt(np.minimum(classes["count"].to_numpy().astype(float), _MOST_COUNTED)) / took
-    weights = base.copy()
-    scale = design.max(axis=0)
+def _slope(number: int) -> str:
+    return f"slope_{number}_s"
+
+
+def _fit(classes: pl.DataFrame, knots: Sequence[float]) -> StepTime:
+    terms, took = _terms(classes, knots), classes["took_s"].to_numpy()
+    design = np.column_stack(list(terms.values()))
+    wanted = np.array([[row.get(name, 0.0) for name in terms] for row in _wanted(classes, knots)]).reshape(-1, len(terms))
+    base = np.sqrt(np.minimum(_numbers(classes, "count"), _MOST_COUNTED)) / took
+    weights, scale = base.copy(), design.max(axis=0)
     scale[scale == 0] = 1.0
-    smooth = _smoothing(design.shape[1], len(knots) + 1, classes, knots)
-    wanted = np.zeros(len(smooth))
-    idle = classes["idle"].to_numpy()
-    if idle_s is not None and idle.any():
-        # It counts as one interval of the shortest kind; long prompts would leave it to chance.
-        expected = np.zeros((1, design.shape[1]))
-        expected[0, 0] = 1 / took[idle].min()
-        smooth, wanted = np.vstack([smooth, expected]), np.append(wanted, idle_s / float(took[idle].min()))
-    solution = np.zeros(design.shape[1])
+    solution = np.zeros(len(terms))
     for _ in range(_ROUNDS):
-        rows = np.vstack([design * weights[:, None], smooth]) / scale
-        solution = nnls(rows, np.concatenate([took * weights, wanted]))[0] / scale
+        rows = np.vstack([design * weights[:, None], wanted]) / scale
+        solution = nnls(rows, np.concatenate([took * weights, np.zeros(len(wanted))]))[0] / scale
         off = (design @ solution - took) / took
         spread = max(_PER_MEDIAN * float(np.median(np.abs(off))), 1e-3)
         weights = base * np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(np.abs(off), 1e-9)))
-    idle_each, fixed, sequence, *slopes = map(float, solution[: 4 + len(knots)])
-    context, attended, each_pass, in_flight = map(float, solution[-4:])
-    return StepTime(idle_each, fixed, sequence, tuple(knots), tuple(slopes), context, attended, each_pass, in_flight)
+    cost = dict(zip(terms, solution.tolist(), strict=True))
+    slopes = tuple(cost[_slope(i)] for i in range(len(knots) + 1))
+    return StepTime(**{name: cost[name] for name in _NAMED}, knots=tuple(knots), slopes_s=slopes)
 
 
-def _smoothing(columns: int, slopes: int, classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
-    """Rows that penalise a difference of neighbouring slopes by its relative change of a step at the knot."""
+def _wanted(classes: pl.DataFrame, knots: Sequence[float]) -> Iterator[dict[str, float]]:
+    """Sums of coefficients that should be 0, each with its weight: neighbouring slopes differ little, by the relative change of a step
+    at the knot; until runs tell more, a further pass takes what the first does.
+    """
     took, tokens = classes["took_s"].to_numpy(), np.maximum(_tokens(classes), 1.0)
-    rows = np.zeros((slopes, columns))
     for i, knot in enumerate(knots):
-        near = took[np.argmin(np.abs(np.log(tokens / knot)))]
-        rows[i, 3 + i], rows[i, 4 + i] = _SMOOTH * knot / near, -_SMOOTH * knot / near
-    if (classes["passes"] > classes["steps"]).any():  # until runs tell more, a further pass takes what the first does
-        rows[-1, 1], rows[-1, -2] = _SAME / took.min(), -_SAME / took.min()
-    return rows
+        weight = _SMOOTH * knot / took[np.argmin(np.abs(np.log(tokens / knot)))]
+        yield {_slope(i): weight, _slope(i + 1): -weight}
+    if (classes["passes"] > classes["steps"]).any():
+        yield {"fixed_s": _SAME / took.min(), "pass_s": -_SAME / took.min()}
 
 
 def _predicted(intervals: pl.DataFrame, step: StepTime) -> Floats:
-    read = step.context_s, step.attended_s, step.pass_s, step.in_flight_s
-    solution = np.array([step.idle_s, step.fixed_s, step.sequence_s, *step.slopes_s, *read])
-    found: Floats = np.maximum(_design(intervals, step.knots) @ solution, 1e-9)
-    return found
+    cost = {_slope(i): slope for i, slope in enumerate(step.slopes_s)} | {name: getattr(step, name) for name in _NAMED}
+    parts = [cost[name] * values for name, values in _terms(intervals, step.knots).items()]
+    seconds: Floats = np.maximum(np.sum(parts, axis=0), 1e-9)
+    return seconds
 
 
-def _noise(runs: Sequence[pl.DataFrame], step: StepTime) -> tuple[list[float], float, float]:
-    """Ln of each step's time ÷ the usual one of its run; pauses a second, and their mean length (s)."""
-    within, pauses, busy = [], [], 0.0
-    for run in runs:
-        known = _known(run)
-        if not known.height:
-            continue
-        took, expected = known["took_s"].to_numpy(), _predicted(known, step)
-        ratio = took / expected
-        usual = float(np.median(ratio))
-        paused = ratio > _STALLED * usual
-        pauses += list(took[paused] - usual * expected[paused])
-        within += list(np.log(ratio[~paused] / usual))
-        busy += float(took.sum())
-    return within, len(pauses) / busy if busy else 0.0, float(np.mean(pauses)) if pauses else 0.0
+def _strays(runs: Sequence[pl.DataFrame], step: StepTime) -> list[float]:
+    """Ln of each step's time ÷ the usual one of its run, without those in which the machine paused."""
+    strays: list[float] = []
+    for run in map(_known, runs):
+        if run.height:
+            ratio = run["took_s"].to_numpy() / _predicted(run, step)
+            usual = float(np.median(ratio))
+            strays += np.log(ratio[ratio <= _STALLED * usual] / usual).tolist()
+    return strays
 
 
 def _run_noise(runs: Sequence[pl.DataFrame], step: StepTime) -> float:

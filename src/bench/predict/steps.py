@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
+from bench.predict.limits import Limits
 from bench.predict.passes import Neighbours, context_read, passes_of, prompt_read
-from bench.predict.state import Limits
 
 _Row = dict[str, Any]
 
@@ -29,7 +29,6 @@ INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "passes": pl.List(pl.Float64),
     "in_flight": pl.Int64,
     "idle": pl.Boolean,
-    **{f"{name}{end}": pl.Float64 for name in ("path", "other_path") for end in ("_above_s", "_most_s")},
 }
 _APART = 0.25  # gap between stamps of two steps ÷ the shortest gaps between a request's tokens; convention
 _SHORT = 0.1  # quantile of the gaps between a request's tokens that counts as the shortest; convention
@@ -41,14 +40,12 @@ class _Prompt:
     """A request's prompt.
 
     Attributes:
-        sent: when (s). tokens: of it. done: those that are computed, or that a cache served. parted: whether a part of it was computed
-            in a step before the one that gave its first token. served: tokens, by a cache.
+        sent: when (s). tokens: of it. done: those that are computed, or that a cache served. served: by a cache.
     """
 
     sent: float
     tokens: int
     done: int
-    parted: bool = False
     served: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,14 +69,12 @@ class _Group:
     Attributes:
         at: when the last of them came. tokens: by request, the number of its stamp. again: requests that had been preempted, with the
             moment of the token before. ahead: a request of which a part of the prompt was computed with them, whose token came later.
-        begun: requests the first part of whose prompts was computed with them, whatever is assumed of the way to the engine.
     """
 
     at: float
     tokens: dict[int, int]
     again: dict[int, float] = field(default_factory=dict)
     ahead: int | None = None
-    begun: list[int] = field(default_factory=list)
 
     @property
     def firsts(self) -> list[int]:
@@ -110,11 +105,7 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         preempted), `prefill` (tokens of prompts, and of what was computed again),
         `context` (tokens that the decodes read, of all their requests), `attended` (the same of prompt tokens), `pass_tokens` and
         `passes` (tokens that go through the layers together, and how many such passes there are, in the mean), `in_flight` (requests
-        that are sent and not answered, where slots are counted, else 0), `idle` (whether the engine had nothing to do before);
-        `path_above_s` and `path_most_s`, NaN where nothing shows them: the way from the client to a busy engine and back takes more
-        than the one and at most the other, as the engine took a prompt that had just been sent into this step and not into the one
-        before; `other_path_above_s` and `other_path_most_s`, the same if the server schedules ahead and `limits` say that it does not,
-        or the other way round.
+        that are sent and not answered, where slots are counted, else 0), `idle` (whether the engine had nothing to do before).
     """
     ok = requests.filter((pl.col("outcome") == "ok") & (pl.col("token_times_s").list.len() > 0))
     if ok.is_empty():
@@ -131,11 +122,6 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         sent = requests.filter(pl.col("sent_s").is_not_null())
         _split(rows, groups, prompts, limits, all_known=sent.height == ok.height)
         _count_in_flight(rows, sent)
-    for name, ahead in (("path", limits.ahead), ("other_path", not limits.ahead)):
-        sooner = int(ahead)  # steps between a step's schedule and its begin
-        for i in range(3 + sooner, len(groups)):
-            if len(groups[i].begun) == 1 and not groups[i].again:
-                _bound_path(name, rows[i - 1 - sooner : i + 1], groups[i - 3 - sooner : i + 1], prompts, limits)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
 
@@ -190,31 +176,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         "passes": [],
         "in_flight": 0,
         "idle": idle,
-        "path_above_s": math.nan,
-        "path_most_s": math.nan,
-        "other_path_above_s": math.nan,
-        "other_path_most_s": math.nan,
     }
-
-
-def _bound_path(name: str, rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
-    """Enter the bounds of the way to the engine in the last of the rows, where its prompt went into the first step that it could.
-
-    Args:
-        name: of the columns. rows: the last two. groups: the last four. Of each one more, where steps are scheduled ahead.
-    """
-    *_, before, row = rows
-    *_, last, latest = groups
-    if any(each["idle"] for each in rows):
-        return
-    prompt = prompts[latest.begun[0]]
-    # One that was sent earlier, or met a full step, may have waited for room.
-    waited = prompt.sent <= groups[0].at or len(last.tokens) >= limits.sequences
-    full = int(before["decodes"]) + int(before["prefill"]) >= limits.tokens
-    held = _blocks(float(before["context"]), int(before["decodes"]), limits) + _blocks(prompt.tokens, 1, limits)
-    scarce = limits.blocks is not None and held > limits.blocks - 1
-    if not (waited or full or scarce or row["steps"] != 1):
-        row[f"{name}_above_s"], row[f"{name}_most_s"] = groups[1].at - prompt.sent, groups[2].at - prompt.sent
 
 
 def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
@@ -230,10 +192,8 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
     before = math.nan
     for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
         spent = 0
-        for request, prompt in ending[i].items():
+        for prompt in ending[i].values():
             order.popleft()
-            if not prompt.parted:
-                group.begun.append(request)
             spent += prompt.left
             row["attended"] = float(row["attended"]) + prompt.compute(prompt.left, limits)
         row["steps"] = steps = 1 if row["decodes"] else max(1, math.ceil(spent / rooms[i]))
@@ -250,10 +210,8 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
             in_time = prompt.sent <= scheduled and prompt.left > left + after - rooms[last]
             needed = prompt.left > after and rows[last]["decodes"]
             if needed or (in_time and fits):
-                if needed and not prompt.parted:
-                    group.begun.append(request)
                 row["attended"] = float(row["attended"]) + prompt.compute(left, limits)
-                prompt.parted, group.ahead = True, request
+                group.ahead = request
                 spent += left
         row["prefill"] = spent
         row["pass_tokens"], row["passes"] = [(int(row["decodes"]) + spent) / steps], [float(steps)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +12,11 @@ import numpy as np
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
 from bench.predict.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
 from bench.predict.predict import misfits, predict
-from bench.predict.sources import measured_runs, read_limits, why_none
-from bench.predict.state import Limits
-from bench.runs.files import digest
+from bench.predict.sources import Source, why_none
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
 
@@ -48,54 +44,27 @@ def calibrate_study(
     models = []
     names = table["deployment"].unique(maintain_order=True).to_list()
     for number, name in enumerate(names, 1):
-        limits, why_not = _limits(results, name)
-        runs = measured_runs(table, results, name, limits) if limits else []
-        of = _digest(repr(limits), name, runs, workloads, code) if limits else digest({"code": code, "why_not": why_not})
+        source = Source(table, results, name)
+        asked = {run.name: workloads[name, run.name] for run in source.runs if (name, run.name) in workloads}
+        of = source.digest(code=code, workloads={run: load.model_dump(mode="json") for run, load in asked.items()})
         if name in before and before[name].digest == of:
             models.append(before[name])
             continue
         say(f"calibrating {name}, {number} of {len(names)}")
-        model = None
-        if limits:
-            try:
-                model = _modelled(name, of, runs, limits, workloads)
-            except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
-                why_not = f"fitting it failed ({error})"
-        models.append(
-            model or ModelRecord(deployment=name, digest=of, why_not=why_not or why_none(table, name, runs), parameters={})
-        )
+        try:
+            model, why_not = _modelled(source, of, asked), source.why_not or why_none(table, name, source.runs)
+        except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+            model, why_not = None, f"fitting it failed ({error})"
+        models.append(model or ModelRecord(deployment=name, digest=of, why_not=why_not, parameters={}))
     # Of deployments that were not selected this time: they need not be calibrated again when they are.
     return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))
 
 
-def _limits(results: Path, name: str) -> tuple[Limits | None, str | None]:
-    try:
-        return read_limits(results, name), None
-    except BenchError as error:
-        return None, str(error).removeprefix(f"{name}: ").rstrip(".")
-
-
-def _digest(
-    limits: str, name: str, runs: Sequence[MeasuredRun], workloads: Mapping[tuple[str, str], Workload], code: str
-) -> str:
-    """Digest of all that decides a model."""
-    known = {run.name: workloads[name, run.name] for run in runs if (name, run.name) in workloads}
-    return digest(
-        {
-            "code": code,
-            "limits": limits,
-            "runs": {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in runs},
-            "workloads": {run: workload.model_dump(mode="json") for run, workload in known.items()},
-        }
-    )
-
-
-def _modelled(
-    name: str, of: str, runs: Sequence[MeasuredRun], limits: Limits, workloads: Mapping[tuple[str, str], Workload]
-) -> ModelRecord | None:
-    """None where the runs show too few steps."""
-    model = calibrate(runs, limits) if runs else None
-    if model is None:
+def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> ModelRecord | None:
+    """None where nothing can be fitted, or the runs show too few steps. Args: of: its digest. workloads: by run."""
+    name, runs, limits = source.name, source.runs, source.limits
+    model = calibrate(runs, limits) if runs and limits else None
+    if model is None or limits is None:
         return None
     if doubts := tuple(misfits(model)):
         return ModelRecord(deployment=name, digest=of, doubts=doubts, parameters={})
@@ -104,12 +73,12 @@ def _modelled(
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
     for run in runs:
         # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
-        workload = workloads.get((name, run.name))
+        workload = workloads.get(run.name)
         # A pack goes without the files that workloads read.
         if workload and workload.lengths_known and all(Path(file).is_file() for file in workload.files):
             curves.setdefault((str(run.row["workload"]), str(run.row["axis"])), []).append(run)
     predicted = [
-        _load(model, curve, level, workloads[name, _nearest(curve, level).name])
+        _load(model, curve, level, workloads[_nearest(curve, level).name])
         for (_, axis), curve in curves.items()
         for level in _levels(curve, whole=AXES[axis].held)
     ]
@@ -129,7 +98,6 @@ def described(deployment: str, model: Calibrated) -> ModelRecord:
         deployment=deployment,
         digest="",
         parameters=parameters(model),
-        step_noise=fitted.step_noise,
         run_noise=fitted.run_noise,
         residual=fitted.residual,
         steps=fitted.intervals,

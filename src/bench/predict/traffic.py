@@ -41,7 +41,7 @@ class Traffic:
     @property
     def requests(self) -> float:
         """Requests that are expected in all."""
-        return float(self._expected()[-1])
+        return float(np.trapezoid(self.rates, self.moments))
 
     def highest(self, begin_s: float, end_s: float) -> float:
         """Highest rate between two moments (s)."""
@@ -59,20 +59,12 @@ class Traffic:
         """
         count = max(1, round(self.requests))
         workload = workload.model_copy(update={"num_requests": count, "duration_s": None, "step": None})
-        expected = self._expected()
         fine = np.unique(np.concatenate([np.linspace(*ends, _BETWEEN) for ends in pairwise(self.moments)]))
-        so_far = np.interp(fine, self.moments, self.rates)
-        so_far = np.concatenate([[0.0], np.cumsum((so_far[1:] + so_far[:-1]) / 2 * np.diff(fine))])
-        so_far *= expected[-1] / so_far[-1] if so_far[-1] else 1.0
-
+        rates = np.interp(fine, self.moments, self.rates)
+        so_far = np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(fine))])
         plans = schedule(workload, 1.0, seed)
         due = iter(np.interp([plan.due_s for plan in plans if plan.due_s is not None], so_far, fine).tolist())
         return [plan if plan.due_s is None else replace(plan, due_s=next(due)) for plan in plans]
-
-    def _expected(self) -> np.ndarray:
-        """Requests until each moment."""
-        moments, rates = np.array(self.moments), np.array(self.rates)
-        return np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(moments))])
 
 
 def read_traffic(file: Path) -> Traffic:
@@ -88,14 +80,8 @@ def read_traffic(file: Path) -> Traffic:
         raise BenchError(f"{file}: no such file.") from None
     except (KeyError, TypeError, ValueError) as error:
         raise BenchError(f"{file}: not a CSV file of numbers with the columns seconds and requests_per_s ({error}).") from None
-    moments, rates = zip(*rows, strict=True) if rows else ((), ())
-    rising = all(a < b for a, b in pairwise(moments))
-    if (
-        len(rows) < 2
-        or not rising
-        or not all(0 <= rate < math.inf for rate in rates)
-        or not max(rates)
-        or not math.isfinite(moments[-1])
-    ):
+    moments, rates = zip(*rows, strict=True) if rows else ((0.0,), (0.0,))
+    rising = len(rows) >= 2 and all(a < b for a, b in pairwise(moments)) and math.isfinite(moments[-1])
+    if not (rising and max(rates) and all(0 <= rate < math.inf for rate in rates)):
         raise BenchError(f"{file}: needs two rows or more with rising seconds, and rates of 0 or more, not all 0.")
     return Traffic(tuple(moment - moments[0] for moment in moments), tuple(rates))

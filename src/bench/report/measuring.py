@@ -22,7 +22,8 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Seque
         held: whether a run is measured already. searches: those that have not ended.
     """
     missing = [run.key for run in plan.listed if not held(run)]
-    of = first_names(list(plan.deployments), _MOST_DEPLOYMENTS)
+    lacking = {name for name, _ in _lacking(plan, held, searches)}
+    of = first_names([name for name in plan.deployments if name in lacking or not lacking], _MOST_DEPLOYMENTS)
     begun = starts(plan, held, searches)
     wanted = runs_and_searches(len(missing), len(searches)) or "facts"
     line = f"“{plan.config.study.title}”: to measure: {wanted} of {of}"
@@ -51,6 +52,29 @@ def starts(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[Searc
     Args:
         held, searches: as of `measuring_lines`.
     """
+    return sum(plan.deployments[name].engine.source != "external" for name, _ in _lacking(plan, held, searches))
+
+
+def jobs_line(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> str:
+    """What would go to a cluster and what stays; empty where nothing of what is left starts a server on GPUs.
+
+    Args:
+        held, searches: as of `measuring_lines`.
+    """
+    sessions = _lacking(plan, held, searches)
+    asks: dict[int, dict[str, None]] = {}
+    for name, _ in sorted(sessions):
+        asks.setdefault(plan.deployments[name].gpus_started, {})[name] = None
+    if not any(asks):
+        return ""
+    kind = plan.config.decision.accelerator
+    of_type = f" of the type that the cluster has of {kind}" if kind else " of any type (decision.accelerator names one)"
+    texts = [f"{count_text(gpus, 'GPU')} for {first_names(list(names), _MOST_NAMED)}" for gpus, names in sorted(asks.items())]
+    jobs = f"measuring is {count_text(len(sessions), 'job')}, one a session: {'; '.join(texts)}{of_type}"
+    return f"On a cluster (profiles/slurm), {jobs}. All else runs where the workflow does."
+
+
+def _lacking(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> set[tuple[str, int]]:
+    """The sessions that lack a run or a search."""
     lacking = {(run.deployment.name, plan.place_of(run).session) for run in plan.listed if not held(run)}
-    lacking |= {(search.deployment.name, 1) for search in searches}
-    return sum(plan.deployments[name].engine.source != "external" for name, _ in lacking)
+    return lacking | {(search.deployment.name, 1) for search in searches}

@@ -15,7 +15,9 @@ from typing import Any
 
 import polars as pl
 
-from bench.runs.latencies import LATENCIES
+from bench.errors import BenchError
+from bench.runs.classes import class_column
+from bench.runs.latencies import LATENCIES, PERCENTILES
 from bench.runs.request import KEPT
 
 # Of type `requests`; times in s.
@@ -32,6 +34,10 @@ WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "scrape_gap_s": pl.Float64,
     "metrics_missing": pl.List(pl.String),
 }
+# Of type `turns`: of each turn of conversations its answered requests, their TTFT (s) and prompt tokens, and those of them that a
+# prefix cache served (null where an answer does not say it).
+TURN_FIELDS = {"turn": pl.Int64, "requests": pl.Int64, "ttft_p50_s": pl.Float64, "ttft_p90_s": pl.Float64}
+TURN_FIELDS |= dict.fromkeys(("prompt_tokens", "cached_tokens"), pl.Int64)
 # Of type `misses`: by what a load misses, as `bench.findings.capacity.judging.Miss` has it.
 _MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "by": pl.String,
@@ -55,6 +61,7 @@ _TYPES: dict[str, pl.DataType] = {
     "requests": pl.List(pl.Struct(JUDGED_FIELDS)),
     "answers": pl.List(pl.Struct(ANSWER_FIELDS)),
     "workers": pl.List(pl.Struct(WORKER_FIELDS)),
+    "turns": pl.List(pl.Struct(TURN_FIELDS)),
     "numbers": pl.List(pl.Float64),
     "misses": pl.List(pl.Struct(_MISS_FIELDS)),
     "gains": pl.List(pl.Struct(_GAIN_FIELDS)),
@@ -161,7 +168,28 @@ _EVERY = [column for section in SECTIONS.values() for columns in section.rows.va
 # The columns that every table has, by name and in the table's order; those of them that comparisons look at.
 COLUMNS: dict[str, Column] = {column.name: column for column in _EVERY if not column.name.endswith("*")}
 METRICS: dict[str, Column] = {name: column for name, column in COLUMNS.items() if column.title}
+_PERCENTILE = re.compile(rf"(?:class_(.+)_)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})_s")
 _FAMILIES = {column.name.removesuffix("*"): column for column in _EVERY if column.name.endswith("*")}
+
+
+def metric_of(name: str) -> Column:
+    """What a comparison may look at: one of `METRICS`, or any percentile that an SLO may limit, of a class too.
+
+    Raises:
+        BenchError: `name` is neither.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    found = _PERCENTILE.fullmatch(name)
+    if not found:
+        raise BenchError(
+            f"{name}: not among those that are compared: {', '.join(METRICS)}, and any percentile that an SLO may limit, such as "
+            "ttft_p95_s, or class_chat_ttft_p95_s of a class."
+        )
+    of_class, latency, percentile = found.groups()
+    column = COLUMNS[f"{latency}_{percentile}_s"]
+    title = f"{LATENCIES[latency].title} {percentile.upper()}{f' of {of_class}' if of_class else ''}"
+    return replace(column, name=name, title=title, steady=class_column(of_class, f"steady_{column.name}"))
 
 
 def columns_of(section: str) -> list[str]:

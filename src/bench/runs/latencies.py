@@ -15,16 +15,20 @@ class Latency:
 
     Attributes:
         title: in tables and sentences. of: its seconds from the columns of a table of requests (a function from a name to an
-            expression); None where the client stamped it. fewest_tokens: completion tokens from which on a request has it.
+            expression); None where the client stamped it. fewest_tokens: completion tokens from which on a request has it, where
+            some came after the first moment; 0 if that does not matter. replayed: whether a replay of a server's scheduler has it.
     """
 
     title: str
     of: Callable[[Callable[[str], Any]], Any] | None = None
-    fewest_tokens: int = 1
+    fewest_tokens: int = 0
+    replayed: bool = True
 
 
 LATENCIES: Mapping[str, Latency] = {
     "ttft": Latency("TTFT"),
+    # Time to first output token, as AIPerf names it: that of the first token that is not reasoning.
+    "ttfo": Latency("TTFO", lambda column: column("first_output_s") - column("sent_s"), replayed=False),
     # As vLLM's benchmark: the latency without the first token. GuideLLM's TPOT includes that token and is not comparable. Where the
     # first moment brought several tokens, or some were never streamed, those did not arrive in that time.
     "tpot": Latency(

@@ -25,7 +25,8 @@ class RequestRecord:
         prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for; null of a prompt from a file, and of an answer
             that ends by itself.
         prompt_tokens, completion_tokens: as the server counted them (`usage`).
-        cached_tokens: prompt tokens that its prefix cache served, where it reports them.
+        cached_tokens: prompt tokens that its prefix cache served, where it reports them. reasoning_tokens: completion tokens that are
+            reasoning, as the server counts them, else by its chunks where each is a token; None where neither shows it.
         scheduled_s, sent_s, headers_s, first_byte_s, first_token_s, first_output_s, last_token_s, end_s: the stamps;
             `first_output_s` is that of the first token that is not reasoning.
         ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
@@ -81,6 +82,7 @@ class RequestRecord:
     waited_s: float = 0.0
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
+    reasoning_tokens: int | None = None
     request_class: str | None = None
     answer: str | None = None
     request_digest: str | None = None

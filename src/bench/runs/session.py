@@ -21,3 +21,15 @@ class SessionIndex:
     facts: str
     searches: str | None
     runs: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedSession:
+    """`results/sessions/DEPLOYMENT/SESSION-parsed.json`: which records of a session are parsed.
+
+    Attributes:
+        code: digest of the code that parsed them. runs: as of the index.
+    """
+
+    code: str
+    runs: Mapping[str, str]

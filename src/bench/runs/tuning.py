@@ -79,18 +79,6 @@ class Confirmed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicted:
-    """What a model of the default's first start expects of the others.
-
-    Attributes:
-        rates: by candidate, the highest within the SLOs (requests/s); without those that the model says nothing of. seconds: to make.
-    """
-
-    rates: Mapping[str, float]
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class TuningRecord:
     """A tuning and what it found.
 
@@ -104,7 +92,6 @@ class TuningRecord:
         leader: the best of the race. confirmed: against the default, where another leads and the minutes sufficed.
         winner: the deployment to use: the leader where its gain is shown, else the default; None where nothing meets the SLOs.
         contributions: of each setting in which winner and default differ.
-        predicted: what a model expected of the candidates once the default's rate was known; None where there was none.
         unit: of a rate. It is called so whatever it counts: requests/s of an open loop, requests in flight of a closed one.
         lacking_s: by how much the minutes fell short of a confirmation that was worth making (s); 0 where they did not.
         minutes: that it may take. seconds: that it took.
@@ -129,18 +116,16 @@ class TuningRecord:
     contributions: tuple[Contribution, ...]
     minutes: float
     seconds: float
-    predicted: Predicted | None = None
     lacking_s: float = 0.0
     unit: str = "requests/s"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Visits:
-    """The visits of a tuning so far, so that one that was ended goes on. digest, predicted: as of `TuningRecord`."""
+    """The visits of a tuning so far, so that one that was ended goes on. digest: as of `TuningRecord`."""
 
     digest: str
     visits: tuple[Visit, ...] = ()
-    predicted: Predicted | None = None
 
 
 def read_visits(path: Path, digest: str) -> Visits:

@@ -15,7 +15,6 @@ from bench.search.probe import Reply, Send
 from bench.workloads.workload import Workload
 
 _OPEN_KEYS = ("burstiness", "duration_s", "step", "stop_overloaded", "turns", "num_requests", "archetype")
-_OPEN_CLASS_KEYS = ("arrival", "burstiness")
 
 
 def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None) -> Send:
@@ -25,9 +24,6 @@ def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None)
         alive: called every second; it raises where the server is dead.
     """
     given = load.workload.model_dump(exclude_defaults=True, exclude=set(_OPEN_KEYS))
-    for each in given.get("classes", {}).values():
-        for key in _OPEN_CLASS_KEYS:
-            each.pop(key, None)
     number = numbers()
 
     def send(in_flight: int, count: int, timeout_s: float) -> Sequence[Reply]:

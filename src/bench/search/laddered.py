@@ -11,7 +11,6 @@ from typing import Never
 
 from bench.axes import AXES
 from bench.errors import BenchError, count_text
-from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import load_of
 from bench.runs.files import digest, write_record
@@ -23,10 +22,11 @@ from bench.search.answer import looked_for
 from bench.search.answered import answer_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
-from bench.search.placing import ROUND, Aim, Placing, place
-from bench.search.probe import Probed, keep_alone, kept_alone, probe
+from bench.search.placing import ROUND, Aim, Placing, gap_shape, place
+from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Budget, Found, Measured, Next, search
-from bench.search.words import answer_text, next_text, probed_text, spent_text
+from bench.search.words import answer_text, expected_text, next_text, probed_text, spent_text
+from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.rounds import Place
@@ -163,14 +163,14 @@ class LadderSearches:
             load = load_of(asked.first, rounds.launch, self.plan.measurement.request_timeout_s)
             probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
             refuse_dead(rounds.server)
-            keep_alone(probed.alone, _alone(asked))
-            self._tell(rounds, asked, probed_text(probed, aim))
+            keep(probed, _probed(asked))
+            self._tell(rounds, asked, "; ".join(filter(None, (probed_text(probed, aim), expected_text(probed, aim)))))
             return probed
 
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, self._placing, begin, announce, kept_alone(_alone(asked)))
+        found = search(aim, budget, measure, before, report, self._placing, begin, announce, kept(_probed(asked)))
         answer = found.answer
         self.say(f"{asked.key}: {answer_text(answer, aim)}, after {count_text(len(found.looks), 'run')} ({answer.why})")
         if found.unfit:
@@ -193,8 +193,8 @@ class LadderSearches:
             raise _Unmeasured
 
         try:
-            aim, budget, alone = self._aim(asked), self._budget(asked, known), kept_alone(_alone(asked))
-            found = search(aim, budget, measure, known.measured, placing=self._placing, begin=measure, alone=alone)
+            aim, budget, before = self._aim(asked), self._budget(asked, known), kept(_probed(asked))
+            found = search(aim, budget, measure, known.measured, placing=self._placing, begin=measure, before=before)
             self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
@@ -245,10 +245,10 @@ class LadderSearches:
         return self._judged[key]
 
 
-def _alone(asked: SearchSpec) -> Path:
-    """Where the probe's finding of single requests is kept: by load and SLOs, as a larger budget asks for the same."""
+def _probed(asked: SearchSpec) -> Path:
+    """Where what a probe found is kept: by load and SLOs, as a larger budget asks for the same."""
     load = digest([asked.first.digest, *map(str, asked.slos)])
-    return Path(Paths.ALONE.format(deployment=asked.deployment.name, load=load))
+    return Path(Paths.PROBED.format(deployment=asked.deployment.name, load=load))
 
 
 def _aim(asked: SearchSpec) -> Aim:
@@ -262,7 +262,7 @@ def _aim(asked: SearchSpec) -> Aim:
         start=start,
         lowest=lowest,
         highest=math.floor(settings.highest) if held else settings.highest,
-        burstiness=asked.workload.burstiness or 1.0,
+        burstiness=gap_shape(asked.workload),
         turns=asked.workload.turn_count,
         think_s=asked.workload.think_s,
         shares={name: each.share for name, each in asked.workload.classes.items()},

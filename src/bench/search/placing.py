@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from bench.statistics.limit import NOMINAL, Belief, believe
-from bench.statistics.observation import GROWTH, NEARBY, Observation
+import numpy as np
+import numpy.typing as npt
+
+from bench.statistics.limit import NOMINAL, Belief, beliefs, believe, lowest
+from bench.statistics.observation import FAILED, GROWTH, NEARBY, Observation
 from bench.study.slo import Slo
+from bench.workloads.workload import Workload
 
 Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
@@ -31,7 +35,7 @@ _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.searc
 _FEWEST_CUT = 20
 _BEYOND = 2.0  # expected requests of a first run beyond the percentile, or failures; tuned: benchmarks.search
 _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
-_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second (benchmarks.wander)
+_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second
 # shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
 _LEAST_NEAR_S = 20.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
@@ -39,6 +43,42 @@ _LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
 _ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
+_FREEDOM = 4  # degrees of freedom of a prior's error, whose tails leave the last word to the runs; tuned: benchmarks.search
+_MOST_ERROR = 0.12  # standard error of ln highest throughput; tuned: benchmarks.search
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What a closed loop shows of the highest rate before any run of it.
+
+    Attributes:
+        middle: a rate (unit of a load) below which it lies as likely as above. error: standard error of its logarithm.
+        most: throughput that no rate within the SLOs exceeds (unit of a load).
+    """
+
+    middle: float
+    error: float
+    most: float
+
+    def weights(self, limits: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+        """How likely each limit is, up to a factor: a Student t of its logarithm, cut off above `most`."""
+        from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
+
+        off = np.log(limits / self.middle) / self.error
+        below_most = ndtr(np.log(self.most / limits) / _MOST_ERROR)
+        likely: npt.NDArray[np.floating[Any]] = (1 + off**2 / _FREEDOM) ** (-(_FREEDOM + 1) / 2) * below_most
+        return likely
+
+    def belief(self, belief: Belief, bottom: float, top: float) -> Belief:
+        """The posterior of this and of what runs show. Args: bottom, top: lowest and highest load of these runs."""
+        limits = belief.limits.copy()  # those beyond all runs lie anywhere within the next factor
+        below, above = (np.flatnonzero(each) for each in (limits <= 0, np.isinf(limits)))
+        limits[below] = bottom * np.geomspace(1 / CLIMB, 1, len(below) + 1)[:-1]
+        limits[above] = top * np.geomspace(1, CLIMB, len(above) + 1)[1:]
+        weights = self.weights(limits)
+        shares = (np.cumsum(weights) - weights / 2) / weights.sum()
+        ranks = (np.arange(len(limits)) + 0.5) / len(limits)
+        return Belief(np.exp(np.interp(ranks, shares, np.log(limits))))
 
 
 @dataclass(frozen=True)
@@ -51,9 +91,10 @@ class Aim:
         precision: half the width of the interval that is asked for, as a share of its middle.
         start, lowest, highest: the first load, and the bounds of all. Without a start, a probe finds one (`begun`); without a lowest,
             it is one in flight, or a 64th of the first rate.
-        burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
+        burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests; infinite: equal gaps.
         shares: of all requests, those of each class that has a limit of its own (0–1).
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
+        prior: what is known before any run; None: nothing.
     """
 
     slos: Sequence[Slo]
@@ -67,10 +108,19 @@ class Aim:
     turns: int = 1
     think_s: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
+    prior: Prior | None = None
 
-    def begun(self, load: float) -> Aim:
+    def begun(self, load: float, prior: Prior | None = None) -> Aim:
         """The aim with `load` as its first load."""
-        return replace(self, start=load)
+        return replace(self, start=load, prior=prior)
+
+    def belief(self, observations: Sequence[Observation]) -> Belief:
+        """Where the limit may lie, by runs and by what is known before any."""
+        if self.prior is None:
+            return believe(observations)
+        found, levels = beliefs(observations), [each.level for each in observations]
+        failed = [found.pop(FAILED)] if FAILED in found else []  # of which the prior knows nothing
+        return lowest([self.prior.belief(lowest(found.values()), min(levels), max(levels)), *failed])
 
     @property
     def first(self) -> float:
@@ -152,29 +202,34 @@ class Answer:
         return bool(self.limit or self.low) or math.isfinite(self.high)
 
 
+def gap_shape(workload: Workload) -> float:
+    """Burstiness of an open loop's gaps as `Aim` has it; infinite for equal ones."""
+    return workload.burstiness or (math.inf if workload.arrival == "constant" else 1.0)
+
+
 Placing = Callable[[Sequence[Observation], Aim], Answer | Step]
 
 
 def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
     """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run."""
     if not observations:
-        return Step(aim.first, near=False)
+        return Step(aim.first, near=aim.prior is not None)
     levels = [each.level for each in observations]
     top, bottom = max(levels), min(levels)
     highest = [each for each in observations if each.level == top]
-    belief = believe(observations)
+    belief, near = aim.belief(observations), aim.prior is not None
     if len(highest) == 1 and highest[0].grows and not highest[0].slow and GROWTH not in highest[0].excesses:
         return Step(top, near=True)  # a server that still fills, or one that will never have caught up
     if belief.lies_below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
         middle = max(_LEAST_CLIMB * top, min(CLIMB * top, belief.middle))
-        return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
+        return Step(min(aim.highest, level_of(middle, aim, up=True)), near=near)
     if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
         middle = min(bottom / _LEAST_CLIMB, max(bottom / CLIMB, belief.middle))
-        return Step(max(aim.least, level_of(middle, aim)), near=False)
+        return Step(max(aim.least, level_of(middle, aim)), near=near)
     answer = interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
@@ -219,7 +274,7 @@ def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> An
     """What is known when a search ends early: of fewer runs than an answer takes, no ends."""
     if not observations:
         return Answer(0.0, 0.0, math.inf, why)
-    found = interval(believe(observations), aim, why, max(each.level for each in observations))
+    found = interval(aim.belief(observations), aim, why, max(each.level for each in observations))
     return found if len(observations) >= FEWEST_RUNS else replace(found, low=0.0, high=math.inf)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
@@ -17,11 +17,21 @@ import numpy as np
 
 from bench.parse.observation import MOST_EXCESS
 from bench.runs.files import read_known, write_record
-from bench.search.placing import CLIMB, Aim, level_of
+from bench.search.placing import CLIMB, Aim, Prior, level_of
 from bench.statistics.levels import FLAT, PROPORTIONAL
 from bench.study.slo import Slo
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
+_LOOPS = 3  # longer closed loops at the end of a probe for a rate; tuned: benchmarks.search
+_LOOP_S = 10.0  # one of them (s); tuned: benchmarks.search
+_APART = 0.8  # ratio of requests in flight above which another loop shows no more; convention
+_OF_PRECISION_S = 1.2  # that time × the precision asked for (s); tuned: benchmarks.search
+_ENOUGH = 500  # requests that show throughput in less time; convention
+_STEADY_S = 4.0  # shortest time with all in flight in which answers are counted, not their times (s); convention
+_STEADY = 0.4  # over-dispersion of the requests in a server at which they come evenly; tuned: benchmarks.search
+_HIGHER = 1.12  # highest rate ÷ that of a birth-death chain, in the median; tuned: benchmarks.search
+_MORE = 1.08  # highest rate ÷ throughput of a closed loop that meets every SLO, in the median; tuned: benchmarks.search
+_ERROR = 0.14  # standard error of ln highest rate by a probe; tuned: benchmarks.search
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
 _WAVES = 2  # answers of each place in flight; tuned: benchmarks.find_scale
 _SLOW_S = 4.0  # E2E (s) above which one answer of each place does; tuned: benchmarks.find_scale
@@ -98,7 +108,8 @@ class Probed:
     Attributes:
         load: where the search begins. rate: the highest throughput that was seen (requests/s). in_flight: with so many.
         seconds: it took. steps: requests in flight, throughput, and what was reached of the closest limit.
-        alone: that no load meets an SLO; None where one may.
+        alone: that no load meets an SLO; None where one may. latency_s: E2E at about that load; 0 where not known.
+        prior: of a rate, what the closed loops show of the highest one; None where they do not.
     """
 
     load: float
@@ -107,6 +118,8 @@ class Probed:
     seconds: float
     steps: list[tuple[int, float, float | None]] = field(default_factory=list)
     alone: Alone | None = None
+    latency_s: float = 0.0
+    prior: Prior | None = None
 
 
 def probe(aim: Aim, send: Send) -> Probed:
@@ -114,6 +127,7 @@ def probe(aim: Aim, send: Send) -> Probed:
     steps: list[_Step] = []
     spent, waves, in_flight = 0.0, 1, math.ceil(aim.lowest or 1) if aim.held else 1
     alone: Alone | None = None
+    prior: Prior | None = None
     most = min(_MOST, math.floor(aim.highest)) if aim.held else _MOST
     while True:
         count = max(waves * in_flight, math.ceil(_STEP_S * steps[-1].rate)) if steps else 1
@@ -129,9 +143,43 @@ def probe(aim: Aim, send: Send) -> Probed:
         waves = 1 if steps[-1].e2e_s > _SLOW_S else _WAVES
         if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
             break
+    if steps and not aim.held and alone is None and steps[-1].rate and aim.turns == 1:
+        steps, seconds = _loops(aim, send, steps, spent)
+        prior = _prior(aim, steps) if seconds else None
+        spent += seconds
     best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
-    load = min(aim.highest, max(aim.lowest or 0.0, level_of(_load(steps, aim, spent), aim)))
-    return Probed(load, best.rate, best.in_flight, spent, [(step.in_flight, step.rate, step.reached) for step in steps], alone)
+    first = prior.middle if prior else _load(steps, aim, spent)
+    load = min(aim.highest, max(aim.lowest or 0.0, level_of(first, aim)))
+    latency_s = next((step.e2e_s for step in steps if (step.in_flight if aim.held else step.rate) >= load), best.e2e_s)
+    shown = [(step.in_flight, step.rate, step.reached) for step in steps]
+    return Probed(load, best.rate, best.in_flight, spent, shown, alone, latency_s, prior)
+
+
+def _loops(aim: Aim, send: Send, steps: list[_Step], before_s: float) -> tuple[list[_Step], float]:
+    """The steps with longer loops in place of short ones, until one misses an SLO and one is near its limit; and their time (s), 0
+    where none fits. Args: before_s: time of the short ones (s).
+    """
+    at, spent, longer = steps[-1].in_flight, 0.0, list[_Step]()
+    for _ in range(_LOOPS):
+        rate = float(np.interp(at, [step.in_flight for step in steps], [step.rate for step in steps]))
+        seconds = min(_LOOP_S, max(_STEADY_S, _ENOUGH / rate), _OF_PRECISION_S / aim.precision)
+        count = at + math.ceil(seconds * rate)
+        if before_s + spent + count / rate > _SECONDS + _LOOPS * _LOOP_S:
+            break
+        if not (replies := send(at, count, _SECONDS)):
+            break
+        spent += _length(replies)
+        longer.append(_step(aim, at, replies, steps[-1].size))
+        most = max(step.rate for step in longer)  # in a second or two throughput may look higher than it is
+        others = [replace(step, rate=min(most, step.rate)) for step in steps if step.in_flight != at]
+        steps = sorted([*others, longer[-1]], key=lambda step: step.in_flight)
+        missed = (steps[-1].reached or 0.0) > 1
+        at = max(1, round(_within_slos(steps, aim))) if missed else min(_MOST, _LEAP * at)
+        if not _APART < at / longer[-1].in_flight < 1 / _APART and missed:
+            continue
+        if missed or (len(longer) > 1 and longer[-1].rate < _RISES * longer[-2].rate):
+            break
+    return steps, spent
 
 
 def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, float]:
@@ -153,18 +201,15 @@ def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, 
     return None, spent
 
 
-def keep_alone(alone: Alone | None, file: Path) -> None:
+def keep(probed: Probed, file: Path) -> None:
     """Keep what a probe found beside the runs that follow: a search that goes on from them is not probed again."""
-    if alone is None:
-        file.unlink(missing_ok=True)
-    else:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_record(alone, file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_record(probed, file)
 
 
-def kept_alone(file: Path) -> Alone | None:
-    """What `keep_alone` kept; None where no load was found to miss an SLO, or the file cannot be read."""
-    return read_known(Alone, file)
+def kept(file: Path) -> Probed | None:
+    """What `keep` kept; None where there is nothing that can be read."""
+    return read_known(Probed, file)
 
 
 def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:
@@ -199,11 +244,33 @@ def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _S
     whole = [reply for reply in later or ordered if reply.outcome == "ok"]
     if whole and (later or not size):
         size = fmean(len(reply.tokens_s) for reply in whole)
-    if later:  # by Little's law
-        return _Step(in_flight, (1 - refused) * in_flight / e2e_s if whole else 0.0, reached, e2e_s, size)
+    if later:
+        rate = _came(ordered, later[0].sent_s, later[-1].sent_s, size)
+        if rate is None:  # by Little's law
+            rate = (1 - refused) * in_flight / e2e_s
+        return _Step(in_flight, rate if whole else 0.0, reached, e2e_s, size)
     length = _length(ordered)
     came = sum(len(reply.tokens_s) for reply in ordered)
     return _Step(in_flight, came / size / length if size and length else 0.0, reached, e2e_s, size)
+
+
+def _came(replies: Sequence[Reply], begin_s: float, end_s: float, size: float) -> float | None:
+    """Answers a second between two moments, by their parts; None of less than `_STEADY_S`. Args: size: parts of an answer."""
+    if end_s - begin_s < _STEADY_S or not size:
+        return None
+    return sum(begin_s < at <= end_s for reply in replies for at in reply.tokens_s) / size / (end_s - begin_s)
+
+
+def _prior(aim: Aim, steps: Sequence[_Step]) -> Prior | None:
+    """What the steps show of the highest rate; None where they show no throughput."""
+    answered = [step for step in steps if step.rate]
+    if not answered:
+        return None
+    allowed = min(1 - slo.share for slo in aim.slos)
+    most = max(step.rate for step in answered)
+    if (steps[-1].reached or 0.0) <= 1:  # more in flight might carry more
+        return Prior(_MORE * most, _ERROR, math.inf)
+    return Prior(min(most, _HIGHER * _rate(answered, _within_slos(steps, aim), allowed, aim.burstiness)), _ERROR, most)
 
 
 def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
@@ -260,17 +327,18 @@ def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
     if not _flat(steps) and (steps[-1].reached or 0.0) <= 1:  # the time was spent before anything was reached
         return _BELOW * answered[-1].rate / aim.turns
     allowed = min(1 - slo.share for slo in aim.slos)
-    return _rate(answered, carried, allowed) / aim.turns
+    return min(_BELOW * max(step.rate for step in answered), _rate(answered, carried, allowed, aim.burstiness)) / aim.turns
 
 
 def _within_slos(steps: Sequence[_Step], aim: Aim) -> float:
     """Requests in flight that meet every SLO: between the last step that does and the first that does not, by logarithms."""
-    last = steps[-1]
+    place = next((i for i, step in enumerate(steps) if (step.reached or 0.0) > 1), len(steps) - 1)
+    last = steps[place]
     if last.reached is None:
         return last.in_flight
     if last.reached <= 1:  # once throughput is flat, latencies rise with what is in flight
         return last.in_flight / max(last.reached, 1 / MOST_EXCESS) if _flat(steps) and not aim.held else last.in_flight
-    before = steps[-2] if len(steps) > 1 else None
+    before = steps[place - 1] if place else None
     if before and math.isinf(last.reached):
         return before.in_flight
     if before is None or not before.reached:
@@ -280,21 +348,21 @@ def _within_slos(steps: Sequence[_Step], aim: Aim) -> float:
     return between
 
 
-def _rate(steps: Sequence[_Step], carried: float, allowed: float) -> float:
+def _rate(steps: Sequence[_Step], carried: float, allowed: float, burstiness: float) -> float:
     """The rate at which a request finds `carried` others there with the probability `allowed`.
 
     What is in the server is taken for a birth-death chain, which answers at the closed loop's rates. Answers whose times are less at
     random than that queue less, so that the rate is rather too low.
     """
-    most = max(step.rate for step in steps)
+    most, spread = max(step.rate for step in steps), _STEADY + (1 - _STEADY) / burstiness
     counts = np.arange(1, math.ceil(4 * max(carried, steps[-1].in_flight)) + 100)
     known = np.log([step.in_flight for step in steps])
     rates = np.exp(np.interp(np.log(counts), known, np.log([step.rate for step in steps])))
     rates[counts > steps[-1].in_flight] = most
-    low, high = 0.0, _BELOW * most
+    low, high = 0.0, most
     for _ in range(_HALVINGS):
         rate = (low + high) / 2
-        weights = np.concatenate([[0.0], np.cumsum(np.log(rate / rates))])
+        weights = np.concatenate([[0.0], np.cumsum(np.log(rate / rates)) / spread])
         shares = np.exp(weights - weights.max())
         found = shares[math.floor(carried) :].sum() / shares.sum()
         low, high = (rate, high) if found <= allowed else (low, rate)

@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from bench.runs.tuning import MISSES, Confirmed, Phase, Predicted, Visit
+from bench.runs.tuning import MISSES, Confirmed, Phase, Visit
 from bench.search.standing import START, Seen, Space, Standing
 from bench.statistics.textbook import student_t
 
 _LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
-_CHECKED = 2  # predicted candidates beside the default that are started before a prediction leaves any out; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _KEPT = 2  # pairs for which the race leaves room, until none is worth making; tuned: benchmarks.tuning
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
@@ -63,13 +62,12 @@ class Outcome:
     leader: str | None = None
     confirmed: Confirmed | None = None
     lacking_s: float = 0.0
-    predicted: Predicted | None = None
     standing: Standing | None = None
 
     @property
     def seconds(self) -> float:
-        """The time that visits and predictions took (s)."""
-        return sum(visit.seconds for visit in self.visits) + (self.predicted.seconds if self.predicted else 0.0)
+        """The time that visits took (s)."""
+        return sum(visit.seconds for visit in self.visits)
 
 
 @dataclass
@@ -113,20 +111,6 @@ class _Race:
         """The posterior by all visits; None before the first that shows anything."""
         seen = self.seen()
         return Standing(self.space, seen) if seen else None
-
-    def expected(self) -> Standing | None:
-        """The posterior with what a model predicts, by which first looks are ordered."""
-        seen, predicted = self.seen(), self.outcome.predicted
-        rates = predicted.rates if predicted else {}
-        logs = {self.names.index(name): math.log(rate / self.units[name]) for name, rate in rates.items()}
-        return Standing(self.space, seen, logs) if seen else None
-
-    @property
-    def predictions_checked(self) -> bool:
-        """Whether starts have shown how far the model is off: those of others than the default, to which it was fitted."""
-        rates = self.outcome.predicted.rates if self.outcome.predicted else {}
-        started = {visit.deployment for visit in self.outcome.visits if visit.middle is not None}
-        return len((started & rates.keys()) - {self.names[0]}) >= _CHECKED
 
     def new(self) -> list[int]:
         """The candidates that were never started."""
@@ -188,7 +172,6 @@ def race(
     units: Mapping[str, float],
     budget_s: float,
     visit: Callable[[Ask], Visit],
-    predict: Callable[[], Predicted] | None = None,
 ) -> Outcome:
     """Find the best candidate, and what it gains over the first one, the default.
 
@@ -197,7 +180,6 @@ def race(
         budget_s: seconds for all visits. The confirmation of a leader that the race finds beside the minutes kept for it is made even
             where it does not fit, in its shortest form.
         visit: makes one. What it returns alone decides what is concluded.
-        predict: once the default's rate is known, what a model expects of the candidates; it orders the first looks.
     """
     running = _Race(names, space, units, budget_s, visit)
     outcome = running.outcome
@@ -205,7 +187,6 @@ def race(
     if default.middle is None and default.why not in MISSES:  # nothing to hold the others against
         outcome.untried = list(names[1:])
         return outcome
-    outcome.predicted = predict() if predict and not running.misses else None
     for kept in range(_KEPT, -1, -1):
         _first_looks(running, kept)
         _rounds(running, kept)
@@ -225,18 +206,14 @@ def race(
 
 
 def _first_looks(running: _Race, kept: int) -> None:
-    """Each candidate once, the most promising first, until none is worth its start. Args: kept: pairs to leave room for.
-
-    A model orders them. It leaves none out before other starts have shown how far it is off.
-    """
+    """Each candidate once, the most promising first, until none is worth its start. Args: kept: pairs to leave room for."""
     outcome, left = running.outcome, running.new()
     while left and running.room(_LOOK, kept):
-        expected, leader = running.expected(), running.leader()
-        best = max(left, key=lambda each: expected.improvement(each, leader)) if expected else left[0]
-        judged = expected if running.predictions_checked else running.standing()
-        if judged and all(judged.improvement(each, leader) < _LITTLE for each in left):
+        standing, leader = running.standing(), running.leader()
+        best = max(left, key=lambda each: standing.improvement(each, leader)) if standing else left[0]
+        if standing and standing.improvement(best, leader) < _LITTLE:
             break
-        running.start(best, "first look", 1, against=leader if expected else None)
+        running.start(best, "first look", 1, against=leader if standing else None)
         left = running.new()
     names = [running.names[each] for each in left]
     outcome.unpromising, outcome.untried = (names, []) if running.room(_LOOK, kept) else ([], names)

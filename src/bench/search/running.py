@@ -20,13 +20,13 @@ from bench.http import get_models, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.measure.reference import Patience, reference_load
+from bench.measure.reference import reference_load
 from bench.runs.files import digest
 from bench.runs.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
 from bench.search.placing import ROUND, Aim
-from bench.search.probe import Alone, Probed, keep_alone, kept_alone, probe
+from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Measured
 from bench.study.config import Measurement, Thresholds
 from bench.study.plan import file_digests
@@ -71,9 +71,8 @@ class RunningServer:
     thresholds: Thresholds = field(default_factory=Thresholds)
     announced: tuple[str, float | None] = ("run", None)
     _rounds: int = 0  # begun, by whichever search
-    _since: str | None = None  # when the present one began
     _runs: int = 0
-    _patience: Patience = field(default_factory=Patience)
+    _round_reference: ReferenceLoad | None = None  # of the present one, which its runs share
 
     def known(self) -> list[Measured]:
         """What an earlier search of the same load on the same server measured, in the order in which it did."""
@@ -95,17 +94,17 @@ class RunningServer:
         self.say("probe", None)
         found = probe(aim, sender(self.target, _unheard(self._load(1.0, 1, 0))))
         self._refuse_gone()
-        keep_alone(found.alone, self._alone)
+        keep(found, self._probed)
         return found
 
-    def alone(self) -> Alone | None:
-        """What the last probe of this load found of single requests, by the same SLOs."""
-        return kept_alone(self._alone)
+    def probed(self) -> Probed | None:
+        """What the last probe of this load found, by the same SLOs."""
+        return kept(self._probed)
 
     @property
-    def _alone(self) -> Path:
+    def _probed(self) -> Path:
         first = self._digest(self._definition(self._load(1.0, 1, 0), 1, 0))
-        return self.folder / f"alone-{digest([first, *map(str, self.slos)])}.json"
+        return self.folder / f"probed-{digest([first, *map(str, self.slos)])}.json"
 
     def measure(self, level: float, count: int, turn: int) -> Measured:
         """The run of `count` requests at `level`, the `turn`th of them.
@@ -132,8 +131,8 @@ class RunningServer:
 
     def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
         if self._runs % ROUND == 0:  # and so at first: since the last search the machine may have changed
-            self._rounds, self._since = self._rounds + 1, None
-        reference = self._reference() if self._patience.sends(self._rounds) else None
+            self._rounds += 1
+            self._round_reference = self._reference()
         load = _unheard(load)
         header = RunHeader(
             digest=identity,
@@ -142,7 +141,7 @@ class RunningServer:
             commit=commit_of(),
             round=self._rounds,
             definition={**definition, "prompt_seed": load.seed},
-            reference=reference,
+            reference=self._round_reference,
         )
         self.say(*self.announced)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -158,10 +157,7 @@ class RunningServer:
         """Send the reference load; None where a request of it failed."""
         self.say("reference load", None)
         first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
-        reference = reference_load(self.target, first, _REFERENCE_REQUESTS, (self._rounds, self._since), lambda: None)
-        self._patience.sent(self._rounds, reference)
-        self._since = reference.since if reference else self._since
-        return reference
+        return reference_load(self.target, first, _REFERENCE_REQUESTS, (self._rounds, None), lambda: None)
 
     def _refuse_gone(self) -> None:
         """What failed while the server was gone says nothing of the load. A busy server gets time to answer."""

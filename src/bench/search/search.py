@@ -14,18 +14,23 @@ from threadpoolctl import threadpool_limits
 
 from bench.errors import BenchError
 from bench.parse.observation import observed, unjudged
-from bench.search.placing import Aim, Answer, Placing, Step, Why, answer_so_far, place
+from bench.search.placing import FEWEST_RUNS, Aim, Answer, Placing, Step, Why, answer_so_far, place
 from bench.search.probe import Alone, Probed
 from bench.statistics.observation import Observation
 from bench.statistics.speed import Reference, speeds
 
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
-_SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale
+# run that is always allowed (s), without and with a prior, by which it is near the limit; tuned: benchmarks.search
+_SHORT_S = {False: 30.0, True: 45.0}
 _TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget; tuned: benchmarks.search
+_FILLED_S = 60.0  # the same (s): requests that pile up show in less; tuned: benchmarks.search
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
+# runs that a search takes to ± 10 %, in the median, of a rate and of what is held; measured: benchmarks.search --loop
+_USUAL_RUNS = {False: 6, True: 10}
+_USUAL_PRECISION = 0.1  # the precision of these; convention
 _NOTHING = Answer(0.0, 0.0, math.inf, "runs")  # what is known before the first run
 
 
@@ -115,7 +120,7 @@ def search(
     placing: Placing = place,
     begin: Callable[[Aim], Probed] = lambda _: Probed(1.0, 0.0, 1, 0.0),
     announce: Callable[[Next], None] = lambda _: None,
-    alone: Alone | None = None,
+    before: Probed | None = None,
 ) -> Found:
     """Find what `aim` describes.
 
@@ -124,20 +129,31 @@ def search(
         known: what was measured before.
         report: gets what is known after each run. placing: gives the next run, or the answer.
         begin: finds the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that
-            the same runs and the same `alone` always lead to the same search.
+            the same runs and the same `before` always lead to the same search.
         announce: gets each run before it begins.
-        alone: what the probe ahead of the known runs found of single requests.
+        before: what the probe ahead of the known runs found.
     """
     probed = begin(aim) if aim.start is None and not known else None
+    shown = probed or before
     if aim.start is None:
-        aim = aim.begun(probed.load if probed else known[0].row["level"])
-        alone = probed.alone if probed else alone
+        aim = aim.begun(probed.load if probed else known[0].row["level"], shown.prior if shown else None)
     else:
-        alone = None
+        shown = None
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
-        return _search(aim, budget, measure, known, report, placing, Found(_NOTHING, probed=probed, alone=alone), announce)
+        found = Found(_NOTHING, probed=probed, alone=shown.alone if shown else None)
+        return _search(aim, budget, measure, known, report, placing, found, announce, shown)
+
+
+def expected_s(probed: Probed, aim: Aim) -> float | None:
+    """How long a search that begins with this probe takes under load, in the median (s); None where no answer came."""
+    if not probed.latency_s:
+        return None
+    short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
+    pace = probed.load / (probed.latency_s if aim.held else 1.0)
+    run_s = max(short / pace, min(long / pace, _SHORT_S[probed.prior is not None]))
+    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (_USUAL_PRECISION / aim.precision) ** 2)
 
 
 def _search(
@@ -149,10 +165,11 @@ def _search(
     placing: Placing,
     found: Found,
     announce: Callable[[Next], None],
+    shown: Probed | None,
 ) -> Found:
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
-    latency_s, longer = _FIRST_LATENCY_S, 1.0
+    latency_s, longer = (shown and shown.latency_s) or _FIRST_LATENCY_S, 1.0
     former = list(known)
     before: list[float] = []
     began = len(former)  # runs that were invalid may be valid by now
@@ -231,11 +248,11 @@ def fitting_requests(
     left_s = budget.seconds - found.seconds
     requests = math.floor(max(0.0, min(requests, (left_s - _last_s(aim, latency_s)) * expected)))
     nearest = _nearest(load, found)
-    if nearest is None:
+    if nearest is None and aim.prior is None:
         return requests
-    pace = nearest.requests / nearest.seconds / aim.turns
-    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
-    longest_s = max(longest_s, min(_TO_FILL * budget.seconds, aim.fills_s))
+    pace = nearest.requests / nearest.seconds / aim.turns if nearest else expected
+    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S[aim.prior is not None], _OF_SPENT * found.seconds))
+    longest_s = max(longest_s, min(_TO_FILL * budget.seconds, _FILLED_S, aim.fills_s))
     longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, left_s * pace))
 

@@ -1,13 +1,11 @@
 """How good each candidate is, by all visits together: a Gaussian model of the logarithm of the objective.
 
 A candidate's value is the sum of an effect of each of its settings and of what belongs to the combination alone. A visit shows it with
-the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time. What a model
-predicts of candidates counts, where it is asked for, as another look at all of them, off by a level and by a share of all effects.
+the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +29,6 @@ _EFFECT = 0.2  # effect of a value of a setting (ln objective); convention
 _TOGETHER = 0.1  # what a combination adds to the effects of its values (ln objective); convention
 # factors on all effects that are tried, alike beforehand; tuned: benchmarks.tuning --effect, of 0.1, 0.2 and 0.8
 _SCALES = (0.5, 1.0, 2.0, 4.0)
-# shares of the effects by which a model's predictions may be off; tuned: benchmarks.tuning --model
-_LEFT_OPEN = (0.25, 0.7, 2.0)
 _NORMAL = NormalDist()
 
 
@@ -72,28 +68,22 @@ class Space:
 
 
 class _Part:
-    """The posterior of all candidates if effects have one scale, and predictions one share of them as their error.
+    """The posterior of all candidates if effects have one scale.
 
     Attributes:
         means, covariance: of the logarithm of each candidate's objective. evidence: the marginal likelihood (ln, up to a constant).
     """
 
-    def __init__(
-        self, effects: Floats, seen: Sequence[Seen], predicted: Mapping[int, float], *, scale: float, share: float
-    ) -> None:
+    def __init__(self, effects: Floats, seen: Sequence[Seen], scale: float) -> None:
         mean = seen[0].middle  # of all, as far as is known
         prior = scale**2 * effects + _LEVEL**2
-        own = list(predicted)
-        at = np.array([each.candidate for each in seen] + own)
+        at = np.array([each.candidate for each in seen])
         times = np.array([each.at_min for each in seen])
-        noise = np.zeros((len(at), len(at)))
-        noise[: len(seen), : len(seen)] = _DRIFT**2 * np.minimum.outer(times, times)
-        noise[len(seen) :, len(seen) :] = (scale * share) ** 2 * effects[np.ix_(own, own)] + _LEVEL**2
-        noise += np.diag([each.error**2 + START**2 for each in seen] + [0.0] * len(own))
+        noise = _DRIFT**2 * np.minimum.outer(times, times) + np.diag([each.error**2 + START**2 for each in seen])
         total = prior[np.ix_(at, at)] + noise
         self._prior, self._at, self._times, self._mean = prior, at, times, mean
         self._weights: Floats = np.linalg.inv(total)
-        self._residual: Floats = np.array([each.middle for each in seen] + list(predicted.values())) - mean
+        self._residual: Floats = np.array([each.middle for each in seen]) - mean
         gain = prior[:, at] @ self._weights
         self.means: Floats = mean + gain @ self._residual
         self.covariance: Floats = prior - gain @ prior[at]
@@ -101,28 +91,24 @@ class _Part:
 
     def expected(self, candidate: int, at_min: float) -> tuple[float, float]:
         """The logarithm of a candidate's objective on the machine as it is then, and its variance."""
-        drift = np.zeros(len(self._at))  # predictions do not drift
-        drift[: len(self._times)] = _DRIFT**2 * np.minimum(at_min, self._times)
-        shared = self._prior[candidate, self._at] + drift
+        shared = self._prior[candidate, self._at] + _DRIFT**2 * np.minimum(at_min, self._times)
         variance = self._prior[candidate, candidate] + _DRIFT**2 * at_min - shared @ self._weights @ shared
         return float(self._mean + shared @ self._weights @ self._residual), float(variance)
 
 
 class Standing:
-    """The posterior of all candidates, over the scales that effects may have and the errors of predictions.
+    """The posterior of all candidates, over the scales that effects may have.
 
     Attributes:
         means, covariance: of the logarithm of each candidate's objective.
     """
 
-    def __init__(self, space: Space, seen: Sequence[Seen], predicted: Mapping[int, float] | None = None) -> None:
-        """Args: seen: at least one visit. predicted: by candidate, the logarithm of its objective as a model has it."""
+    def __init__(self, space: Space, seen: Sequence[Seen]) -> None:
+        """Args: seen: at least one visit."""
         self._space = space
         features = space.features()
         effects = _EFFECT**2 * features @ features.T + _TOGETHER**2 * np.eye(len(features))
-        modelled = predicted or {}
-        grid = list(itertools.product(_SCALES, _LEFT_OPEN if modelled else _LEFT_OPEN[:1]))
-        self._parts = [_Part(effects, seen, modelled, scale=scale, share=share) for scale, share in grid]
+        self._parts = [_Part(effects, seen, scale) for scale in _SCALES]
         logs = np.array([part.evidence for part in self._parts])
         shares = np.exp(logs - logs.max())
         self._shares: Floats = shares / shares.sum()

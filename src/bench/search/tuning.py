@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
-from bench.measure.own_gpus import own_gpus
+from bench.measure.gpus import own_gpus
 from bench.measure.session import measure
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
-from bench.runs.tuning import Contribution, Predicted, TuningRecord, Visit, Visits, read_visits
+from bench.runs.tuning import Contribution, TuningRecord, Visit, Visits, read_visits
 from bench.search.laddered import LadderSearches, Terms
-from bench.search.predicted import predicted
 from bench.search.race import Ask, Outcome, race
 from bench.search.standing import Space
 from bench.search.visits import placing_of, visit_of
@@ -37,13 +36,12 @@ class _Servers:
     """Makes visits to the candidates, and keeps them in a file.
 
     Attributes:
-        kept: those that were made, of earlier calls too. predicted: what a model expects of the candidates, once it was asked.
+        kept: those that were made, of earlier calls too.
     """
 
     config: Config
     digest: str
     kept: list[Visit]
-    predicted: Predicted | None
     say: Callable[[str], None]
 
     def visit(self, ask: Ask) -> Visit:
@@ -57,19 +55,10 @@ class _Servers:
         self._keep()
         return self.kept[-1]
 
-    def predict(self) -> Predicted:
-        """What a model of the default's first start expects, as it was when it was first asked."""
-        if self.predicted is None:
-            names, middle = candidates(self.config), self.kept[0].middle
-            assert middle is not None
-            self.predicted = predicted(Plan.of(competing(self.config, names)), names, math.exp(middle), self.say)
-            self._keep()
-        return self.predicted
-
     def _keep(self) -> None:
         file = Path(Paths.VISITS)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_record(Visits(digest=self.digest, visits=tuple(self.kept), predicted=self.predicted), file)
+        write_record(Visits(digest=self.digest, visits=tuple(self.kept)), file)
 
     def _visited(self, ask: Ask) -> Visit:
         name, began, since = ask.candidate, time.time(), time.monotonic()
@@ -112,9 +101,9 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
     of = Plan.of(config).tuning_digest
     before = read_visits(Path(Paths.VISITS), of)
     load = config.workloads[asked.workload]
-    servers = _Servers(config, of, list(before.visits), before.predicted, say)
+    servers = _Servers(config, of, list(before.visits), say)
     space = Space([settings[name] for name in names])
-    found = race(names, space, units, 60 * asked.minutes, servers.visit, servers.predict)
+    found = race(names, space, units, 60 * asked.minutes, servers.visit)
     winner = _winner(found, names[0])
     return TuningRecord(
         digest=of,
@@ -136,7 +125,6 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
         contributions=tuple(_contributions(found, space, names, winner)) if winner else (),
         minutes=asked.minutes,
         seconds=round(found.seconds, 1),
-        predicted=found.predicted,
         lacking_s=round(found.lacking_s, 1),
         unit=AXES[load.axis].counted(conversations=bool(load.turns)),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from bench.errors import count_text, listed, signed_percent
 from bench.report.answer import Answer, shortened
@@ -154,26 +153,10 @@ def _sure(found: TuningRecord) -> list[str]:
         else:
             lines.append(f"A start of {name} shows no rate: its search ended ({visit.why}) before any run could be judged.")
     if found.unpromising:
-        by = "the model and the others" if found.predicted and found.predicted.rates else "the others"
-        lines.append(f"Not started, as {by} left too little to expect of them: {listed(shortened(found.unpromising))}.")
+        lines.append(f"Not started, as the others left too little to expect of them: {listed(shortened(found.unpromising))}.")
     if found.untried and found.winner is not None:
         lines.append(f"Not started, for want of minutes: {listed(shortened(found.untried))}.")
-    return [*lines, *_predicted(found)]
-
-
-def _predicted(found: TuningRecord) -> list[str]:
-    """How good the predictions were by which the first looks were ordered."""
-    rates, predicted = measured_rates(found), found.predicted.rates if found.predicted else {}
-    others = rates.keys() - {found.default}  # to which the model was fitted
-    both = {name: (rate, rates[name] * found.units.get(name, 1.0)) for name, rate in predicted.items() if name in others}
-    if not both:
-        return []
-    off = median(abs(expected / shown - 1) for expected, shown in both.values())
-    each = [f"{name} {expected:.3g} and {shown:.3g}" for name, (expected, shown) in both.items()]
-    return [
-        f"A model of the default's first start ordered the first looks; the result rests on what was measured. Predicted and measured "
-        f"{found.unit}, {off:.0%} apart in the median: {'; '.join(shortened(each))}.".replace("%", " %")
-    ]
+    return lines
 
 
 def _do(found: TuningRecord) -> list[str]:

@@ -11,7 +11,7 @@ from bench.runs.latencies import LATENCIES
 from bench.search.answer import LoadUnit, ended_text, limit_text
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
-from bench.search.search import Budget, Found, Look, Next
+from bench.search.search import Budget, Found, Look, Next, expected_s
 from bench.statistics.observation import FAILED, GROWTH
 from bench.study.slo import Slo, time_text
 
@@ -33,6 +33,7 @@ _ENDED = {
 # What helps where one request alone misses an SLO, by the latency that it limits.
 _HELPS = {
     "ttft": "Allow more time, or send shorter prompts",
+    "ttfo": "Allow more time, or let the model reason less",
     "tpot": "Allow more time for each token; other prompts and answers change that little",
     "e2e": "Allow more time, or ask for shorter prompts and answers",
 }
@@ -65,6 +66,18 @@ def probed_text(probed: Probed, aim: Aim) -> str:
         return f"{_probe_text(probed)}: {alone_text(probed.alone)}"
     rate = f"about {probed.rate:.3g} requests/s at most, with {probed.in_flight} in flight" if probed.rate else "no answer"
     return f"{_probe_text(probed)}: {rate}; first load {load_text(probed.load, aim)}"
+
+
+def expected_text(probed: Probed, aim: Aim) -> str | None:
+    """How long the precision that is asked for takes, and what a minute more buys; None where nothing shows it."""
+    seconds = expected_s(probed, aim)
+    if probed.alone or seconds is None:
+        return None
+    narrower = aim.precision * math.sqrt(seconds / (seconds + 60))
+    return (
+        f"± {shown_share(aim.precision)} takes about {duration_text(seconds)} under load; a minute more makes it "
+        f"± {shown_share(narrower)}"
+    )
 
 
 def _probe_text(probed: Probed) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -41,40 +42,121 @@ def least_memory(environment: Mapping[str, str]) -> int | None:
     Args:
         environment: of the server's process.
     """
+    shown = shown_gpus(environment)
     try:
-        import pynvml  # noqa: PLC0415 - only where there are GPUs
-
-        pynvml.nvmlInit()
+        nvml = load_nvml()
+        return min(
+            (nvml.nvmlDeviceGetMemoryInfo(each.handle).total for each in _devices(nvml) if _shows(shown, each)), default=None
+        )
     except Exception:  # without the binding, the driver's library, or a driver that answers
         return None
+
+
+def _shows(shown: list[str] | None, gpu: Gpu) -> bool:
+    return shown is None or any(_is(gpu, entry) for entry in shown)
+
+
+def _is(gpu: Gpu, entry: str) -> bool:
+    """By its index, of an instance its whole GPU's, or by the beginning of its UUID."""
+    return entry == str(gpu.index) or (not entry.isdigit() and gpu.uuid.startswith(entry))
+
+
+def _devices(nvml: Any) -> Iterator[Gpu]:
+    """Each device that CUDA can compute on."""
+    for gpu in _whole(nvml):
+        try:
+            divided = bool(nvml.nvmlDeviceGetMigMode(gpu.handle)[0])
+        except nvml.NVMLError:  # it cannot be divided
+            divided = False
+        yield from _instances(nvml, [gpu]) if divided else [gpu]
+
+
+class NvmlError(Exception):
+    """NVML cannot be used here, or has no such GPU; the message names it."""
+
+
+class MissingGpuError(NvmlError):
+    """NVML works, and finds no such GPU."""
+
+
+def gpu_uuids(gpus: Sequence[str] | None) -> list[tuple[str, str]]:
+    """These GPUs and their UUIDs; for None those of this machine, by index.
+
+    Raises:
+        NvmlError: NVML cannot be used here, or has no such GPU.
+    """
+    found = [] if gpus == [] else find_gpus(load_nvml(), gpus or ())
+    return list(zip(gpus or [str(gpu.index) for gpu in found], [gpu.uuid for gpu in found], strict=True))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU or MIG instance: NVML's handle, its index (an instance's whole GPU's), its UUID, and its labels in an exposition."""
+
+    handle: Any
+    index: int | None
+    uuid: str
+    labels: str
+
+
+def load_nvml() -> Any:
     try:
-        shown = shown_gpus(environment)
-        return min((memory for index, uuid, memory in _devices(pynvml) if _is_shown(index, uuid, shown)), default=None)
-    except pynvml.NVMLError:
-        return None
+        import pynvml  # noqa: PLC0415 - only where GPUs are looked at
+    except ImportError as error:
+        raise NvmlError(f"NVML cannot be loaded ({error}); install nvidia-ml-py") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML cannot be loaded ({error}); it comes with NVIDIA's driver") from None
+    return pynvml
 
 
-def _is_shown(index: int, uuid: str, shown: list[str] | None) -> bool:
-    return shown is None or any(entry == str(index) or (not entry.isdigit() and uuid.startswith(entry)) for entry in shown)
+def find_gpus(nvml: Any, wanted: Sequence[str]) -> list[Gpu]:
+    """All GPUs of the machine where none is named."""
+    try:
+        whole = list(_whole(nvml))
+    except nvml.NVMLError as error:
+        raise NvmlError(f"NVML counts no GPUs ({error})") from None
+    if not whole:
+        raise MissingGpuError("NVML finds no GPU on this machine")
+    if not wanted:
+        return whole
+    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in whole)
+    gpus = []
+    for name in wanted:
+        known = list(_instances(nvml, whole)) if name.startswith("MIG-") else whole
+        found = [gpu for gpu in known if _is(gpu, name)]
+        if len(found) != 1:
+            raise MissingGpuError(f"GPU {name}: {len(found) or 'none'} of that name; NVML finds {there}")
+        gpus += found
+    return gpus
 
 
-def _devices(nvml: Any) -> Iterator[tuple[int, str, int]]:
-    """Each device that CUDA can compute on: its GPU's index, its own UUID, and its memory (bytes)."""
+def _whole(nvml: Any) -> Iterator[Gpu]:
     for index in range(nvml.nvmlDeviceGetCount()):
-        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-        if not _in_mig_mode(nvml, gpu):
-            yield index, nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetMemoryInfo(gpu).total
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            labels = {"gpu": str(index), "UUID": nvml.nvmlDeviceGetUUID(handle), "modelName": nvml.nvmlDeviceGetName(handle)}
+        except nvml.NVMLError:  # one that is lost, or that this container may not see
             continue
-        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        yield Gpu(handle, index, labels["UUID"], ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()))
+
+
+def _instances(nvml: Any, whole: Sequence[Gpu]) -> Iterator[Gpu]:
+    """As with DCGM, an instance's labels are the whole GPU's, with the instance's number."""
+    for gpu in whole:
+        try:
+            most = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
+        except nvml.NVMLError:  # no GPU that can be divided
+            continue
+        for i in range(most):
             try:
-                instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, i)
+                uuid, number = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetGpuInstanceId(handle)
             except nvml.NVMLError:  # a place that holds no instance
                 continue
-            yield index, nvml.nvmlDeviceGetUUID(instance), nvml.nvmlDeviceGetMemoryInfo(instance).total
+            yield Gpu(handle, gpu.index, uuid, f'{gpu.labels},GPU_I_ID="{number}"')
 
 
-def _in_mig_mode(nvml: Any, gpu: Any) -> bool:
-    try:
-        return bool(nvml.nvmlDeviceGetMigMode(gpu)[0])
-    except nvml.NVMLError:  # it cannot be divided
-        return False
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")

@@ -32,6 +32,7 @@ __all__ = [
     "arguments",
     "common",
     "count",
+    "metric_tables",
     "names_of",
     "ray_spellings",
     "total",
@@ -81,7 +82,8 @@ class Exposed:
 
 
 @cache
-def _names() -> dict[str, dict[str, list[str]]]:
+def metric_tables() -> dict[str, Any]:
+    """`metrics.toml`."""
     return tomllib.loads(files("bench.servers").joinpath("metrics.toml").read_text(encoding="utf-8"))
 
 
@@ -93,7 +95,7 @@ def names_of(engine: str, prefix: str) -> dict[str, list[Exposed]]:
         since, _, until = versions.partition("-")
         return Exposed(prefix + name, since, until or None, *absent)
 
-    return {metric: list(map(exposed, rows)) for metric, rows in _names().get(engine, {}).items()}
+    return {metric: list(map(exposed, rows)) for metric, rows in metric_tables().get(engine, {}).items()}
 
 
 @dataclass(frozen=True)
@@ -278,10 +280,6 @@ class Managed(Kind):
 
     def schedules_ahead(self, version: str | None, words: Sequence[str]) -> bool:
         """Whether a step is scheduled while the one before it runs. Args: words: of its command line."""
-        return False
-
-    def says_schedule(self, words: Sequence[str]) -> bool:
-        """Whether its command line says so, one way or the other."""
         return False
 
     def weight_gib(self, log: str) -> float | None:

@@ -20,13 +20,12 @@ from bench.runs.engine import EngineRecord
 from bench.runs.environment import redacted
 from bench.runs.files import read, write_record
 from bench.runs.launch import Launch, MemoryPlan, RouterLaunch
-from bench.servers.demand import served_dtype
 from bench.servers.deployment import Deployment
 from bench.servers.engines import managed
 from bench.servers.gpus import least_memory
 from bench.servers.kind import OnGpu, arguments
 from bench.servers.memory import predicted_saturation
-from bench.servers.remarks import weights_unknown
+from bench.servers.plan import served_dtype, weights_unknown
 from bench.servers.settings import STEP_TOKENS
 from bench.servers.spec import DeploymentSpec
 from bench.servers.stages import Parallel, Stage, parallel_problem, stages_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.servers.engines import ENGINES, Exposed, Kind, Spelling
@@ -162,3 +162,32 @@ def lag_of(content: bytes) -> float:
     """How old an exposition's values may be (s), without a look at more than the names that it could have."""
     lags = {f"\n{spelling.prefix}".encode(): spelling.lag_s for _, spelling in _SPELLED if spelling.lag_s}
     return max((lag for name, lag in lags.items() if name in b"\n" + content), default=0.0)
+
+
+def apart(series: Sequence[Mapping[str, str]], kind: Kind) -> list[int]:
+    """The places in `series`, the label sets of one metric, of those that count each request once.
+
+    Of ranks that share their requests the first one counts (`Kind.repeats`), and of a total and its parts the total (`Kind.totals`);
+    parts without a total count each.
+    """
+    totals = {_without(labels, kind.totals) for labels in series if kind.totals and _is_total(labels, kind)}
+    counted = [
+        place for place, labels in enumerate(series) if _is_total(labels, kind) or _without(labels, kind.totals) not in totals
+    ]
+    first: dict[frozenset[tuple[str, str]], int] = {}
+    for place in sorted(counted, key=lambda place: _ranks(series[place], kind)):
+        first.setdefault(_without(series[place], kind.repeats), place)
+    return sorted(first.values())
+
+
+def _is_total(labels: Mapping[str, str], kind: Kind) -> bool:
+    return all(labels.get(label) == value for label, value in kind.totals.items())
+
+
+def _without(labels: Mapping[str, str], names: Collection[str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in labels.items() if name not in names)
+
+
+def _ranks(labels: Mapping[str, str], kind: Kind) -> list[tuple[int, str]]:
+    """Ranks in an order that sorts them as numbers."""
+    return [(len(labels.get(name, "")), labels.get(name, "")) for name in kind.repeats]

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bench.errors import shown_gib
 from bench.models.accelerators import Accelerator
+from bench.models.catalogue import decoder_part
 from bench.models.geometry import (
     DTYPE_BYTES,
     Geometry,
@@ -16,12 +18,10 @@ from bench.models.geometry import (
     state_bytes_per_sequence,
     weight_bytes,
 )
-from bench.servers.demand import WEIGHTS, Demand, Setting, computes_in_fp8
 from bench.servers.kind import OnGpu
-from bench.servers.memory import KvPool, kv_pool, predicted_saturation
-from bench.servers.remarks import notes, why_not
+from bench.servers.memory import KvPool, predicted_saturation
 from bench.servers.roofline import Roofline
-from bench.servers.stages import COUNTS, tensor_parallel_sizes
+from bench.servers.stages import COUNTS, Parallel, stages_of, tensor_parallel_sizes
 from bench.servers.vllm import VLLM
 from bench.servers.vllm_memory import kept
 
@@ -31,6 +31,79 @@ _ONE_NODE = 8  # most GPUs of a node; convention
 _ACTIVATIONS = 0.2  # activations ÷ weights; source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs"
 # share of a device that the framework takes; source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs"
 _FRAMEWORK = 0.075
+# Weights as they are loaded → the dtype of what is not quantised, and bytes of a quantised parameter.
+WEIGHTS: Mapping[str, tuple[str, float | None]] = {
+    "bfloat16": ("bfloat16", None),
+    "float16": ("float16", None),
+    "float32": ("float32", None),
+    "fp8": ("bfloat16", 1.0),
+    "int8": ("bfloat16", 1.0),
+    "int4": ("bfloat16", 0.5),
+}
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is to be held: `concurrency` requests of `prompt` + `output` tokens."""
+
+    prompt: int
+    output: int
+    concurrency: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one request."""
+        return self.prompt + self.output
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the model is served.
+
+    Attributes:
+        dtype: of the weights, a key of `WEIGHTS`; a quantised checkpoint keeps its own. kv_dtype: of the KV cache.
+        share: of a GPU's memory that the engine may take. max_num_seqs: most sequences in a step. block_size: tokens in a block.
+    """
+
+    dtype: str = "bfloat16"
+    kv_dtype: str = "bfloat16"
+    tensor_parallel: int = 1
+    share: float = 0.9
+    max_num_seqs: int = 256
+    block_size: int = 16
+
+
+# Types as config.json names them. Servers load a float32 checkpoint in 16 bit or as it is (vLLM does the first): it tells nothing.
+_STATED = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16"}
+
+
+def served_dtype(given: str, config: Mapping[str, Any] | None) -> str | None:
+    """The type of activations and KV cache in a server that was not started here; None where it is not known.
+
+    Args:
+        given: what the deployment states; `auto` where it states nothing. config: the config.json of the checkpoint that it serves.
+
+    Source: vLLM's `_resolve_auto_dtype` (0.32): the checkpoint's own, but 16 bit in place of float32.
+    """
+    if given != "auto":
+        return given
+    if not config:
+        return None
+    for place in (config, decoder_part(config)):
+        for key in ("dtype", "torch_dtype"):
+            stated = str(place.get(key)).removeprefix("torch.")
+            if stated in _STATED:
+                return _STATED[stated]
+    return None
+
+
+def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
+    """Whether the linear layers are FP8, which FP8-capable GPUs multiply natively.
+
+    `int8` and `int4` stand for weights alone, multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
+    """
+    each = geometry.quantised_bytes
+    return setting.dtype == "fp8" if each is None else 1 <= each < 2  # nan is no FP8
 
 
 _CEILINGS = (
@@ -160,7 +233,9 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
     loaded = geometry.quantised(each) if each and geometry.quantised_bytes is None else geometry
     on = OnGpu(device.memory, DTYPE_BYTES[rest], setting.max_num_seqs, tensor_parallel=setting.tensor_parallel)
     engine = kept(geometry, on)
-    weights = weight_bytes(loaded, rest) // setting.tensor_parallel + VLLM().gpu_padding(loaded, setting.tensor_parallel)
+    kinds: Mapping[str, Any] = {"dtype": rest, "kv_dtype": setting.kv_dtype, "block_size": setting.block_size}
+    (stage,) = stages_of(loaded, Parallel(setting.tensor_parallel), **kinds)
+    weights = stage.weights + VLLM().gpu_padding(loaded, setting.tensor_parallel)
     budget = int(device.memory * setting.share)
     memory = {
         "budget_bytes_per_gpu": budget,
@@ -169,14 +244,7 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
         "overhead_bytes_per_gpu": sum(engine.values()) - engine["activation"],
         "kv_cache_bytes_per_gpu": budget - weights - sum(engine.values()),
     }
-    pool = kv_pool(
-        loaded,
-        dtype=setting.kv_dtype,
-        tensor_parallel=setting.tensor_parallel,
-        block_size=setting.block_size,
-        state_dtype=rest,
-    )
-    return _Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, pool, memory)
+    return _Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, stage.pool, memory)
 
 
 def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
@@ -199,13 +267,15 @@ def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
     }
 
 
-def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
-    """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
+def roofline_of(geometry: Geometry, device: Accelerator, setting: Setting) -> Roofline:
+    """The ceilings of `setting.tensor_parallel` devices with a model whose weights are known."""
+    return _roofline(_placed(geometry, device, setting))
+
+
+def _roofline(placed: _Placed) -> Roofline:
     geometry, setting, device = placed.geometry, placed.setting, placed.device
-    if not geometry.weighed:
-        return dict.fromkeys(_CEILINGS)
     count = setting.tensor_parallel
-    roofline = Roofline(
+    return Roofline(
         geometry=geometry,
         weights=weight_bytes(geometry, placed.dtype),
         active_weights=weight_bytes(geometry, placed.dtype, active=True),
@@ -214,9 +284,105 @@ def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict
         bandwidth=device.bandwidth * count,
         flops=device.flops(fp8=placed.fp8) * count,
     )
+
+
+def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
+    """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
+    if not placed.geometry.weighed:
+        return dict.fromkeys(_CEILINGS)
+    roofline = _roofline(placed)
     middle = demand.prompt + demand.output / 2
     alone = roofline.decode(1, middle)
-    together = min(saturation, setting.max_num_seqs) if saturation and saturation >= 1 else None
+    together = min(saturation, placed.setting.max_num_seqs) if saturation and saturation >= 1 else None
     prefill, first = roofline.prefill(demand.prompt), roofline.first_token(demand.prompt)
     many = roofline.decode(together, middle) if together else None
     return dict(zip(_CEILINGS, (roofline.ridge, prefill, first, roofline.decode(), alone, 1 / alone, many), strict=True))
+
+
+def why_not(
+    geometry: Geometry,
+    demand: Demand,
+    setting: Setting,
+    memory: Mapping[str, int],
+    sizes: Sequence[int],
+    held: float | None,
+    dealt: int | None,
+) -> str | None:
+    """Why these GPUs cannot hold one request of the demand, and how to fix it; None where they can.
+
+    Args:
+        memory: one GPU's, term by term (bytes). sizes: counts of GPUs that can share a layer. held: requests that the KV cache
+        holds at once. dealt: fewest of `sizes` that hold the demand.
+    """
+    count = setting.tensor_parallel
+    if not geometry.weighed:
+        return f"{weights_unknown(geometry)} Name the checkpoint's folder or its id on the hub, or give --parameters."
+    if demand.tokens > geometry.context:
+        return (
+            f"a request of {demand.prompt:,} + {demand.output:,} tokens is beyond the model's context of {geometry.context:,}. "
+            "Shorten it."
+        )
+    if count not in sizes:
+        return (
+            f"{count} GPUs cannot share {geometry.heads} query heads, {geometry.kv_heads} KV heads, an MLP of "
+            f"{geometry.intermediate_size:,} and a vocabulary of {geometry.vocabulary:,} evenly. "
+            f"--tensor-parallel may be {', '.join(map(str, sizes))}."
+        )
+    if held is not None and held >= 1:
+        return None
+    engine = memory["activation_bytes_per_gpu"] + memory["overhead_bytes_per_gpu"]
+    taken = f"weights {shown_gib(memory['weight_bytes_per_gpu'])} + activations and overhead {shown_gib(engine)}"
+    budget = f"the {shown_gib(memory['budget_bytes_per_gpu'])} GiB that the engine may take of each GPU"
+    if held is None:
+        found = f"{taken} GiB are more than {budget}."
+    else:
+        found = (
+            f"{taken} GiB leave {shown_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held:.2g} requests."
+        )
+    more = (
+        f"--tensor-parallel {dealt} holds the demand"
+        if dealt
+        else f"No tensor parallelism of up to {sizes[-1]} holds the demand"
+    )
+    return f"{found} {more}; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
+
+
+def weights_unknown(geometry: Geometry) -> str:
+    """Why the weights are not known."""
+    if geometry.parameters is not None:
+        return "the weights are not known: they are quantised, and only the heads of their *.safetensors say in which parts."
+    return "the weights are not known: neither *.safetensors nor the catalogue say, and only a plain dense decoder's can be counted."
+
+
+def notes(
+    geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, held: float | None, capacity: int | None
+) -> list[str]:
+    """What of the plan rests on an assumption, or is limited by something other than memory.
+
+    Args:
+        held: requests that the KV cache holds at once. capacity: its tokens.
+    """
+    found = [f"the weights are estimated: {geometry.estimated}."] if geometry.estimated else []
+    if capacity is not None and capacity < geometry.context and all(window is None for window in geometry.windows):
+        found.append(
+            f"vLLM starts only where one request of the whole context ({geometry.context:,} tokens) fits: give it --max-model-len "
+            f"{capacity} or less."
+        )
+    if geometry.quantised_bytes is not None and setting.dtype in ("fp8", "int8", "int4"):
+        found.append(f"the checkpoint is quantised already and keeps its own type; --dtype {setting.dtype} changes nothing.")
+    if device.fp8_tflops is None and computes_in_fp8(geometry, setting):
+        found.append("the device has no FP8 arithmetic: FP8 weights take half the memory, and are multiplied in 16 bit.")
+    if setting.dtype == "float32":
+        found.append("the arithmetic of float32 is slower than the 16 bit FLOP/s of which the ceilings are.")
+    if demand.concurrency > setting.max_num_seqs:
+        found.append(
+            f"{demand.concurrency:,} requests are held, but at most {setting.max_num_seqs} run in a step; raise --max-num-seqs, or "
+            "count the others as waiting."
+        )
+    elif held is not None and held > setting.max_num_seqs:
+        # vLLM's default: EngineArgs.get_batch_defaults (0.32).
+        found.append(
+            f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs; a vLLM server that is given none takes 1,024 on "
+            "GPUs of 70 GiB or more but A100s, and 256 on others): the KV cache does not fill up."
+        )
+    return found

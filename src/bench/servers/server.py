@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -23,8 +24,12 @@ from bench.runs.environment import redacted_command, redacted_text
 from bench.runs.launch import Launch
 from bench.servers import guard
 from bench.servers.engines import managed
-from bench.servers.left import end_left
 from bench.servers.variables import for_a_server, service_variables
+
+_PATIENCE_S = guard.GRACE_S + 20
+_OUTPUTS = (1, 2)
+_LOOKS = 10  # looks whether a server that may be dying is gone; convention
+_BETWEEN_S = 0.5  # pause between them (s); convention
 
 
 class ServerDied(BenchError):
@@ -225,6 +230,34 @@ class Server:
             self._log.write_bytes(clean)
 
 
+@contextmanager
+def blaming(server: Server) -> Iterator[None]:
+    """Where something fails because the server is dead, say that instead."""
+    try:
+        yield
+    except BenchError:
+        refuse_dead(server)
+        raise
+
+
+def refuse_dead(server: Server) -> None:
+    """Raise ServerDied where the process is gone or no longer answers; a server that is dying is given the time to."""
+    for _ in range(_LOOKS):
+        if not server.running():
+            break
+        if server.answers():
+            return
+        time.sleep(_BETWEEN_S)
+    how = server.ending() if not server.running() else "no longer answered"
+    raise ServerDied(f"The server {how} while it was measured. {server.last_words()}")
+
+
+def refuse_ended(server: Server) -> None:
+    """Raise ServerDied where the process is gone; asks nothing of the server, so that it may be called during a load."""
+    if not server.running():
+        refuse_dead(server)
+
+
 def free_port() -> int:
     """A port of this machine that is free now."""
     with socket.socket() as probe:
@@ -261,3 +294,70 @@ def core_groups(cores: int, workers: int) -> list[list[int]]:
             + "."
         )
     return [allowed[i * cores : (i + 1) * cores] for i in range(workers)]
+
+
+def end_left(log: Path, sessions: Collection[int] = ()) -> list[str]:
+    """End what a server left, and return when nothing of it runs; of a server that a guard holds for good, nothing.
+
+    A process belongs to the server if it is in one of its `sessions`, or if it writes to its log. Both survive what programs do to
+    themselves: vLLM's processes overwrite their names and variables, and one that calls setsid still has its output.
+
+    Args:
+        log: takes the output of the server and all that it starts. sessions: ids of its guards' sessions; the guards are dead.
+
+    Returns:
+        The names of the processes that were ended.
+    """
+    ended: dict[int, str] = {}
+    ending = time.monotonic() + guard.GRACE_S + 2
+    deadline = ending + _PATIENCE_S
+    while found := list(_left(log, sessions)):
+        guards = [process for process in found if _is_guard(process)]
+        if any(_session(process.pid) not in sessions for process in guards):
+            if time.monotonic() > ending:
+                return []  # another session's server, with the same log
+            time.sleep(0.1)  # the guard of a session that was killed is about to end its server
+            continue
+        # A guard that still lives ends even what left the session and the log: it is waited for.
+        for process in found if time.monotonic() > deadline else [each for each in found if each not in guards]:
+            with suppress(psutil.Error):
+                ended.setdefault(process.pid, process.name())
+                process.kill()
+        if time.monotonic() > deadline + guard.GRACE_S:
+            break
+        time.sleep(0.05)
+    return list(ended.values())
+
+
+def _left(log: Path, sessions: Collection[int]) -> Iterator[psutil.Process]:
+    # The kernel reuses a session's number once nobody is in the session: whoever leads it then is a stranger.
+    sessions = [each for each in sessions if not psutil.pid_exists(each)]
+    with suppress(FileNotFoundError):
+        file = log.stat()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if _session(process.pid) in sessions or _writes_to(process.pid, file):
+                    yield process
+
+
+def _session(pid: int) -> int | None:
+    with suppress(OSError):
+        return os.getsid(pid)
+    return None
+
+
+def _writes_to(pid: int, file: os.stat_result) -> bool:
+    """Another user's process cannot be asked, and is not ours."""
+    for output in _OUTPUTS:
+        with suppress(OSError):
+            if os.path.samestat(Path(f"/proc/{pid}/fd/{output}").stat(), file):
+                return True
+    return False
+
+
+def _is_guard(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return str(guard.__file__) in process.cmdline()
+    return False

@@ -249,10 +249,6 @@ class VLLM(Managed):
         found = re.match(r"v?(\d+)\.(\d+)", version or "")
         return found is not None and (int(found[1]), int(found[2])) >= _AHEAD_SINCE
 
-    def says_schedule(self, words: Sequence[str]) -> bool:
-        """By the same flags as `schedules_ahead`."""
-        return any(word in _AHEAD for word in words)
-
     def weight_gib(self, log: str) -> float | None:
         found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)
         return float(found[-1]) if found else None

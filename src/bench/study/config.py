@@ -292,6 +292,17 @@ class Config(Strict):
         description="GPUs of your own: entries like those of `src/bench/models/accelerators.yaml`, which they extend or "
         "override key by key.",
     )
+    scales: dict[Name, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="The study at other scales, by name: entries of the sections above, such as `study: {ladders: […]}` or "
+        "`models: {NAME: …}`, each of which is added to the file's or replaces the one of that name, whole. Of the shipped studies, "
+        "`cpu` is for two CPU cores.",
+    )
+    scale: Name | None = Field(
+        default=None,
+        description="The one of `scales` that is measured; without it, what the file says itself. For one call: "
+        "`make figures CONFIG=FILE SCALE=cpu`, `--config scale=cpu`, or `bench runs --scale cpu`.",
+    )
     select: str | list[str] = Field(
         default="*",
         description="Shell patterns of `deployment/run`: only runs that match one are measured and drawn. For one call: "

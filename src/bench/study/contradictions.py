@@ -183,7 +183,9 @@ def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: C
     for slo in slos:
         outputs = [part.output_tokens for name, part in workload.parts.items() if slo.request_class in (None, name)]
         single = all(output is not None and output.longest == 1 for output in outputs)
-        if (slo.metric == "ttft" and not workload.stream) or (slo.metric == "tpot" and (single or not workload.stream)):
+        if (slo.metric in ("ttft", "ttfo") and not workload.stream) or (
+            slo.metric == "tpot" and (single or not workload.stream)
+        ):
             why = "has no streaming" if not workload.stream else "asks for single tokens"
             yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
     if not (ladder.search and ladder.search.slo) and not config.decision.slo:

@@ -201,7 +201,7 @@ class Plan:
         """The sessions of a deployment that measure a selected run; and the first one, whose facts stand for the deployment."""
         return tuple(sorted({1, *(self.place_of(run).session for run in self.runs_of(deployment))}))
 
-    @property
+    @cached_property
     def sessions(self) -> list[tuple[str, int]]:
         """Every session as (deployment, session), in the order in which one machine measures them."""
         return alternating({name: self.sessions_of(name) for name in self.deployments})
@@ -217,14 +217,9 @@ class Plan:
         before = self.sessions[max(0, place - 1) : place] if self.config.study.sessions > 1 else []
         return [str(Paths.session(*each)) for each in before]
 
-    def index_of(self, deployment: str, run: str) -> list[str]:
-        """The index that lists a run; none of a pack, which was measured elsewhere."""
-        session = self._session_of.get(f"{deployment}/{run}", 1)  # searches have their runs in the first one
-        return [] if self.config.packed else [str(Paths.session(deployment, session))]
-
-    @cached_property
-    def _session_of(self) -> dict[str, int]:
-        return {run.key: self.place_of(run).session for run in self.listed}
+    def records(self, deployment: str, session: int) -> dict[str, str]:
+        """SHA-256 of the record of each run of a session, by the run's name: of a pack, all of whose runs are here."""
+        return {run.name: checksum(run.record) for run in self.runs_of(deployment, session)}
 
     def wanted(self, deployment: str, session: int) -> str:
         """Digest of all that a session measures, in any order: where it changes, the session starts again."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.axes import AXES, RATE
-from bench.errors import shown_share
+from bench.errors import first_names, shown_share
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
-from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens
+from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens, read_trace, thinned
 from bench.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def auto_lines(plan: Plan) -> list[str]:
 
 def prompt_lines(plan: Plan) -> list[str]:
     """A line for each workload whose file says what prompts are, unless nothing is sent: of one's own prompts how many there are and
-    how long, of a trace what they share.
+    how long, of a trace what they share and what of it is left out or cut; and for each server that computes histories again.
     """
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
@@ -82,6 +82,34 @@ def prompt_lines(plan: Plan) -> list[str]:
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
         *(f"{name}: {words}" for name, words in shared.items() if words),
         *(f"{name}: {words}" for name, words in left_out.items() if words),
+        *(f"{name}: {words}" for name, x in workloads.items() if (words := _thinned(x))),
+        *_uncached_turns(plan),
+    ]
+
+
+def _thinned(workload: Workload) -> str | None:
+    """What is left out of a trace, and cut; None where nothing is."""
+    if not (workload.trace and (workload.trace_every or workload.trace_longest)):
+        return None
+    whole = read_trace(workload.trace, workload.trace_unit, workload.trace_block)
+    sent, longest = workload.traced, workload.trace_longest
+    lengths = [(x.prompt_tokens, x.output_tokens) for x in thinned(whole, workload.trace_every or 1)]
+    prompts, answers = (sum(bool(longest) and each[i] > (longest or 0) for each in lengths) for i in (0, 1))
+    cut = f"; {prompts:,} prompts and {answers:,} answers are cut to {longest:,} tokens" if prompts or answers else ""
+    return f"{len(sent):,} of {len(whole):,} requests are sent{cut}."
+
+
+def _uncached_turns(plan: Plan) -> list[str]:
+    """A line for each deployment that computes the history of conversations anew in every turn."""
+    without: dict[str, list[str]] = {}
+    for run in plan.runs:
+        own = run.deployment.engine.source != "external" and not run.deployment.settings.get("prefix_caching")
+        if own and (run.workload.turns or (run.workload.arrival == "trace" and any(x.after for x in run.workload.traced))):
+            without.setdefault(run.deployment.name, []).append(run.family)
+    return [
+        f"{name} has no prefix cache, so each turn of {', '.join(dict.fromkeys(families))} computes the whole history again. Chats are "
+        "usually served with `prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both."
+        for name, families in without.items()
     ]
 
 
@@ -151,7 +179,7 @@ def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
 
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
-    """A line for each workload that has levels with too few requests for the SLOs' percentiles, to be read before measuring.
+    """A line for each percentile of the SLOs for which levels of some workloads have too few requests, to be read before measuring.
 
     Bursts are left out: no rate is read off them.
     """
@@ -170,23 +198,26 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
         levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
         levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
         needs[run.workload_name], units[run.workload_name] = needed, AXES[of.axis].short
-    lines = []
+    groups: dict[tuple[str, int], dict[str, dict[tuple[str, int], list[str]]]] = {}
     for workload, levels in counts.items():
-        thin: dict[tuple[str, int], list[str]] = {}
         for (deployment, value), count in levels.items():
             if count < needs[workload]:
-                thin.setdefault((deployment, int(count)), []).append(f"{value:g}")
-        if thin:
-            unit = units[workload]
-            has = "; ".join(
-                f"{deployment} at {', '.join(values)} {unit} has {count:,}" for (deployment, count), values in thin.items()
-            )
-            what = strictest[workload].name
-            lines.append(
-                f"{workload}: too few requests to show that {what} is met, so C_max may get no lower bound. Each load needs "
-                f"{needs[workload]:,} over all repeats: {has}. Raise num_requests, duration_s or repeats, or write "
-                "`num_requests: auto`."
-            )
+                group = groups.setdefault((strictest[workload].name, needs[workload]), {}).setdefault(workload, {})
+                group.setdefault((deployment, int(count)), []).append(f"{value:g}")
+    lines = []
+    for (what, needed), thin in groups.items():
+        has = "; ".join(
+            f"{deployment} at {', '.join(loads)} {units[workload]} has {count:,}"
+            for workload, levels in thin.items()
+            for (deployment, count), loads in levels.items()
+        )
+        if len(thin) > 1:
+            few = sorted({count for levels in thin.values() for _, count in levels})
+            has = f"they have {few[0]:,}" + (f" to {few[-1]:,}" if len(few) > 1 else "")
+        lines.append(
+            f"{first_names(list(thin), 3)}: too few requests to show that {what} is met, so C_max may get no lower bound. Each load "
+            f"needs {needed:,} over all repeats: {has}. Raise num_requests, duration_s or repeats, or write `num_requests: auto`."
+        )
     return lines
 
 

@@ -18,6 +18,7 @@ from bench.shipped import BENCH
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
 from bench.study.plan import Plan
+from bench.study.scale import at_scale
 from bench.study.sweep import expand
 from bench.study.tuning import with_ladder
 from bench.workloads.lengths import LengthDistribution
@@ -66,7 +67,10 @@ def plan_of(content: Mapping[str, Any]) -> Plan:
 
 
 def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> Config:
-    expansion = expand(content)
+    try:
+        expansion = expand(at_scale(content))
+    except BenchError as error:
+        raise BenchError(f"{source}: {error}") from None
     faults: Iterable[str]
     try:
         config = Config.model_validate(expansion.content)

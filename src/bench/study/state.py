@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -58,17 +58,6 @@ def unmeasured_sessions(plan: Plan, store: Store) -> list[tuple[str, int]]:
     return [each for each in plan.sessions if not measured(plan, *each, store)]
 
 
-def new_sessions(plan: Plan, store: Store) -> set[tuple[str, int]]:
-    """The sessions of which nothing is measured, and which choose none of their runs."""
-    return {
-        each
-        for each in plan.sessions
-        if not plan.searches_of(*each)
-        and not Paths.session(*each).exists()
-        and not any(store.holds(run) for run in plan.listed_of(*each))
-    }
-
-
 def refuse_lacking(plan: Plan, store: Store) -> None:
     """Refuse a pack's study whose runs are not all here.
 
@@ -81,23 +70,6 @@ def refuse_lacking(plan: Plan, store: Store) -> None:
             f"the pack lacks {len(absent)} of its {len(plan.runs)} runs, such as {absent[0]}, and a pack's study measures nothing. "
             "Unpack one that has them, or narrow SELECT."
         )
-
-
-def refuse_unmeasured(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store) -> None:
-    """Refuse indexes that promise more than there is, so that their sessions would not start.
-
-    Args:
-        sessions: those that have an index.
-
-    Raises:
-        BenchError: one lacks a run, an answer or its facts.
-    """
-    for each in sessions:
-        if not measured(plan, *each, store):
-            raise BenchError(
-                f"{Paths.session(*each)} stands for a session that lacks a run, an answer or its facts. Remove this file, and run "
-                "again: what is there is kept."
-            )
 
 
 def unended_searches(plan: Plan, store: Store) -> list[SearchSpec]:

@@ -10,11 +10,10 @@ from pydantic import Field, model_validator
 
 from bench.fields import Strict
 from bench.workloads.archetypes import ARCHETYPES
-from bench.workloads.gaps import GAPS
 from bench.workloads.lengths import Length
 from bench.workloads.prompts import SOURCES, Prompts
 
-_OWN = ("share", "arrival", "burstiness", "model", "body")  # keys whose value does not simply replace the workload's
+_OWN = ("share", "model", "body")  # keys whose value does not simply replace the workload's
 _UNEQUAL = 1e-6  # difference from 1 that shares may have together: thirds are written with some digits; convention
 
 
@@ -46,14 +45,6 @@ class RequestClass(Strict):
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="`cache: shared`: share of each prompt that all of this class have in common (0–1)."
     )
-    arrival: Literal[tuple(GAPS)] | None = Field(  # type: ignore[valid-type]
-        default=None,
-        description="Open loop: arrivals of its own, at its share of the rate. Without it, its requests are among the workload's, in "
-        "an order drawn from the seed.",
-    )
-    burstiness: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="`gamma`: shape of the gaps' distribution."
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -74,9 +65,8 @@ class RequestClass(Strict):
         if self.cache not in (None, "shared"):
             dropped |= {"shared_prefix"}
         below = {key: value for key, value in workload.items() if key not in {"archetype", *dropped}}
-        arrives = {"arrival": self.arrival, "burstiness": self.burstiness} if self.arrival else {}
         body = {**workload.get("body", {}), **self.body}
-        return {**below, **given, **arrives, **({"body": body} if body else {})}
+        return {**below, **given, **({"body": body} if body else {})}
 
 
 def dealt(count: int, shares: Mapping[str, float]) -> dict[str, int]:
@@ -90,19 +80,14 @@ def dealt(count: int, shares: Mapping[str, float]) -> dict[str, int]:
     return found
 
 
-def mixture_faults(classes: Mapping[str, RequestClass], *, arrival: str, turns: bool, opened: bool) -> list[str]:
-    """Why classes cannot be mixed, whatever each of them is. Args: opened: whether the workload is an open loop."""
+def mixture_faults(classes: Mapping[str, RequestClass], *, arrival: str, turns: bool) -> list[str]:
+    """Why classes cannot be mixed, whatever each of them is."""
     whole = sum(each.share for each in classes.values())
-    arriving = next((name for name, each in classes.items() if each.arrival), None)
-    shaped = next((name for name, each in classes.items() if each.burstiness is not None and not each.arrival), None)
     rules = (
         (arrival == "trace", "a trace says what each of its requests is; remove classes, or the trace"),
         (turns, "classes do not go with turns: a level would count requests of one class and conversations of another. Remove one of "
          "them (an archetype's turns with `turns: null`)"),
         (len(classes) < 2, "a single class is the workload itself; give two or more"),
         (abs(whole - 1) > _UNEQUAL, f"the shares of the classes are {whole:g} together; make them 1"),
-        (arriving is not None and not opened,
-         f"classes.{arriving}.arrival: arrival {arrival} has no rate of which a class could have a share; remove it"),
-        (shaped is not None, f"classes.{shaped}.burstiness belongs to an arrival of its own; give that too, or remove it"),
     )  # fmt: skip
     return [message for wrong, message in rules if wrong]

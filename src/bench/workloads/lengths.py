@@ -18,12 +18,11 @@ from bench.fields import Tokens
 _NEEDS = {
     "fixed": ("tokens",),
     "uniform": ("min", "max"),
-    "normal": ("mean", "sd", "max"),
     "lognormal": ("median", "sigma", "max"),
     "empirical": ("file",),
     "natural": ("max",),
 }
-_MAY = {"normal": {"min"}, "lognormal": {"min"}, "empirical": {"min", "max"}}
+_MAY = {"lognormal": {"min"}, "empirical": {"min", "max"}}
 _LEAST_WITHIN = 0.01  # least share of a distribution between its ends: all else is drawn again; convention
 
 
@@ -32,15 +31,11 @@ class LengthDistribution(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    distribution: Literal["fixed", "uniform", "normal", "lognormal", "empirical", "natural"] = Field(
-        description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma), "
+    distribution: Literal["fixed", "uniform", "lognormal", "empirical", "natural"] = Field(
+        description="`fixed` (tokens), `uniform` (min to max), `lognormal` (median, sigma), "
         "`empirical` (file), or of answers `natural`: they end by themselves, after `max` at the latest."
     )
     tokens: Tokens | None = Field(default=None, description="`fixed`: the length.")
-    mean: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="`normal`: mean, before draws beyond `min` and `max` are repeated."
-    )
-    sd: Annotated[float, Field(ge=0)] | None = Field(default=None, description="`normal`: standard deviation, likewise.")
     median: Annotated[float, Field(gt=0)] | None = Field(default=None, description="`lognormal`: median.")
     sigma: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="`lognormal`: standard deviation of the logarithm; P99 = median × e^(2.33 × sigma)."
@@ -62,27 +57,21 @@ class LengthDistribution(BaseModel):
             raise ValueError(f"{key} does not belong to {self.distribution}, which has {', '.join(needed)}")
         if self.max is not None and self.max < self.min:
             raise ValueError(f"max {self.max} is below min {self.min}")
-        centre = self.mean if self.distribution == "normal" else self.median
-        if centre is not None and self.max is not None and not self.min <= centre <= self.max:
-            raise ValueError(f"the middle, {centre:g}, does not lie between min {self.min} and max {self.max}")
+        if self.median is not None and self.max is not None and not self.min <= self.median <= self.max:
+            raise ValueError(f"the median, {self.median:g}, does not lie between min {self.min} and max {self.max}")
         if self._within() < _LEAST_WITHIN:
-            width = "sd" if self.distribution == "normal" else "sigma"
             raise ValueError(
                 f"less than {shown_share(_LEAST_WITHIN)} of the distribution lies between min {self.min} and max {self.max}, and all "
-                f"else would be drawn again; lower {width}, or use uniform"
+                f"else would be drawn again; lower sigma, or use uniform"
             )
         return self
 
     def _within(self) -> float:
-        """Share of a normal or lognormal distribution that its ends leave (0–1); 1 for others."""
-        low, high = self.min - 0.5, (self.max or math.inf) + 0.5
-        if self.distribution == "normal" and self.sd and self.mean is not None:
-            drawn = NormalDist(self.mean, self.sd)
-        elif self.distribution == "lognormal" and self.sigma and self.median is not None:
-            drawn, low, high = NormalDist(math.log(self.median), self.sigma), math.log(low), math.log(high)
-        else:
+        """Share of a lognormal distribution that its ends leave (0–1); 1 for others."""
+        if not self.sigma or self.median is None:
             return 1.0
-        return drawn.cdf(high) - drawn.cdf(low)
+        drawn = NormalDist(math.log(self.median), self.sigma)
+        return drawn.cdf(math.log((self.max or math.inf) + 0.5)) - drawn.cdf(math.log(self.min - 0.5))
 
     @property
     def fixed(self) -> int | None:
@@ -111,8 +100,6 @@ class LengthDistribution(BaseModel):
                 return str(self.tokens)
             case "uniform":
                 return f"uniform{self.min}-{self.max}"
-            case "normal":
-                return f"normal{self.mean:g}"
             case "lognormal":
                 return f"lognormal{self.median:g}"
             case "natural":
@@ -137,8 +124,8 @@ Length = Annotated[LengthDistribution, BeforeValidator(_length), _OrInteger()]
 class Lengths:
     """Draws from a distribution: the same for the same seed, on any machine.
 
-    Each draw is the distribution's inverse at a number of Python's `random()`, whose sequence is guaranteed for a seed; normal and
-    lognormal draws are rounded to whole tokens, and drawn again where they fall beyond an end (a truncated distribution).
+    Each draw is the distribution's inverse at a number of Python's `random()`, whose sequence is guaranteed for a seed; lognormal
+    draws are rounded to whole tokens, and drawn again where they fall beyond an end (a truncated distribution).
     """
 
     def __init__(self, length: LengthDistribution, seed: str) -> None:
@@ -162,7 +149,7 @@ class Lengths:
         assert x.max is not None
         while True:
             z = NormalDist().inv_cdf(self._random.random() or 0.5)  # at 0 the inverse has no value
-            value = x.mean + (x.sd or 0) * z if x.mean is not None else (x.median or 0) * math.exp((x.sigma or 0) * z)
+            value = (x.median or 0) * math.exp((x.sigma or 0) * z)
             if x.min <= round(value) <= x.max:
                 return round(value)
 

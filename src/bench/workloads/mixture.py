@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 from bench.axes import RATE
 from bench.workloads.arrivals import arrivals
@@ -16,8 +15,7 @@ def mixture(workload: Workload, level: float, seed: str) -> list[tuple[str | Non
 
     Each class has exactly its share of the requests, to the nearest whole number: drawn one by one, their numbers would differ from
     run to run, and the load with them where one class weighs more than another. The order is that of a shuffled deck, so that classes
-    come in clusters as they do by chance. Classes that arrive by themselves have a process each at their share of the rate, beside
-    that of the others; all end together.
+    come in clusters as they do by chance.
 
     Args:
         level: requests in flight, or requests a second. seed: text.
@@ -26,24 +24,9 @@ def mixture(workload: Workload, level: float, seed: str) -> list[tuple[str | Non
     numbers of arrivals (Kingman, Poisson Processes, 1993, 5).
     """
     shares = {name: each.share for name, each in workload.classes.items()}
-    if not shares:
-        return [(None, moment) for moment in _moments(workload, level, f"{seed}/arrivals")]
-    together = {name: share for name, share in shares.items() if not workload.classes[name].arrival}
-    asked = workload.num_requests if workload.axis == RATE else None
-    counts = dealt(asked, shares) if isinstance(asked, int) else None
-    found: list[tuple[str | None, float | None]] = []
-    for names in (together, *({name: shares[name]} for name in shares if name not in together)):
-        alone = next(iter(names)) if names is not together else None
-        process, rate = workload.of(alone), level
-        if counts is not None and isinstance(asked, int):
-            mine = sum(counts[name] for name in names)
-            process, rate = process.model_copy(update={"num_requests": mine}), level * mine / asked
-        elif workload.axis == RATE:
-            rate = level * sum(names.values())
-        if names and rate:
-            moments = _moments(process, rate, f"{seed}/arrivals" + (f"/{alone}" if alone else ""))
-            found += zip(_deck(dealt(len(moments), names), seed), moments, strict=True)
-    return found if len(together) == len(shares) else sorted(found, key=lambda each: each[1] or 0.0)
+    moments = _moments(workload, level, f"{seed}/arrivals")
+    names = _deck(dealt(len(moments), shares), seed) if shares else [None] * len(moments)
+    return list(zip(names, moments, strict=True))
 
 
 def _moments(workload: Workload, level: float, seed: str) -> list[float | None]:
@@ -55,10 +38,10 @@ def _moments(workload: Workload, level: float, seed: str) -> list[float | None]:
     return [None] * workload.num_requests
 
 
-def _deck(counts: dict[str, int], seed: str) -> Iterator[str]:
+def _deck(counts: dict[str, int], seed: str) -> list[str | None]:
     """The names, each as often as asked for, in an order drawn by chance: one more class leaves that of the others as it is."""
     cards = []
     for name, count in counts.items():
         draw = random.Random(f"{seed}/order/{name}")  # noqa: S311 - a schedule, no secret
         cards += [(draw.random(), name) for _ in range(count)]
-    return (name for _, name in sorted(cards))
+    return [name for _, name in sorted(cards)]

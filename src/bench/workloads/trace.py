@@ -30,6 +30,7 @@ _COUNTS = {
     ),
     *("apirequests", "numapirequests", "successfulrequests", "calls", "numcalls", "callcount", "apicalls", "count"),
 }
+_USERS = ("user", "user_id", "session_id", "conversation_id", "chat_id", "Session ID")  # columns that say whose a request is
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
@@ -42,7 +43,8 @@ class TraceRequest:
         blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
             same, and nothing else. Empty where prompts share nothing.
         after: places of the requests that it follows, among those that `read_trace` returns: it waits for all. after_s: from the last
-            one's end to its own start (s). root: place of the request with which its session begins.
+            one's end to its own start (s). root: place of the request with which its session begins. user: whose it is, where a column
+            says it.
     """
 
     arrival_s: float | None
@@ -53,6 +55,7 @@ class TraceRequest:
     after: tuple[int, ...] = ()
     after_s: float = 0.0
     root: int = 0
+    user: str | None = None
 
 
 class Format(NamedTuple):
@@ -129,8 +132,14 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
     arrivals = _arrivals(path, roots, form, unit)
     zero = min(arrivals)
     moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
+    column = next((name for name in _USERS if name in rows[0].values), "")
     requests = [
-        TraceRequest(moments.get(row.place), _tokens(path, row, form.prompt, form), _tokens(path, row, form.output, form))
+        TraceRequest(
+            moments.get(row.place),
+            _tokens(path, row, form.prompt, form),
+            _tokens(path, row, form.output, form),
+            user=None if row.values.get(column) in (None, "") else str(row.values[column]),
+        )
         for row in rows
     ]
     requests = _with_blocks(path, rows, requests, form, block, alone=trees is None)
@@ -138,6 +147,32 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
         ordered = sorted(requests, key=lambda request: request.arrival_s or 0.0)
         return tuple(replace(request, root=place) for place, request in enumerate(ordered))
     return _in_order(requests, trees)
+
+
+def thinned(requests: Sequence[TraceRequest], every: int = 1, longest: int | None = None) -> tuple[TraceRequest, ...]:
+    """The requests of each `every`-th user, or session where nothing says whose they are, in the order in which they come.
+
+    Args:
+        longest: to how many tokens prompts and answers are cut; None: as they are.
+    """
+    users: dict[str | int, int] = {}
+    kept: dict[int, int] = {}
+    for place, request in enumerate(requests):
+        number = users.setdefault(requests[request.root].user or request.root, len(users))
+        if number % every == 0:
+            kept[place] = len(kept)
+    most = longest or _LONGEST
+    return tuple(
+        replace(
+            x,
+            prompt_tokens=min(x.prompt_tokens, most),
+            output_tokens=min(x.output_tokens, most),
+            blocks=x.blocks[: -(-min(x.prompt_tokens, most) // x.block_tokens)] if x.blocks else (),
+            after=tuple(kept[before] for before in x.after),
+            root=kept[x.root],
+        )
+        for x in (requests[place] for place in kept)
+    )
 
 
 def different_tokens(requests: Iterable[TraceRequest]) -> int:

@@ -39,7 +39,8 @@ class Turns(Strict):
     """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history."""
 
     count: Annotated[int, Field(ge=2, le=MOST_REQUESTS)] = Field(
-        description="Requests in a conversation. Of a file of `prompts`, those chats are sent that have so many user messages or more."
+        description="Requests in a conversation. Of a file of `prompts`, those chats are sent that have so many turns or more: each "
+        "ends with a user's message, or with what tools answered."
     )
     new_tokens: Length | None = Field(
         default=None, description="Tokens that each turn after the first adds to the prompt; a file of `prompts` has its own."
@@ -51,7 +52,8 @@ class Turns(Strict):
         default=None,
         description="Answers in the history. `scripted`, the default of random prompts: drawn from the seed at the length asked for, "
         "or those of a file of `prompts`, so that every server gets the same prompts. `own`, the default of a file: what the server "
-        "answered, without reasoning; prompts have the lengths that it counts. An answer that failed stands there as far as it came.",
+        "answered, without reasoning; prompts have the lengths that it counts. An answer that failed stands there as far as it came. "
+        "Calls of tools stand there as recorded, with their results, whatever the server answered.",
     )
     session_header: Annotated[str, AfterValidator(_session_header)] | None = Field(
         default=None,

@@ -17,6 +17,7 @@ from bench.runs.checksums import files_of
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.shipped import ROOT, SNAKEFILE
+from bench.study.plan import Plan
 
 _CONFIG = ".verified.yaml"
 _LAST_CHARACTERS = 600
@@ -30,6 +31,13 @@ def at(folder: Path, path: str | Path) -> Path:
 def summary_of(run: Path) -> str:
     """The file that the workflow makes last of a run's raw records."""
     return Paths.RUN_SUMMARY.format(deployment=run.parent.name, run=run.name)
+
+
+def parsed_of(plan: Plan, runs: Iterable[Path]) -> list[str]:
+    """The lists that the workflow makes of parsed runs, of the sessions that these are of."""
+    keys = set(map(key_of, runs))
+    places = {(run.deployment.name, plan.place_of(run).session) for run in plan.every if run.key in keys}
+    return [Paths.PARSED.format(deployment=deployment, session=session) for deployment, session in sorted(places)]
 
 
 def copy_measurements(folder: Path, runs: Collection[Path], files: Collection[str], to: Path) -> Path:
@@ -108,8 +116,8 @@ def run_workflow(study: Mapping[str, Any], asked: Iterable[str], to: Path, say: 
 
 def why_not_parsed(to: Path, run: Path) -> str | None:
     """Why the raw records of a run cannot be parsed, as its job's log in `to` says it; None where no job tried."""
-    try:
-        lines = (to / f"logs/parse/{key_of(run)}.log").read_text(encoding="utf-8").strip().splitlines()
-    except OSError:
-        return None
-    return lines[-1].partition(" ")[2] if lines else None  # without the time
+    for log in (to / "logs/parse" / run.parent.name).glob("*.log"):
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if line.partition(" ")[2].startswith(f"{run.name}: "):  # after the time
+                return line.partition(f"{run.name}: ")[2]
+    return None

@@ -30,6 +30,7 @@ from bench.runs.run import RECORD
 from bench.runs.store import Store
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import PROTOCOL, Plan
+from bench.study.scale import at_scale
 from bench.study.searches import search_record
 from bench.study.specs import RunSpec
 from bench.study.state import kept_facts
@@ -170,7 +171,9 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     blocks = {
         run.family: {"trace_block": run.workload.trace_block} for run in plan.every if run.workload.trace_block is not None
     }
-    packed = dict(expand(content).content)
+    packed = {
+        key: value for key, value in expand(at_scale({**content, "scale": plan.config.scale})).content.items() if key != "scale"
+    }
     changes: dict[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]] = {
         "models": lambda name, _: models.get(name, {}),
         "workloads": lambda name, _: blocks.get(name, {}),

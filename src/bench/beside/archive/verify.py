@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from bench.beside.archive.again import at, copy_measurements, run_workflow, summary_of, why_not_parsed
+from bench.beside.archive.again import at, copy_measurements, parsed_of, run_workflow, summary_of, why_not_parsed
 from bench.beside.archive.check import Check, check_deployments, check_runs, key_of, same_numbers
 from bench.beside.archive.pack import STUDY, packed_study
 from bench.beside.archive.unpack import extract, runs_of_visits, study_of
@@ -77,7 +77,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
                 say("parsing its runs")
                 to = copy_measurements(folder, known, _locks(plan), again)
                 study = {**read_yaml(folder / STUDY), "select": [*map(key_of, known)]}
-                _check_parsed(parsed, known, to, run_workflow(study, map(summary_of, known), to, say))
+                _check_parsed(parsed, known, to, run_workflow(study, parsed_of(plan, known), to, say))
         checks = [files, raw, of_study, check_deployments(folder, records, specs), parsed]
         for check in checks:
             check.differs = [text.replace(f"{folder}/", "") for text in check.differs]
@@ -101,10 +101,10 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     made, plan = [Check("raw records parsed"), Check("summaries"), Check("what was drawn")], None
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
-            file = study or _study(folder)
+            file, scale = (study, None) if study else _study(folder)
             if not file.is_file():
                 raise BenchError(f"the study's file {file} is not here; name it with --configfile")
-            plan = Plan.of(load_file(file, select="*"), results=folder)
+            plan = Plan.of(load_file(file, select="*", **({"scale": scale} if scale else {})), results=folder)
             _make_again(folder, file, plan, {run: records[run] for run in intact}, Path(name), say, made)
         except BenchError as error:
             made[-1].unchecked.append(f"summaries and figures: {error}")
@@ -132,7 +132,7 @@ def _make_again(
     files = [*_locks(plan), *(file for workload in plan.config.workloads.values() for file in workload.files)]
     here = copy_measurements(folder, [run for run in intact if key_of(run) in measured], files, to)
     content = packed_study(read_yaml(file), plan, [*map(key_of, runs), *searches])
-    said = run_workflow(content, map(summary_of, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
+    said = run_workflow(content, parsed_of(plan, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
     parsed, summaries, pictures = made
     _check_parsed(parsed, runs, here, said)
     if others := len(intact) - len(runs):
@@ -210,9 +210,10 @@ def _locks(plan: Plan) -> list[str]:
     return [lock for engine in plan.config.engines.values() for lock in engine.locks]
 
 
-def _study(folder: Path) -> Path:
+def _study(folder: Path) -> tuple[Path, str | None]:
     place = at(folder, Paths.STUDY)
     try:
-        return Path(str(read_object(place)["file"]))
+        note = read_object(place)
+        return Path(str(note["file"])), note.get("scale")
     except (*UNREADABLE, KeyError):
         raise BenchError(f"{place} does not name the study's file; name it with --configfile") from None

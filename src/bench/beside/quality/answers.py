@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.beside.quality.calls import CallTask, right_calls
-from bench.beside.quality.graded_set import Task
+from bench.beside.quality.graded_set import Task, graded_sets, read_set, set_checksums
 from bench.beside.quality.program import program_of
 from bench.beside.quality.sandbox import sandbox
 from bench.errors import BenchError
@@ -16,6 +17,19 @@ _OPEN = (
     "Warning: programs are not cut off from the network and from your files here (`unshare` does not work, or Linux is older than "
     "5.12); the other limits hold. See SECURITY.md."
 )
+
+
+class Grading:
+    """How the workflow grades a study's answers: it finds this by `bench.plugins`. `sets`, `checksums`: of `graded_set`."""
+
+    sets, checksums = staticmethod(graded_sets), staticmethod(set_checksums)
+
+    @staticmethod
+    def grade(
+        runs: Iterable[Mapping[str, Any]], sets: Iterable[tuple[str, str | None]], say: Callable[[str], None]
+    ) -> list[dict[str, Any]]:
+        """As `grade`. Args: sets: of `sets`."""
+        return grade(runs, {key: task for file, column in sets for key, task in read_set(Path(file), column).items()}, say)
 
 
 def grade(

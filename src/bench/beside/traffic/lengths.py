@@ -1,18 +1,18 @@
-"""Lengths in a log: percentiles, and a distribution that is like them; what prompts and answers, and prompts among themselves share."""
+"""What a log says of its traffic: how long prompts and answers are, a distribution that is like them, and how both go together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from bench.beside.traffic.log import Floats, Whole
+from bench.beside.traffic.arrivals import Burstiness, Window, burstiness, hours, windows
+from bench.beside.traffic.log import Floats, Log, Whole
 
 PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
-BLOCK = 64  # characters of a block; derived: vLLM's 16 tokens, at four characters of English each
 _JUDGED = (50, 90, 99)  # percentiles by which a fit is judged; convention
 _CLOSE = 0.05  # distance at which a fit passes, whatever the number of requests; convention
 # distance × √requests that 5 % of true fits exceed; source: Lilliefors, 1967, for a normal with fitted mean and sd
@@ -54,27 +54,6 @@ def correlation(prompt: Whole, output: Whole) -> float | None:
     if min(np.ptp(prompt), np.ptp(output)) == 0:
         return None
     return float(pl.select(pl.corr(pl.Series(prompt), pl.Series(output), method="spearman")).item())
-
-
-def shared_share(texts: Iterable[str]) -> float | None:
-    """Share of the characters that a prefix cache without bounds would find, whole blocks from the beginning on (0–1).
-
-    Args:
-        texts: in order of arrival.
-
-    Returns:
-        None where they have no characters.
-    """
-    seen: set[int] = set()
-    found = characters = 0
-    for text in texts:
-        characters += len(text)
-        ahead = 0  # of the blocks so far, so that one is found only behind the same others
-        for at in range(0, len(text) - BLOCK + 1, BLOCK):
-            ahead = hash((ahead, text[at : at + BLOCK]))
-            found += BLOCK * (ahead in seen)
-            seen.add(ahead)
-    return found / characters if characters else None
 
 
 def fitted(lengths: Whole) -> Fit | None:
@@ -120,4 +99,47 @@ def fitted(lengths: Whole) -> Fit | None:
         distance=distance,
         errors=dict(zip(_JUDGED, errors.tolist(), strict=True)),
         close=distance <= max(_CLOSE, _BY_CHANCE / math.sqrt(len(lengths))),
+    )
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of prompts or of answers (tokens). Attributes: percentiles: with `min`, `max` and `mean`. fit: None without one."""
+
+    percentiles: dict[str, float]
+    fit: Fit | None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A log's traffic.
+
+    Attributes:
+        requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. windows, burstiness,
+            hours: as `arrivals` has them. prompts, outputs: lengths. correlation: of both, by ranks; None where one is constant.
+    """
+
+    requests: int
+    span_s: float
+    rate: float | None
+    windows: Sequence[Window]
+    burstiness: Burstiness | None
+    hours: Sequence[float | None] | None
+    prompts: Lengths
+    outputs: Lengths
+    correlation: float | None
+
+
+def describe(log: Log) -> Described:
+    """All that a log says."""
+    return Described(
+        requests=log.count,
+        span_s=log.span_s,
+        rate=log.rate,
+        windows=windows(log),
+        burstiness=burstiness(log),
+        hours=hours(log),
+        prompts=Lengths(percentiles(log.prompt_tokens), fitted(log.prompt_tokens)),
+        outputs=Lengths(percentiles(log.output_tokens), fitted(log.output_tokens)),
+        correlation=correlation(log.prompt_tokens, log.output_tokens),
     )

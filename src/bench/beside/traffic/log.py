@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
@@ -29,9 +28,6 @@ ROLES = {
     "prompt": r"prompt|input|context|prefill|request tokens|tokens_?(in|evaluated)$",
     "output": r"completion|output|generat|response|answer|decode|candidates|token_size|tokens_?(out|predicted)$",
     "status": r"status|error|success|outcome|state$|cancel|fail",
-    "end": r"(^|\W|_)(end|finish|completed)",
-    "duration": r"duration|latency|elapsed|(^|\W|_)e2e|(total|response|request)_?time",
-    "text": r"(^|\W)(prompt|messages|input)$",
 }
 #: Without these there is no traffic.
 NEEDED = ("arrival", "prompt", "output")
@@ -74,8 +70,6 @@ class Log:
         path: the file. rows: in it, or in the part that is asked for. columns: which is what, by role.
         arrival_s: since the first (s). prompt_tokens, output_tokens: lengths.
         began: when the first came; None where arrivals are not dates. zone: for the hours of the day.
-        duration_s: until the answer (s), NaN where not known; None without such a column.
-        texts: of prompts; None without such a column.
         resolution_s: that all arrivals are whole multiples of.
         left_out: rows without a moment or a length, or that failed. notes: what else a reader has to know.
     """
@@ -88,8 +82,6 @@ class Log:
     output_tokens: Whole
     began: datetime | None
     zone: tzinfo
-    duration_s: Floats | None
-    texts: list[str] | None
     resolution_s: float
     left_out: Sequence[LeftOut] = ()
     notes: Sequence[str] = ()
@@ -138,7 +130,7 @@ def read_log(
     refuse_sums(path, rows)
     table = _Table(path, rows, {role: name for role, name in (columns | dict(given or {})).items() if name}, zone)
     cells, notes = table.cells, table.notes
-    moments, dated = table.moments("arrival")
+    moments, dated = table.moments()
     prompt, output = (table.counts(role) for role in NEEDED[1:])
     failed, said = np.zeros(len(rows), dtype=bool), [""] * len(rows)
     if "status" in cells:
@@ -174,7 +166,6 @@ def read_log(
         notes.append("Rows are not in the order of their arrivals; they were sorted.")
     order = np.flatnonzero(rest)[np.argsort(moments[rest], kind="stable")]
     arrival = moments[order] - moments[order[0]]
-    durations = table.durations(moments, dated)
     return Log(
         path,
         int(inside.sum()),
@@ -184,8 +175,6 @@ def read_log(
         output[order].astype(np.int64),
         datetime.fromtimestamp(float(moments[order[0]]), UTC) if dated else None,
         zone or UTC,
-        None if durations is None else durations[order],
-        [_text(next(iter(cells["text"].values()))[i]) for i in order] if "text" in cells else None,
         next((tick for tick in _RESOLUTIONS if (np.abs(arrival - tick * np.round(arrival / tick)) <= _SAME_S).all()), _SAME_S),
         left_out,
         notes,
@@ -196,7 +185,7 @@ class _Table:
     """A log's cells by role and column, and what its moments and counts are.
 
     Attributes:
-        columns: by role, without units. units: of moments, by role. cells: by role and column.
+        columns: by role, without units. unit: of arrivals. cells: by role and column.
     """
 
     def __init__(self, path: str, rows: Sequence[Row], columns: Mapping[str, str], zone: tzinfo | None) -> None:
@@ -205,12 +194,13 @@ class _Table:
         if missing := [role for role in NEEDED if role not in columns]:
             raise _guess(path, flat[:_ROWS], names, missing)
         self.path, self.names, self.zone = path, names, zone
-        self.columns, self.units, self.notes = dict(columns), dict[str, TraceUnit](), list[str]()
+        self.unit: TraceUnit | None
+        self.columns, self.unit, self.notes = dict(columns), None, list[str]()
         self.cells: dict[str, dict[str, list[Any]]] = {}
         for role, text in columns.items():
             name, colon, unit = text.rpartition(":")
-            if role in ("arrival", "end", "duration") and colon and unit in get_args(TraceUnit) and text not in names:
-                self.columns[role], self.units[role] = name, unit  # type: ignore[assignment] # one of them
+            if role == "arrival" and colon and unit in get_args(TraceUnit) and text not in names:
+                self.columns[role], self.unit = name, unit  # type: ignore[assignment] # one of them
             parts = [self.columns[role]] if self.columns[role] in names else self.columns[role].split("+")
             if strange := [name for name in parts if name not in names]:
                 raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
@@ -222,17 +212,17 @@ class _Table:
         found = np.sum([_numbers(first), *(_numbers(cells, absent=0.0) for cells in others)], axis=0)
         return np.where((found == np.round(found)) & (np.abs(found) <= _LONGEST), found, math.nan)
 
-    def moments(self, role: str) -> tuple[Floats, bool]:
-        """Seconds of each row, NaN where there is no moment; and whether they are dates, counted from 1970."""
-        path, column, unit = self.path, self.columns[role], self.units.get(role)
-        values = next(iter(self.cells[role].values()))
+    def moments(self) -> tuple[Floats, bool]:
+        """Seconds of each arrival, NaN where there is none; and whether they are dates, counted from 1970."""
+        path, column, unit = self.path, self.columns["arrival"], self.unit
+        values = next(iter(self.cells["arrival"].values()))
         first = next((value for value in values if value not in (None, "")), None)
         if number_of(first) is not None:
             numbers = _numbers(values)
             known = numbers[~np.isnan(numbers)]
             unit = unit or next(iter(since_1970(float(known.min()))), None)
             if unit is None:
-                words: dict[str, TraceUnit] = {f"--columns {role}={column}:{name}": name for name in ("s", "ms")}
+                words: dict[str, TraceUnit] = {f"--columns arrival={column}:{name}": name for name in ("s", "ms")}
                 reason = "its numbers do not say it"
                 raise unit_not_known(path, column, reason, "Say it", words, [Decimal(repr(float(x))) for x in known])
             seconds = numbers * float(SECONDS[unit])
@@ -248,7 +238,7 @@ class _Table:
             raise BenchError(
                 f"{path}: {column}: {shown(str(first), 40)} is no date and time that is read, and no number. Write it with the year "
                 "first, which no order of day and month confuses: 2026-11-28T16:45:00Z. Or name another column: "
-                f"--columns {role}=NAME."
+                "--columns arrival=NAME."
             )
         refuse_days(path, column, dates_of)
         bare = [date for date in there if date.tzinfo is None]
@@ -259,21 +249,6 @@ class _Table:
                 )
             self.notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
         return np.array([math.nan if date is None else _since_1970(date, self.zone) for date in dates_of]), True
-
-    def durations(self, arrivals: Floats, dated: bool) -> Floats | None:
-        """From arrival to answer (s), NaN where not known; None where no column says it."""
-        if "duration" in self.cells:
-            name = self.columns["duration"]
-            if "duration" not in self.units:
-                raise BenchError(f"{self.path}: the unit of {name} is not known. Say it: --columns duration={name}:ms.")
-            return _numbers(next(iter(self.cells["duration"].values()))) * float(SECONDS[self.units["duration"]])
-        if "end" not in self.cells:
-            return None
-        ends, end_dated = self.moments("end")
-        if dated != end_dated:
-            both = f"{self.columns['arrival']} and {self.columns['end']}"
-            raise BenchError(f"{self.path}: one of {both} holds dates, the other none. Leave end= out.")
-        return np.where(ends >= arrivals, ends - arrivals, math.nan)
 
 
 def _flat(values: Mapping[str, Any], ahead: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
@@ -303,17 +278,10 @@ def _calls(path: str, rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
     """The calls of models in spans of OpenTelemetry, and which column is what."""
     found = []
     for call in calls_of(path, rows):
-        start, end = (int(moment.scaleb(9)) for moment in (call.start_s, call.end_s))
         counts = {"input_tokens": call.prompt_tokens, "output_tokens": call.output_tokens}
-        found.append(Row(call.place, {"start_ns": start, "end_ns": end, **counts, "status": "error" if call.failed else "ok"}))
-    names = {
-        "arrival": "start_ns:ns",
-        "prompt": "input_tokens",
-        "output": "output_tokens",
-        "status": "status",
-        "end": "end_ns:ns",
-    }
-    return found, names
+        start = {"start_ns": int(call.start_s.scaleb(9))}
+        found.append(Row(call.place, {**start, **counts, "status": "error" if call.failed else "ok"}))
+    return found, {"arrival": "start_ns:ns", "prompt": "input_tokens", "output": "output_tokens", "status": "status"}
 
 
 def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], missing: Sequence[str]) -> BenchError:
@@ -323,13 +291,11 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     counts.sort(key=lambda name: "token" not in name.lower())
     found: dict[str, str] = {}
     for role, pattern in ROLES.items():
-        choice = counts if role in NEEDED[1:] else [name for name in names if role != "text" or name not in counts]
-        for name in choice:
+        for name in counts if role in NEEDED[1:] else names:
             if re.search(pattern, name, re.IGNORECASE) and not _PART.search(name) and name not in found.values():
-                unit = _UNIT.search(name) if role in ("arrival", "end", "duration") else None
-                if role != "duration" or unit:
-                    found[role] = f"{name}:{unit[0].strip('_').lower()}" if unit else name
-                    break
+                unit = _UNIT.search(name) if role == "arrival" else None
+                found[role] = f"{name}:{unit[0].strip('_').lower()}" if unit else name
+                break
     line = ",".join(f"{role}={found.get(role, 'NAME')}" for role in dict.fromkeys((*NEEDED, *found)))
     parts = [name for name in counts if _PART.search(name)]
     apart = f" Add {', '.join(parts)} with + where it is counted apart from prompts or answers (prompt=A+B)." if parts else ""
@@ -400,7 +366,3 @@ def _says_failure(text: str, column: str) -> bool | None:
 
 def _status(value: Any) -> str:
     return "" if value is None else str(value).strip()
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

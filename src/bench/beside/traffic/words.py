@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.beside.traffic.arrivals import FEWEST_GAPS
-from bench.beside.traffic.describe import Described
+from bench.beside.traffic.lengths import Described
 from bench.beside.traffic.log import Log
 from bench.errors import count_text, shown_share, three_digits
 
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
-_ROLES = {"arrival": "arrivals", "prompt": "prompt tokens", "output": "answer tokens", "text": "texts"}
+_ROLES = {"arrival": "arrivals", "prompt": "prompt tokens", "output": "answer tokens"}
 _FAR = 1.5  # times as dispersed in long windows as the gaps' shape says: the rate changes
 _UNLIKE = 0.1  # distance of gaps from their fit that deserves a word
 _MANY = 0.1  # share of rows left out that deserves a word
@@ -51,10 +51,6 @@ def arrival_rows(found: Described) -> list[list[str]]:
         if each.dispersion is not None:
             p = "" if each.p is None else ", p < 0.001" if each.p < 0.001 else f", p = {each.p:.2g}"
             rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}{p}"])
-    if known := found.concurrency:
-        rows.append(["requests in flight", f"{three_digits(known.mean)} in the mean, {known.most:,} at most"])
-    if found.shared is not None:
-        rows.append(["shared prefixes", f"{shown_share(found.shared)} of the prompts' characters"])
     return rows
 
 
@@ -87,18 +83,6 @@ def fit_rows(found: Described) -> list[list[str]]:
             errors = [f"{100 * error:+.0f} %" for error in fit.errors.values()]
             rows.append([what, kind, f"{fit.distance:.3f}", *errors, "lognormal" if fit.close else "the log's own lengths"])
     return rows
-
-
-def remarks(log: Log, found: Described) -> Iterator[str]:
-    """What a reader has to know of these numbers."""
-    yield from log.notes
-    if found.concurrency and found.concurrency.requests < found.requests:
-        yield f"Requests in flight are of the {found.concurrency.requests:,} whose duration is known."
-    if found.shared is not None:
-        yield (
-            "Shared prefixes are what a prefix cache without bounds would find, by blocks of 64 characters. Tokens differ; the "
-            "workloads share nothing (`cache: shared` with `shared_prefix` would)."
-        )
 
 
 def unlike(found: Described, scale: float) -> Iterator[str]:

@@ -28,8 +28,6 @@ _BETWEEN = 10.0  # percent: convention
 _SIGHT = 5.0  # percent: the regression that a gate without a percentage has to be able to see
 _SIDES = ("baseline", "candidate")
 _NAMED = 5  # runs without a counterpart that are named
-_PART = ("scope", "workload", "axis", "level")  # of a row of all levels
-_WHOLE = ("scope", "pooled", "sessions", "repeats", "noise", "spread", "spread_assumed")  # of a row of one
 _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the number that it takes
 
 
@@ -37,8 +35,8 @@ _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the n
     "bench compare results:baseline results:candidate",
     "bench compare last-week results --metric throughput_tokens_per_s --fail-on-regression 5",
     "bench compare --plan --noise 3 --between 5 --difference 5",
-    after="Exit status: with --fail-on-regression 1 for a regression, and 3 where one could have been overlooked. "
-    "What a verdict means, and how often it is wrong: docs/explanation/comparing.md.",
+    after="Exit status: with --fail-on-regression 1 for a regression; 3 where a metric is worse without proof, or a regression could "
+    "have been overlooked. What a verdict means, and how often it is wrong: docs/explanation/comparing.md.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Compare:
@@ -64,7 +62,8 @@ class Compare:
         list[str] | None,
         option(
             "NAME",
-            "Only this column of the summary table, such as ttft_p50_s. Repeatable; the fewer, the narrower their intervals.",
+            "Only this column of the summary table: one that is compared, or any percentile that an SLO may limit, such as ttft_p95_s. "
+            "Repeatable; the fewer, the narrower their intervals.",
             default="all that are there",
             complete=completion.metrics,
         ),
@@ -74,7 +73,7 @@ class Compare:
         option(
             "PERCENT",
             "By how much two sessions of one server differ (standard deviation of their ratio), where fewer than four were "
-            "measured, and for --plan.",
+            "measured, or one side after the other, and for --plan.",
             parser=percent,
             default="10",
         ),
@@ -90,12 +89,16 @@ class Compare:
         option(
             "PERCENT",
             "Exit 1 where the interval of a metric is worse by more than PERCENT, over all levels or at a level, or where more "
-            "requests fail. Exit 3 where a regression of PERCENT over all levels could have been overlooked. With 0, any "
-            "regression exits 1, and one of 5 % has to be visible.",
+            "requests fail. Exit 3 where one is worse by more than PERCENT without proof, or could have been overlooked. "
+            "With 0, any regression exits 1, and one of 5 % has to be visible.",
             _GATE,
             parser=percent,
         ),
     ] = None
+    allow_blind: Annotated[
+        bool,
+        flag("--allow-blind", "Exit 0 where a regression could only have been overlooked: not where a metric is worse.", _GATE),
+    ] = False
     plan: Annotated[bool, flag("--plan", "Without A and B: how many sessions find --difference (by default 5 %).", _PLAN)] = (
         False
     )
@@ -110,18 +113,21 @@ class Compare:
             return
         if not self.baseline or not self.candidate:
             raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
-        from bench.findings.comparison.words import blind_spots, regression_lines
+        from bench.findings.comparison.words import blind_spots, regression_lines, unproven_lines
 
-        sources = (self.baseline, self.candidate)
+        sources, limit = (self.baseline, self.candidate), self.fail_on_regression or _SIGHT
         found = self._compared(*sources)
-        worse = regression_lines(found, self.fail_on_regression or 0.0)
-        missed = blind_spots(found, self.fail_on_regression or _SIGHT)
+        told = {
+            "regressions": regression_lines(found, self.fail_on_regression or 0.0),
+            "unproven": unproven_lines(found, limit),
+            "cannot_see": blind_spots(found, limit),
+        }
         if self.json:
-            print_json(_content(found, sources, self.difference, worse, missed))
+            print_json(_content(found, sources, self.difference) | told)
         else:
             _print(found, sources, self.difference, parts=self.runs)
         if self.fail_on_regression is not None:
-            self._decide(worse, missed, self.fail_on_regression)
+            self._decide(*told.values())
 
     def _compared(self, baseline: str, candidate: str) -> Comparison:
         from bench.findings.comparison.compare import compare
@@ -129,28 +135,40 @@ class Compare:
         from bench.results import Results
         from bench.runs.columns import METRICS
 
-        for name in self.metric or []:
-            if name not in METRICS:
-                raise BenchError(f"--metric {name}: not among those that are compared: {', '.join(METRICS)}.")
-        first, second = (Results.open(source).own for source in (baseline, candidate))
+        self._refuse_unknown()
+        sides = [Results.open(source) for source in (baseline, candidate)]
+        first, second = (side.own for side in sides)
         metrics = list(dict.fromkeys(self.metric or METRICS))
         spread = ASSUMED_SPREAD if self.between is None else self.between / 100
-        found = compare(first, second, metrics, spread=spread)
-        _refuse_nothing(found, {baseline: first, candidate: second}, self.metric or METRICS)
+        two_jobs = sides[0].folder.resolve() != sides[1].folder.resolve()
+        found = compare(first, second, metrics, spread=spread, two_jobs=two_jobs)
+        _refuse_nothing(found, {baseline: first, candidate: second}, metrics)
         return found
 
-    def _decide(self, worse: list[str], missed: list[str], limit: float) -> None:
-        more = f" by more than {limit:g} %" if limit else ""
+    def _refuse_unknown(self) -> None:
+        from bench.runs.columns import metric_of
+
+        for name in self.metric or ():
+            try:
+                metric_of(name)
+            except BenchError as error:
+                raise BenchError(f"--metric {error}") from None
+
+    def _decide(self, worse: list[str], unproven: list[str], missed: list[str]) -> None:
+        more = f" by more than {self.fail_on_regression:g} %" if self.fail_on_regression else ""
         for line in worse:
             print(f"regression: {line}{more if 'failed' not in line else ''}", file=sys.stderr)
-        if worse:
-            sys.exit(1)
+        for line in unproven:
+            print(f"not proven: {line}", file=sys.stderr)
         for line in missed:
             print(f"cannot see: {line}", file=sys.stderr)
-        if missed:
+        if worse:
+            sys.exit(1)
+        if unproven or (missed and not self.allow_blind):
+            say = "a metric is worse" if unproven else "one could have been overlooked"
             print(
-                "No regression was found, and one could have been overlooked: this is no pass. Measure more, look at fewer metrics "
-                "(--metric), ask for a larger PERCENT, or take 3 for a pass.",
+                f"No regression is proven, and {say}: this is no pass. Measure more sessions in turns, name fewer metrics (--metric), "
+                f"or ask for a larger PERCENT{'' if unproven else '; --allow-blind passes it'}.",
                 file=sys.stderr,
             )
             sys.exit(3)
@@ -168,9 +186,11 @@ class Compare:
             )
         between = _BETWEEN if self.between is None else self.between
         noise = Noise(self.noise / 100, between / 100)
+        self._refuse_unknown()
         metrics = len(self.metric) if self.metric else power.EXPECTED
         takes = sessions_for(difference / 100, noise, self.levels, self.repeats, metrics)
         sees = {k: 100 * visible(noise, k, self.levels, self.repeats, metrics) for k in sorted({*_LADDER, takes or 4})}
+        runs = None if takes is None else 2 * takes * self.levels * self.repeats
         if self.json:
             print_json(
                 {
@@ -181,13 +201,15 @@ class Compare:
                     "repeats": self.repeats,
                     "metrics": metrics,
                     "sessions": takes,
+                    "runs": runs,
                     "could_see": sees,
                 }
             )
             return
         number = "more than 100 sessions" if takes is None else count_text(takes, "session")
         print(
-            f"{difference:g} % over {count_text(self.levels, 'level')} takes {number} of each deployment, interleaved (A B B A …)."
+            f"{difference:g} % over {count_text(self.levels, 'level')} takes {number} of each deployment, interleaved (A B B A …)"
+            f"{f': {runs} runs' if runs else ''}."
         )
         print(
             f"Runs differ by {self.noise:g} %, sessions next to each other by {between:g} % (standard deviations; --noise, --between); "
@@ -218,25 +240,23 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
     if len(found.alone) == sum(found.runs) - sum(found.invalid):
         raise BenchError(
             f"{candidate} has no run with the workload, load and repeat of one in {baseline}: "
-            f"{_loads(found, 'baseline')}; {_loads(found, 'candidate')}."
+            f"{_loads('baseline', sources[baseline])}; {_loads('candidate', sources[candidate])}."
         )
     raise BenchError(f"{', '.join(metrics)}: no pair of runs has a value on both sides.")
 
 
-def _loads(found: Comparison, side: str) -> str:
+def _loads(side: str, runs: pl.DataFrame) -> str:
     """What one side measured, such as `the baseline has short at 1, 2, 4`."""
-    levels: dict[tuple[str, str], set[float]] = {}
-    for row in found.alone:
-        if row["side"] == side:
-            levels.setdefault((row["deployment"], row["workload"]), set()).add(row["level"])
-    loads = [f"{workload} at {', '.join(f'{x:g}' for x in sorted(each))}" for (_, workload), each in levels.items()]
-    return f"the {side} has {'; '.join(dict.fromkeys(loads))}"
+    import polars as pl
+
+    from bench.runs.sentences import loads_text
+
+    levels = runs.filter("valid").group_by("workload", maintain_order=True).agg(pl.col("level").unique().sort())
+    return f"the {side} has {'; '.join(f'{workload} at {loads_text(each)}' for workload, each in levels.iter_rows())}"
 
 
-def _content(
-    found: Comparison, sources: tuple[str, str], difference: float | None, worse: list[str], missed: list[str]
-) -> dict[str, Any]:
-    """The whole result as plain data; ratios are candidate / baseline.
+def _content(found: Comparison, sources: tuple[str, str], difference: float | None) -> dict[str, Any]:
+    """The comparison as plain data; ratios are candidate / baseline.
 
     Args:
         sources: of the baseline and of the candidate, as the user names them. difference: percent to plan sessions for.
@@ -244,32 +264,22 @@ def _content(
     from bench.findings import identical
     from bench.findings.comparison import words
 
-    overall = zip(found.overall.iter_rows(named=True), words.sentences(found), strict=True)
     sides = zip(_SIDES, sources, found.runs, found.invalid, strict=True)
+    texts = zip(found.overall.iter_rows(named=True), words.sentences(found), strict=True)
     return {
         **{side: {"source": source, "runs": runs, "invalid": invalid} for side, source, runs, invalid in sides},
         "pairs": found.matched,
-        "alone": [{key: value for key, value in row.items() if key != "nth"} for row in found.alone],
+        "stored": found.stored,
+        "machine": found.machine and vars(found.machine),
+        "alone": found.alone,
         "absent": found.absent,
         "differences": [words.difference_text(each) for each in found.differences],
         "failures": found.failures,
         "answers": [{**row, "sentence": identical.same_answers(found, row)} for row in found.answers],
-        "overall": [_with_sentence(row, text) for row, text in overall],
-        "configurations": [
-            {key: value for key, value in row.items() if key not in _WHOLE}
-            for row in found.configurations.iter_rows(named=True)
-        ],
-        "regressions": worse,
-        "cannot_see": missed,
+        "overall": [{**row, "sentence": text} for row, text in texts],
+        "configurations": found.configurations.rows(named=True),
         "plan": _plan(found, difference) if difference else None,
     }
-
-
-def _with_sentence(row: dict[str, Any], text: str) -> dict[str, Any]:
-    """A row of all levels without what distinguishes parts, and with what it shows in words, as `sentence`."""
-    kept = {key: value for key, value in row.items() if key not in _PART}
-    at = list(kept).index("pooled") + 1
-    return dict([*list(kept.items())[:at], ("sentence", text), *list(kept.items())[at:]])
 
 
 def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
@@ -302,6 +312,7 @@ def _print(found: Comparison, sources: tuple[str, str], difference: float | None
     if len(found.alone) > _NAMED:
         print(f"{'':<10} and {count_text(len(found.alone) - _NAMED, 'more run')} without a counterpart")
     about = [("absent", f"{name}: no pair has a value of it on both sides") for name in found.absent]
+    about += [("stored", line) for line in words.stored_lines(found)]
     about += [("differs", words.difference_text(each)) for each in found.differences]
     about += [("failures", words.failed_requests(found, row)) for row in found.failures]
     about += [("answers", identical.same_answers(found, row)) for row in found.answers]

@@ -52,6 +52,8 @@ def parse(
         ("throughput_tokens_per_s", "tokens/s", f"{WORKS[summary['work']].unit.split()[0]} throughput"),
         ("ttft_p50_s", "s", "TTFT P50"),
         ("ttft_p99_s", f"s{why}", "TTFT P99"),
+        *([("ttfo_p50_s", "s", "TTFO P50"), ("ttfo_p99_s", "s", "TTFO P99")] if summary["reasoning_tokens"] else []),
+        *([("reasoning_tokens", "tokens in the mean", "reasoning")] if summary["reasoning_tokens"] else []),
         ("tpot_p50_s", "s", "TPOT P50"),
         ("e2e_p50_s", "s", "E2E P50"),
         ("kv_usage_peak", "", "peak KV-cache usage"),

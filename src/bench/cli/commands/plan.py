@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +14,19 @@ import typer
 
 from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import Json, at_least_one, option
+from bench.cli.options import Json, at_least_one, option, percent, positive
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError, shown_gib
+from bench.errors import BenchError, count_text, listed, shown_gib
 
 if TYPE_CHECKING:
     from bench.models.accelerators import Accelerator
     from bench.models.catalogue import CatalogueEntry
     from bench.models.geometry import Geometry
-    from bench.servers.demand import Demand, Setting
+    from bench.servers.needed import Lengths
+    from bench.servers.plan import Demand, Setting
 
+ONE_NODE = 8  # GPUs of an instance on one node; convention
+_RATE = "For a rate of requests"
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # As the study's models have them: reading those would cost the help half a second.
 WEIGHTS = ("bfloat16", "float16", "float32", "fp8", "int8", "int4")
@@ -48,6 +52,7 @@ def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any
     "bench plan",
     "bench plan --model llama-3.1-8b --concurrency 64",
     "bench plan --model llama-3.1-70b-fp8 --accelerator h100-nvl --tensor-parallel 2 --prompt-length 1000 --output-length 128",
+    "bench plan --model llama-3.3-70b --accelerator h100 --request-rate 50 --slo tpot_p95=50ms --prompt-length p50=1500,p95=6000",
 )
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -55,6 +60,8 @@ class Plan:
     fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the catalogue, by the names that
     `models.NAME.catalogue` of a study takes; without --accelerator, every accelerator; without both, the catalogue, and the fewest GPUs
     of each for each. What each number means: docs/explanation/memory.md.
+
+    With --request-rate, the instances and GPUs that it takes within --slo, at those ceilings and at a share of them that was measured.
     """
 
     model: Annotated[
@@ -74,8 +81,10 @@ class Plan:
         str | None,
         option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators),
     ] = None
-    prompt_length: Annotated[int, option("TOKENS", "Prompt tokens of a request.", parser=at_least_one)] = 128
-    output_length: Annotated[int, option("TOKENS", "Output tokens of a request.", parser=at_least_one)] = 512
+    prompt_length: Annotated[str, option("TOKENS", "Prompt tokens of a request; or percentiles, as in p50=800,p95=4000.")] = (
+        "128"
+    )
+    output_length: Annotated[str, option("TOKENS", "Output tokens of a request, likewise.")] = "512"
     concurrency: Annotated[int, option("N", "Requests to hold at once, for the fewest GPUs.", parser=at_least_one)] = 1
     dtype: Annotated[
         str,
@@ -88,7 +97,10 @@ class Plan:
     gpu_memory_utilization: Annotated[
         float, option("SHARE", "Share of a GPU's memory that the engine may take, above 0 and at most 1.")
     ] = 0.9
-    tensor_parallel: Annotated[int, option("N", "GPUs that share each layer.", parser=at_least_one)] = 1
+    tensor_parallel: Annotated[
+        int | None,
+        option("N", "GPUs that share each layer.", parser=at_least_one, default="1; with --request-rate each size of up to 8"),
+    ] = None
     max_num_seqs: Annotated[
         int,
         option(
@@ -104,14 +116,23 @@ class Plan:
             "A YAML file of accelerators, which add to those known here or replace their values: `h100: {price_per_hour: 2.5}`.",
         ),
     ] = None
+    request_rate: Annotated[
+        float | None, option("N", "Requests/s to serve: how many instances and GPUs take that?", _RATE, parser=positive)
+    ] = None
+    slo: Annotated[
+        list[str] | None, option("SLO", "A limit to stay within, such as ttft_p95=2s or tpot_p95=50ms. Repeatable.", _RATE)
+    ] = None
+    efficiency: Annotated[
+        float | None,
+        option("PERCENT", "Of the ceilings that a server reaches.", _RATE, parser=percent, default="57, measured: docs/h200"),
+    ] = None
     json: Json = False
 
     def run(self) -> None:
         """Print the plan of each model on each accelerator that is asked for."""
         from bench.models.accelerators import accelerator_named, accelerators
         from bench.models.catalogue import catalogue
-        from bench.servers.demand import Demand
-        from bench.servers.plan import plan
+        from bench.servers.plan import Demand, plan
         from bench.yaml_file import read_yaml
 
         if not 0 < (share := self.gpu_memory_utilization) <= 1:
@@ -124,10 +145,18 @@ class Plan:
             known = accelerators(read_yaml(self.hardware) if self.hardware else None)
         except BenchError as error:
             raise BenchError(f"--hardware {self.hardware}: {error}" if self.hardware else str(error)) from None
+        if not self.request_rate and (self.slo or self.efficiency):
+            raise BenchError("--slo and --efficiency belong to --request-rate. Leave them out, or give it.")
         devices = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
         models = {key: _geometry(key, self.parameters) for key in ([self.model] if self.model else catalogue())}
-        demand = Demand(self.prompt_length, self.output_length, self.concurrency)
+        lengths = _lengths("--prompt-length", self.prompt_length), _lengths("--output-length", self.output_length)
+        demand = Demand(round(lengths[0].mean), round(lengths[1].mean), self.concurrency)
         setting = self._setting()
+        if self.request_rate:
+            if not self.model:
+                raise BenchError("--request-rate asks how many instances of one model: name it by --model.")
+            self._print_needed(models[self.model], devices, setting, lengths)
+            return
         if self.model and self.accelerator:
             self._one(models[self.model], devices[self.accelerator], demand, setting)
             return
@@ -140,7 +169,7 @@ class Plan:
         if self.json:
             print_json(plans)
         elif self.model or self.accelerator:
-            count = f"{self.tensor_parallel} GPU" + "s" * (self.tensor_parallel > 1)
+            count = count_text(setting.tensor_parallel, "GPU")
             what = self.model or next(iter(devices.values())).title
             print(f"{what}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
             print_table(_side_by_side(plans, "accelerator" if self.model else "model", self.max_num_seqs))
@@ -150,15 +179,90 @@ class Plan:
             _print_fewest(plans, devices, demand)
 
     def _setting(self) -> Setting:
-        from bench.servers.demand import Setting
+        from bench.servers.plan import Setting
 
         return Setting(
             dtype=self.dtype,
             kv_dtype=self.kv_dtype or ("float32" if self.dtype == "float32" else "bfloat16"),
-            tensor_parallel=self.tensor_parallel,
+            tensor_parallel=self.tensor_parallel or 1,
             share=self.gpu_memory_utilization,
             max_num_seqs=self.max_num_seqs,
         )
+
+    def _print_needed(
+        self, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, lengths: tuple[Lengths, Lengths]
+    ) -> None:
+        """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
+        from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, needed
+        from bench.servers.stages import tensor_parallel_sizes
+        from bench.study.slo import parse_slo
+
+        slos = [parse_slo(text) for text in self.slo or ()]
+        if of_class := [slo.name for slo in slos if slo.request_class]:
+            raise BenchError(f"--slo: a plan has no classes of requests, as in {of_class[0]}. Plan each class by itself.")
+        limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
+        share = EFFICIENCY if self.efficiency is None else self.efficiency / 100
+        if not 0 < share <= 1:
+            raise BenchError(f"--efficiency is {100 * share:g}: a percentage above 0 and at most 100.")
+        rate = self.request_rate or 0.0
+        sizes = [size for size in tensor_parallel_sizes(geometry) if size <= ONE_NODE]
+        rows = []
+        for name, device in devices.items():
+            found = []
+            for size in [self.tensor_parallel] if self.tensor_parallel else sizes:
+                asked = (geometry, device, replace(setting, tensor_parallel=size), *lengths)
+                reached = needed(*asked, rate=rate, limits=limits, efficiency=share)
+                cost = reached["gpus"] and device.price_per_hour and reached["gpus"] * device.price_per_hour
+                found.append(
+                    {"accelerator": name, "tensor_parallel": size, **reached, "usd_per_hour": cost,
+                     "at_the_ceilings": needed(*asked, rate=rate, limits=limits)}
+                )  # fmt: skip
+            rows += found if self.accelerator else [min(found, key=lambda row: row["gpus"] or math.inf)]
+        prices = {name: device.price_remark(date.today()) for name, device in devices.items()}
+        source = EFFICIENCY_SOURCE if self.efficiency is None else "--efficiency"
+        if self.json:
+            print_json(
+                {"request_rate": rate, "efficiency": share, "efficiency_source": source, "prices": prices, "needed": rows}
+            )
+            return
+        within = f", within {listed([str(slo) for slo in slos])}" if slos else ""
+        prompt, output = (f"{round(each.mean):,}" for each in lengths)
+        print(f"{rate:g} requests/s of {prompt} + {output} tokens in the mean to {self.model}{within}\n")
+        head = [
+            "accelerator",
+            "GPUs of one",
+            "in flight",
+            "requests/s",
+            "TPOT ms",
+            "instances",
+            "GPUs",
+            "USD/h",
+            "GPUs at the ceilings",
+        ]
+        print_table([head, *map(_needed_row, rows)], "<>>>>>>>>")
+        print(
+            f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean."
+        )
+        for why in dict.fromkeys(f"{row['accelerator']}, {row['tensor_parallel']}: {row['why']}" for row in rows if row["why"]):
+            print(f"– {why}")
+        of_price: dict[str, dict[str, None]] = {}
+        for row in rows:
+            if row["usd_per_hour"]:
+                text = f"{row['accelerator']} {devices[row['accelerator']].price_per_hour:g}"
+                of_price.setdefault(prices[row["accelerator"]], {})[text] = None
+        for remark, texts in of_price.items():
+            print(f"USD an hour of a GPU: {', '.join(texts)} ({remark}).")
+        best = min(rows, key=lambda row: row["gpus"] or math.inf)
+        if best["gpus"]:
+            limit = " ".join(f"--slo {text}" for text in self.slo or ["ttft_p95=2s"])
+            plain = " ".join(
+                f"--{side}-length {round(each.mean)}" for side, each in zip(("prompt", "output"), lengths, strict=True)
+            )
+            fleet = f"--usable-rps {best['requests_per_s']:.3g} --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
+            print(
+                f"Next, measure what one instance carries: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
+            )
+            print(f"Then size the fleet by that, in place of this plan's: `bench fleet {fleet}`.")
 
     def _one(self, geometry: Geometry, accelerator: Accelerator, demand: Demand, setting: Setting) -> None:
         from bench.servers.plan import choices, plan
@@ -182,6 +286,28 @@ class Plan:
         print_table(_side_by_side(rows, "tensor_parallel", self.max_num_seqs))
         for note in weighed["notes"]:
             print(f"note: {note}")
+
+
+def _lengths(name: str, text: str) -> Lengths:
+    """The lengths of an option, `2000` or `p50=800,p95=4000`."""
+    from bench.servers.needed import Lengths
+
+    points = re.findall(r"(?:p(\d{1,2}(?:\.\d+)?)=)?([1-9]\d*)", text)
+    written = ",".join(f"p{share}={tokens}" if share else tokens for share, tokens in points)
+    try:
+        if written != text or (len(points) > 1 and not all(share for share, _ in points)):
+            raise ValueError("write tokens, or one or two percentiles")
+        return Lengths.of({float(share or 50) / 100: float(tokens) for share, tokens in points})
+    except (ValueError, ArithmeticError) as error:
+        raise BenchError(f"{name} {text}: {error}, as in 2000 or p50=800,p95=4000.") from None
+
+
+def _needed_row(row: Mapping[str, Any]) -> list[str]:
+    tpot, cost = row["tpot_s"], row["usd_per_hour"]
+    numbers = [_number(row[key]) for key in ("in_flight", "requests_per_s")]
+    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(_gpus(row[key]) for key in ("instances", "gpus"))]
+    ceiling = _gpus(row["at_the_ceilings"]["gpus"])
+    return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
 
 
 def _geometry(name: str, parameters: int | None) -> Geometry:

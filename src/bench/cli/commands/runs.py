@@ -7,16 +7,16 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import Configfile, Json, Select, flag, option
+from bench.cli.options import Configfile, Json, Scale, Select, flag, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
 from bench.runs.paths import Paths
@@ -34,6 +34,7 @@ _INVALID = "invalid"  # in place of a pattern of `--discard`
 @command(
     "bench runs",
     "bench runs --configfile config/studies/quick.yaml",
+    "bench runs --configfile config/studies/h200.yaml --scale cpu",
     "bench runs --select 'tiny-mha/*' --json",
     "bench runs --watch",
     "bench runs --discard 'tiny-mha/*_c0020_*'",
@@ -42,6 +43,7 @@ _INVALID = "invalid"  # in place of a pattern of `--discard`
 def runs(
     configfile: Configfile = None,
     select: Select = None,
+    scale: Scale = None,
     watch: Annotated[
         bool, flag("--watch", "Show the sessions that measure now, a line each, once a second until Ctrl-C.")
     ] = False,
@@ -62,13 +64,13 @@ def runs(
     would still count as measured. --select with the same pattern shows what would go.
     """
     if watch:
-        if configfile or select or discard or json:
+        if configfile or select or scale or discard or json:
             raise BenchError("--watch shows every session of this folder. Leave the other options out.")
         _follow()
         return
     from bench.cli.study import load_plan
 
-    _, plan = load_plan(configfile, select, json=json)
+    _, plan = load_plan(configfile, select, scale, json=json)
     if discard:
         _discard(plan, discard, json=json)
     else:
@@ -106,6 +108,7 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
 
 def _list(plan: Plan, *, json: bool) -> None:
     from bench.measure.preflight import misfits
+    from bench.report.measuring import jobs_line
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
     from bench.study.state import run_states, unended_searches
@@ -143,6 +146,8 @@ def _list(plan: Plan, *, json: bool) -> None:
         )
     if left := _left_text(plan, unended):
         print(left)
+    if jobs := jobs_line(plan, Store().holds, unended):
+        print(jobs)
     for fault in misfits(plan, Store()):
         print(f"Cannot be measured here: {fault}")
     if plan.tuned:
@@ -237,18 +242,11 @@ class Verdict(TypedDict):
 
 def judged_runs() -> dict[str, Verdict]:
     """The verdict on each run, by digest, from the last aggregate; none where there was none."""
-    path = Path(Paths.SUMMARY)
-    if not path.exists():
+    if not Path(Paths.SUMMARY).exists():
         return {}
-    import polars as pl  # half a second, which a list of runs without a table must not cost
+    from bench.parse.validity import failures, stopped  # with polars, which a list of runs without a table must not cost
 
-    from bench.parse.validity import failures, stopped
-
-    columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
-    with _readable(path):
-        table = pl.scan_parquet(path)
-        counts = [name for name in table.collect_schema().names() if name in further or name.startswith("outcome_")]
-        rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
+    needed = ["digest", "faults", "reasons", "failed", "requests"]
     return {
         row["digest"]: {
             "faults": row["faults"],
@@ -256,27 +254,25 @@ def judged_runs() -> dict[str, Verdict]:
             "failures": failures(row),
             "stopped": stopped(row),
         }
-        for row in rows
+        for row in _summary(needed, "^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
     }
 
 
 def _durations() -> dict[str, float]:
     """How long each run of the last aggregate took (s), by digest."""
+    rows = _summary(["digest", "duration_s"])
+    return {row["digest"]: row["duration_s"] for row in rows if row["duration_s"] is not None}
+
+
+def _summary(columns: Sequence[str], further: str = "^$") -> list[dict[str, Any]]:
+    """Columns of the last aggregate's table, and those of a pattern; none where there is no table."""
     path = Path(Paths.SUMMARY)
     if not path.exists():
-        return {}
-    import polars as pl  # as above
-
-    with _readable(path):
-        return dict(pl.scan_parquet(path).select("digest", "duration_s").drop_nulls().collect().iter_rows())
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
+        return []
     import polars as pl  # as above
 
     try:
-        yield
+        return pl.scan_parquet(path).select(*columns, pl.col(further)).collect().to_dicts()
     except pl.exceptions.PolarsError as error:
         raise BenchError(
             f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."

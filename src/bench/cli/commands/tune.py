@@ -41,7 +41,7 @@ def tune(
     from bench.search.tuning_words import tuning_lines
     from bench.shipped import SNAKEFILE
 
-    file, plan = load_plan(configfile, None, json=json)
+    file, plan = load_plan(configfile, json=json)
     if plan.tuned is None:
         raise BenchError(
             f"{file} has no `tune`. Give it the servers that compete, and the load: "
@@ -49,8 +49,9 @@ def tune(
         )
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", "--snakefile", SNAKEFILE]
     command += ["--cores", str(os.cpu_count() or 1), "--configfile", str(file)]
-    if minutes is not None:
-        command += ["--config", f"tune={{minutes: {minutes:g}}}"]
+    given = [f"scale={plan.config.scale}"] * bool(plan.config.scale)
+    given += [f"tune={{minutes: {minutes:g}}}"] if minutes is not None else []
+    command += ["--config", *given] if given else []
     with no_workflow():
         # A cluster's profile would make it another workflow.
         environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import listed
-from bench.findings import causes, sizing
+from bench.findings import causes, fleet
 from bench.findings.capacity import words as capacity
 from bench.findings.evidence import Bottleneck
 from bench.findings.found import CurveFindings
@@ -108,17 +108,17 @@ class Curve:
         measured = self.found.measured
         if measured is None or measured.little is None or measured.consistent:
             return ""
-        return sizing.little(measured.little)
+        return fleet.little(measured.little)
 
     @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return sizing.interval(self.fleet)
+        return fleet.interval(self.fleet)
 
     @property
     def plan(self) -> str:
         """How many to plan for the peak, in a sentence; empty without a fleet."""
-        return sizing.plan(self.fleet, self.gpu, self.name)
+        return fleet.plan(self.fleet, self.gpu, self.name)
 
 
 def limits(curves: Sequence[Curve]) -> str:

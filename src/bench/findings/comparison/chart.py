@@ -12,7 +12,7 @@ from bench.report.altair import alt
 from bench.report.chart_words import pairs_note
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, marked, nothing_to_show
-from bench.runs.columns import METRICS
+from bench.runs.columns import metric_of
 
 _OVERALL = "all"
 _STEP = 17  # height of a row
@@ -88,7 +88,7 @@ def _words(found: Comparison) -> list[str]:
 
 
 def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
-    metric = METRICS[together["metric"][0]]
+    metric = metric_of(together["metric"][0])
     across: dict[str, Any] = {"title": "difference (%)", "scale": alt.Scale(domain=_domain(loads, together), nice=False)}
     x, ends = alt.X("percent:Q", **across), {"x": alt.X("low:Q", **across), "x2": "high:Q"}
     legend = alt.Legend(orient="bottom", symbolOpacity=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,15 +10,19 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, effects
+from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects
 from bench.findings.comparison.failures import failures
 from bench.findings.identical import identical
 from bench.parse.windows import of_windows
-from bench.runs.columns import METRICS
+from bench.runs.columns import METRICS, metric_of
 from bench.servers.settings import SETTINGS, is_own
+from bench.statistics.textbook import student_t
 
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
+# noise of a reference load (standard deviation of ln time) until theirs has shown it, and the degrees of freedom that this counts for;
+# tuned: benchmarks.drift, as those of `bench.parse.drift`
+_USUAL, _WEIGHT = 0.05, 6
 Rows = tuple[Mapping[str, Any], ...]
 
 
@@ -34,8 +39,8 @@ class Comparison:
         uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair. estimates: percentiles of so few requests that they carry no bound on a side.
         differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
-        pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
-            baseline); None for a comparison that was read, whose effects are known.
+        stored: whether one side was measured after the other, and not in turns with it. machine: then, the candidate's time of the
+            reference loads ÷ the baseline's; None where they share no reference load.
     """
 
     matched: int
@@ -50,7 +55,8 @@ class Comparison:
     estimates: tuple[str, ...]
     differences: tuple[Differs, ...]
     replica: bool = False
-    pairs: pl.DataFrame | None = None
+    stored: bool = False
+    machine: Ratio | None = None
 
     @property
     def overall(self) -> pl.DataFrame:
@@ -69,55 +75,90 @@ def compare(
     metrics: Sequence[str] = tuple(METRICS),
     *,
     spread: float = ASSUMED_SPREAD,
+    two_jobs: bool = False,
 ) -> Comparison:
     """Compare the runs of `candidate` with those of `baseline` that have the same workload, load, session and repeat.
 
     Deployments are matched by name; where each side has one, they are matched whatever they are called. Levels at which the sides'
     shares of failed requests differ are compared by those alone: latencies of the requests that survived say nothing.
 
+    Of sides that were measured one after the other, a change in the direction of the reference loads' is the machine's, and no verdict.
+
     Args:
-        baseline, candidate: summary rows; those without a session are of one. metrics: keys of `METRICS`; the more are looked at,
+        baseline, candidate: summary rows; those without a session are of one. metrics: as `metric_of` has them; the more are looked at,
             the more a verdict takes. spread: standard deviation of the ln ratio between two sessions of one deployment, where there are
-            fewer than `FEWEST_SESSIONS`.
+            fewer than `FEWEST_SESSIONS`, or one side was measured after the other. two_jobs: whether the sides are of two studies: then
+            even single sessions are as far apart as that.
 
     Raises:
-        BenchError: several deployments, and none in common.
+        BenchError: several deployments, and none in common; or a metric that is none.
     """
-    baseline, candidate, failed, pairs = _matched(baseline, candidate, metrics)
+    baseline, candidate, failed, pairs = pair_up(baseline, candidate, metrics)
     ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
+    several = two_jobs or min(side["session"].n_unique() for side in (ours, theirs)) > 1
+    stored = several and _one_after_the_other(ours, theirs)
+    machine = change_of_machine(ours, theirs) if stored else None
+    judged = effects(pairs, spread=spread, stored=stored)
     found = set(pairs["metric"])
     measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
     return Comparison(
         matched=pairs.select(_RUN).n_unique(),
-        effects=effects(pairs, spread=spread),
+        effects=but_for_the_machine(judged, machine) if machine else judged,
         failures=_rows(failed),
         # A client that was late, or a machine that drifted, changes no answer.
         answers=tuple(identical(_paired(_numbered(baseline), _numbered(candidate)))),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
-        alone=tuple(
-            row
-            for name, side, other in (("baseline", ours, theirs), ("candidate", theirs, ours))
-            for row in _rows(
-                side.join(other, on=_RUN, how="anti").select(
-                    pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]
-                )
-            )
-        ),
+        alone=_alone("baseline", ours, theirs) + _alone("candidate", theirs, ours),
         uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
         absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
         estimates=tuple(name for name in metrics if name in found and any(_estimated(side, name) for side in (ours, theirs))),
         differences=tuple(differences(_paired(ours, theirs))),
-        pairs=pairs,
+        stored=stored,
+        machine=machine,
     )
 
 
-def _matched(
+def _alone(name: str, side: pl.DataFrame, other: pl.DataFrame) -> Rows:
+    rows = side.join(other, on=_RUN, how="anti")
+    return _rows(rows.select(pl.lit(name).alias("side"), pl.col("own").alias("deployment"), *_RUN[1:]))
+
+
+def _one_after_the_other(ours: pl.DataFrame, theirs: pl.DataFrame) -> bool:
+    """Whether all runs of one side began before any of the other's: sessions in turns overlap."""
+    (begun, ended), (begun_too, ended_too) = ((side["started"].min(), side["started"].max()) for side in (ours, theirs))
+    return None not in (begun, begun_too) and bool(ended < begun_too or ended_too < begun)  # type: ignore[operator]
+
+
+def change_of_machine(ours: pl.DataFrame, theirs: pl.DataFrame) -> Ratio | None:
+    """The candidate's time of the reference loads ÷ the baseline's; None where no load is both sides'. One load is one observation."""
+    sides = [
+        side.drop_nulls("reference_s")
+        .unique(("session", "reference_started"))
+        .select("reference_load", pl.col("reference_s").log())
+        for side in (ours, theirs)
+    ]
+    one, other = (side.join(against, on="reference_load", how="semi")["reference_s"] for side, against in (sides, sides[::-1]))
+    if not len(one) or not len(other):
+        return None
+    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in (one, other))
+    freedom = len(one) + len(other) - 2 + _WEIGHT
+    noise = math.sqrt((squares + _WEIGHT * _USUAL**2) / freedom * (1 / len(one) + 1 / len(other)))
+    return Ratio.of(float(other.mean()) - float(one.mean()), student_t(freedom) * noise)  # type: ignore[arg-type]
+
+
+def pair_up(
     baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Both sides' runs, with the same deployment names and in steady windows; the levels at which requests failed; and the pairs."""
+    """Both sides' runs, with the same deployment names and in steady windows; the levels at which requests failed; and a row a metric
+    and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate ÷ baseline)."""
     baseline, candidate = (
-        side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
+        side.with_columns(
+            pl.col("session").fill_null(1),
+            *(pl.lit(None, pl.Float64).alias(metric) for metric in metrics if metric_of(metric) and metric not in side.columns),
+            own=pl.col("deployment"),
+        )
+        for side in (baseline, candidate)
     )
     # Windows by deployment: two of them have the same ratio, whatever else is compared with them.
     baseline, candidate = of_windows(_called_alike(baseline, candidate), candidate, load=CONFIGURATION)
@@ -127,7 +168,7 @@ def _matched(
     # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
     # slower one, and would have been slower still.
     whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
-    pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
+    pairs = pl.concat([_log_ratios(whole if metric_of(metric).unit == "s" else comparable, metric) for metric in metrics])
     return baseline, candidate, failed, pairs
 
 
@@ -209,37 +250,11 @@ def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 _KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
-# Of a deployment, and of a run.
-_DEPLOYMENT = (
-    "model",
-    "parameters",
-    "hardware",
-    "device",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "gpus",
-    "engine",
-    "engine_version",
-    "kv_bytes_per_token",
-    "kv_tokens",
-    *_KEYS,
-    "environment",
-)
-_LOCKED = (
-    "arrival",
-    "stream",
-    "cache",
-    "prompts",
-    "answers",
-    "body",
-    "honour_retry_after",
-    "num_requests",
-    "prompt_tokens",
-    "output_tokens",
-    "seed",
-)
-LOCKED = (*_DEPLOYMENT, *_LOCKED)
+_STATED = "model parameters hardware device tensor_parallel pipeline_parallel data_parallel gpus engine engine_version"
+_DEPLOYMENT = (*_STATED.split(), "kv_bytes_per_token", "kv_tokens", *_KEYS, "environment")
+# Of a run.
+_SENT = "arrival stream cache prompts answers body honour_retry_after num_requests prompt_tokens output_tokens seed"
+LOCKED = (*_DEPLOYMENT, *_SENT.split())
 # largest relative difference of lengths, or of KV caches, that are measured and count as equal; convention: two runs of one load differ
 # by chance
 ALIKE = 0.05

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.findings.comparison.power import WRONG, Error, smallest_difference
-from bench.runs.columns import METRICS, schema_of
+from bench.runs.columns import metric_of, schema_of
 from bench.statistics.levels import LEAST_NOISE, squares_within
 from bench.statistics.textbook import FEWEST_POINTS
 
@@ -64,12 +64,13 @@ class Effect:
         return self.error is not None and abs(self.log) > self.error.half_width(wrong)
 
 
-def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD) -> pl.DataFrame:
+def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD, stored: bool = False) -> pl.DataFrame:
     """Every verdict on `pairs`; those of a deployment are one family, and several deployments share its 5 %.
 
     Args:
         pairs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio`. spread: standard deviation of the ln ratio between
-            two sessions, where there are fewer than `FEWEST_SESSIONS`.
+            two sessions, where there are fewer than `FEWEST_SESSIONS`. stored: one side was measured after the other, so that all
+            sessions share what the machine changed by between them: they count as one.
 
     Returns:
         One row a deployment, metric and part. `scope` is `level` or `all`; `ratio`, `low` and `high` candidate ÷ baseline (null where
@@ -81,7 +82,7 @@ def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD) -> pl.DataFr
     rows: list[dict[str, Any]] = []
     for name in deployments:
         parts = pairs.filter(deployment=name).partition_by("metric", maintain_order=True)
-        found = [each for part in parts for each in _effects(part, spread)]
+        found = [each for part in parts for each in _effects(part, spread, stored=stored)]
         wrong = {
             scope: _wrong([each for each in found if each.told["scope"] == scope], WRONG[scope] / len(deployments))
             for scope in WRONG
@@ -95,7 +96,31 @@ def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD) -> pl.DataFr
     return pl.DataFrame(rows, schema=schema_of("comparisons"))
 
 
-def _effects(pairs: pl.DataFrame, spread: float) -> list[Effect]:
+def shared_by_machine(machine: Ratio | None) -> str | None:
+    """`better` or `worse`, as the machine became between the sides; None where no more than chance is seen.
+
+    Args:
+        machine: the candidate's time of the reference loads ÷ the baseline's.
+    """
+    if machine is None or machine.low is None or machine.high is None:
+        return None
+    return "worse" if machine.low > 1 else "better" if machine.high < 1 else None
+
+
+def but_for_the_machine(effects: pl.DataFrame, machine: Ratio) -> pl.DataFrame:
+    """The effects without the verdicts that the machine shares; what it may have hidden is added to `could_see`."""
+    shared = shared_by_machine(machine)
+    if not shared:
+        return effects
+    left = {"mixed": f"{'worse' if shared == 'better' else 'better'} at some loads"}
+    left |= dict.fromkeys((shared, f"{shared} at some loads"), "no evidence")
+    return effects.with_columns(
+        pl.col("verdict", "pooled").replace(left),
+        could_see=(1 + pl.col("could_see")) * max(machine.value, 1 / machine.value) - 1,
+    )
+
+
+def _effects(pairs: pl.DataFrame, spread: float, *, stored: bool) -> list[Effect]:
     """The effects of one deployment and metric: of each level, and of all, which comes last."""
     at = pairs.select("workload", "axis", "level").unique(maintain_order=True)
     cells = np.full((pairs["session"].n_unique(), at.height), np.nan)
@@ -111,7 +136,7 @@ def _effects(pairs: pl.DataFrame, spread: float) -> list[Effect]:
     if not freedom:
         variance, freedom = _within_session(known, repeats)
     variance = max(variance, 2 * LEAST_NOISE**2 / repeats)
-    enough = sessions >= FEWEST_SESSIONS
+    enough = sessions >= FEWEST_SESSIONS and not stored
     own = np.maximum(variance, _of_levels(left, counts)) if enough else np.full(levels, variance)
     own = own / counts  # of the means of levels
     apart = float(np.var(off, ddof=1)) if sessions > 1 else 0.0
@@ -119,7 +144,10 @@ def _effects(pairs: pl.DataFrame, spread: float) -> list[Effect]:
         shared = Error(math.sqrt(max(apart, 2 * LEAST_NOISE**2 / repeats / levels) / sessions), sessions - 1.0)
         own, whole = np.maximum(own - own.mean() / levels, 0.0), 0.0  # the sessions' means have their share of it
     else:
-        shared, whole = Error(max(spread, math.sqrt(apart)) / math.sqrt(sessions), _KNOWN), float(own.mean()) / levels
+        shared, whole = (
+            Error(max(spread, math.sqrt(apart)) / math.sqrt(1 if stored else sessions), _KNOWN),
+            float(own.mean()) / levels,
+        )
     common = {"deployment": pairs["deployment"][0], "metric": pairs["metric"][0]}
     runs = known.group_by("at").len().sort("at")["len"].to_list()
 
@@ -138,7 +166,9 @@ def _effects(pairs: pl.DataFrame, spread: float) -> list[Effect]:
         "sessions": sessions,
         "repeats": float(repeats),
         "noise": math.sqrt(variance * repeats / 2) if freedom or enough else None,
-        "spread": math.sqrt(max(0.0, apart - variance / levels)) if enough else shared.deviation * math.sqrt(sessions),
+        "spread": math.sqrt(max(0.0, apart - variance / levels))
+        if sessions >= FEWEST_SESSIONS
+        else max(spread, math.sqrt(apart)),
         "spread_assumed": not enough,
     }
     return [*found, effect(float(logs.mean()), whole, told)]
@@ -199,7 +229,7 @@ def _judged(effect: Effect, wrong: float) -> dict[str, Any]:
     """The row of an effect with its interval and its verdict."""
     half = effect.error.half_width(wrong) if effect.error else None
     ratio = Ratio.of(effect.log, half)
-    higher = (effect.log > 0) == METRICS[effect.told["metric"]].higher_is_better
+    higher = (effect.log > 0) == metric_of(effect.told["metric"]).higher_is_better
     return {
         **effect.told,
         "ratio": ratio.value,

@@ -13,17 +13,10 @@ from bench.statistics.textbook import rarer_by_chance
 LEAST_SHARE = 0.01  # share of the requests by which the sides must differ; convention
 _WRONG = 0.01  # probability of a false verdict, over all levels together; convention
 FAILURES = {
-    "deployment": pl.String,
-    "workload": pl.String,
-    "axis": pl.String,
+    **dict.fromkeys(("deployment", "workload", "axis"), pl.String),
     "level": pl.Float64,
-    "failed_baseline": pl.Int64,
-    "requests_baseline": pl.Int64,
-    "failed": pl.Int64,
-    "requests": pl.Int64,
-    "share_baseline": pl.Float64,
-    "share": pl.Float64,
-    "p": pl.Float64,
+    **dict.fromkeys(("failed_baseline", "requests_baseline", "failed", "requests"), pl.Int64),
+    **dict.fromkeys(("share_baseline", "share", "p"), pl.Float64),
     "verdict": pl.String,
     "alike": pl.Boolean,
 }

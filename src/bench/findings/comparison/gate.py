@@ -1,15 +1,15 @@
-"""What would have to stop a release: significant regressions, and whether one could have been seen at all."""
+"""What would have to stop a release: regressions that are proven, those that are not, and whether one could have been seen at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings.comparison.effects import CONFIGURATION
-from bench.findings.comparison.power import FAR, Noise, sessions_for
-from bench.runs.columns import METRICS
+from bench.findings.comparison.effects import CONFIGURATION, shared_by_machine
+from bench.findings.comparison.power import Noise, sessions_for
+from bench.runs.columns import metric_of
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison
@@ -17,11 +17,29 @@ if TYPE_CHECKING:
 
 def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
     """The levels and metrics whose whole interval is worse than the baseline by more than `beyond_percent`."""
-    share = beyond_percent / 100
-    higher = pl.col("metric").replace_strict({name: metric.higher_is_better for name, metric in METRICS.items()})
-    beyond = pl.when(higher).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
     verdict = pl.when(pl.col("scope") == "all").then("pooled").otherwise("verdict")
-    return effects.filter((verdict == "worse") & beyond)
+    return _beyond(effects.filter(verdict == "worse"), "high", "low", beyond_percent)
+
+
+def unproven(found: Comparison, beyond_percent: float) -> pl.DataFrame:
+    """The metrics that are worse over all levels by more than `beyond_percent` as they were measured, without proof.
+
+    Where the reference loads show that the machine was faster for the candidate, it is asked of the machine's own speed.
+    """
+    faster = found.machine.value if found.machine and shared_by_machine(found.machine) == "better" else 1.0
+    estimates = found.overall.with_columns(pl.col("ratio") * pl.when(_higher()).then(faster).otherwise(1 / faster))
+    proven = regressions(found.effects, beyond_percent).select("deployment", "metric")
+    return _beyond(estimates, "ratio", "ratio", beyond_percent).join(proven, on=["deployment", "metric"], how="anti")
+
+
+def _higher() -> pl.Expr:
+    return pl.col("metric").map_elements(lambda name: metric_of(name).higher_is_better, pl.Boolean)
+
+
+def _beyond(effects: pl.DataFrame, of_higher: str, of_lower: str, percent: float) -> pl.DataFrame:
+    """The rows that are worse by more than `percent`. Args: of_higher: column that says so of a metric of which more is better."""
+    share = percent / 100
+    return effects.filter(pl.when(_higher()).then(pl.col(of_higher) < 1 - share).otherwise(pl.col(of_lower) > 1 + share))
 
 
 def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
@@ -40,37 +58,21 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     Returns:
         `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
     """
+    metrics = found.overall["metric"].n_unique()
     rows = [
-        _seen(found, row, percent)
+        {
+            "deployment": row["deployment"],
+            "metric": row["metric"],
+            "could_see": None if row["could_see"] is None else 100 * row["could_see"],
+            "sessions": needed(row, percent, metrics),
+        }
         for row in found.overall.iter_rows(named=True)
         if row["could_see"] is None or 100 * row["could_see"] > percent
     ]
-    absent: Sequence[dict[str, Any]] = [
-        {"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent
-    ]
-    return [*rows, *absent]
+    return rows + [{"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent]
 
 
 def unseen(found: Comparison) -> list[Mapping[str, Any]]:
     """Levels that both sides measured without a pair that compares, but for those at which the candidate fails significantly more."""
     worse = [[row[key] for key in CONFIGURATION] for row in found.failures if row["verdict"] == "worse"]
     return [row for row in found.uncompared if [row[key] for key in CONFIGURATION] not in worse]
-
-
-def sight(found: Comparison) -> dict[str, Any] | None:
-    """The row of `blind` of output tokens/s, or of the first metric, for half of what the comparison sees; None if it sees nothing."""
-    row = next(found.overall.iter_rows(named=True), None)
-    return (
-        None
-        if row is None or row["could_see"] is None or row["could_see"] >= FAR - 1
-        else _seen(found, row, 50 * row["could_see"])
-    )
-
-
-def _seen(found: Comparison, row: dict[str, Any], percent: float) -> dict[str, Any]:
-    return {
-        "deployment": row["deployment"],
-        "metric": row["metric"],
-        "could_see": None if row["could_see"] is None else 100 * row["could_see"],
-        "sessions": needed(row, percent, found.overall["metric"].n_unique()),
-    }

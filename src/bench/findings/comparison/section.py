@@ -9,7 +9,7 @@ from bench.findings.comparison import words
 from bench.findings.comparison.compare import Comparison
 from bench.findings.identical import same_answers
 from bench.report.blocks import Cell, Column, Items, Section, Table, Text
-from bench.runs.columns import METRICS
+from bench.runs.columns import metric_of
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -60,9 +60,10 @@ def _beside(name: str, found: Comparison, baseline: str | None) -> list[str]:
     """What failed, which answers are the same, and what else differs or could not be compared."""
     differs = "; ".join(map(words.difference_text, found.differences))
     lost = ", ".join(f"{level['workload']} at {level['level']:g}" for level in found.uncompared)
-    absent = ", ".join(str(METRICS[metric].title) for metric in found.absent) if found.matched else ""
+    absent = ", ".join(str(metric_of(metric).title) for metric in found.absent) if found.matched else ""
     texts = [f"{name}: {words.failed_requests(found, row)}." for row in found.failures]
     texts += [f"{name}: {same_answers(found, row)}." for row in found.answers]
+    texts += [f"{name}: {line}" for line in words.stored_lines(found)]
     texts += [f"{name} differs from {baseline} in {differs}."] if differs else []
     texts += [f"{name}: both sides measured {lost}, but no pair of their runs is valid and compares."] if lost else []
     texts += [f"{name}: no pair has {absent} on both sides."] if absent else []
@@ -73,7 +74,7 @@ def _effect(found: Comparison, row: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of a metric over all loads."""
     seen = "–" if row["could_see"] is None else words.size_text(row["could_see"])
     return {
-        "metric": METRICS[row["metric"]].title,
+        "metric": metric_of(row["metric"]).title,
         "difference": Cell(words.estimated_percent(found, row), row["ratio"]),
         "interval": Cell(words.interval_text(row["low"], row["high"]), row["low"]),
         "verdict": f"{_MARKS.get(row['verdict'], '')}{row['verdict']}",

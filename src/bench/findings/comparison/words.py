@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
 from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
-from bench.findings.comparison.gate import blind, regressions, sight, unseen
+from bench.findings.comparison.effects import shared_by_machine
+from bench.findings.comparison.gate import blind, regressions, unproven, unseen
 from bench.findings.comparison.power import FAR
 from bench.report.answer import Answer
-from bench.runs.columns import METRICS
+from bench.runs.columns import metric_of
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
 
@@ -44,7 +45,7 @@ def sentence(rows: Rows) -> str:
         rows: those that `effects` has of a metric: levels and all, which comes last.
     """
     whole = rows[-1]
-    title = METRICS[whole["metric"]].title
+    title = metric_of(whole["metric"]).title
     if whole["low"] is None and all(row["low"] is None for row in rows):
         return f"{title}: {percent_text(whole['ratio'])}, without a measure of the noise"
     clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
@@ -62,34 +63,22 @@ def _clause(rows: Rows, side: str) -> str | None:
     sure = [row for row in levels if row["verdict"] == side]
     if sure and len(sure) < len(levels):
         ratio = math.exp(sum(math.log(row["ratio"]) for row in sure) / len(sure))
-        return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
+        return f"{_where(sure)} {percent_text(ratio)}, {side}"
     if whole["pooled"] == side or (sure and len(levels) == len(sure)):
         return f"{percent_text(whole['ratio'])} over all loads ({interval_text(whole['low'], whole['high'])}), {side}"
     return None
 
 
-def _where(sure: Rows, levels: Rows) -> str:
-    """The levels in words: an end of the load sweep, or each of them."""
-    workloads = list(dict.fromkeys(row["workload"] for row in levels))
-    places = []
-    for workload in workloads:
-        sweep = sorted(row["level"] for row in levels if row["workload"] == workload)
-        unit = next(
-            f" {AXES[row['axis']].short}" if row["axis"] in AXES else "" for row in levels if row["workload"] == workload
-        )
-        mine = sorted(row["level"] for row in sure if row["workload"] == workload)
-        if not mine:
-            continue
-        if mine == sweep and len(sweep) > 1:
-            place = "at every load"
-        elif len(mine) > 1 and mine == sweep[-len(mine) :]:
-            place = f"from {mine[0]:g}{unit} on"
-        elif len(mine) > 1 and mine == sweep[: len(mine)]:
-            place = f"up to {mine[-1]:g}{unit}"
-        else:
-            place = f"at {loads_text(mine)}{unit}"
-        places.append(f"{workload} {place}" if len(workloads) > 1 else place)
-    return ", ".join(places)
+def _where(sure: Rows) -> str:
+    """The loads in words."""
+    of_workload: dict[str, list[Row]] = {}
+    for row in sure:
+        of_workload.setdefault(row["workload"], []).append(row)
+    texts = [
+        f"{workload} at {loads_text([row['level'] for row in rows])} {AXES[rows[0]['axis']].short}"
+        for workload, rows in of_workload.items()
+    ]
+    return ", ".join(texts)
 
 
 def interval_text(low: float | None, high: float | None, digits: int = 1) -> str:
@@ -166,6 +155,22 @@ def regression_lines(found: Comparison, percent: float) -> list[str]:
     return lines
 
 
+def unproven_lines(found: Comparison, percent: float) -> list[str]:
+    """A line for each metric, and each level's failures, that are worse by more than `percent` as measured, without proof."""
+    lines = [
+        f"{place_text(found, row)}: {_sides(row)}"
+        for row in found.failures
+        if row["verdict"] == "no evidence" and not row["alike"] and row["share"] > row["share_baseline"]
+    ]
+    at = " at the speed that the machine had for the baseline" if shared_by_machine(found.machine) == "better" else ""
+    for row in unproven(found, percent).iter_rows(named=True):
+        whose = f"{row['deployment']}: " if several(found) else ""
+        lines.append(
+            f"{whose}{row['metric']}: {percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}, without proof"
+        )
+    return lines
+
+
 def blind_spots(found: Comparison, percent: float) -> list[str]:
     """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
     lines = []
@@ -214,6 +219,22 @@ def unlike_failures(found: Comparison) -> list[str]:
     ]
 
 
+def stored_lines(found: Comparison) -> list[str]:
+    """What it means that one side was measured after the other; none where they took turns."""
+    if not found.stored:
+        return []
+    known = (
+        "One side was measured after the other: intervals allow for what a machine changes by in between (--between). Measure both in "
+        "turns, in one study, to see less."
+    )
+    if found.machine is None:
+        return [known, "No reference load of both sides (reference_requests) shows whether the machine changed."]
+    shared = shared_by_machine(found.machine)
+    between = interval_text(found.machine.low, found.machine.high)
+    means = f"what is {shared} may be the machine's, and is no verdict" if shared else "no more than chance"
+    return [known, f"Time of the reference loads: {percent_text(found.machine.value)} ({between}): {means}."]
+
+
 ESTIMATED = "~: of a percentile that some run has too few requests to bound: an estimate."
 
 
@@ -229,27 +250,23 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     """What each deployment changes against the baseline, metric by metric."""
     others = {name: each for name, each in found.items() if not each.replica}
     replicas = [name for name, each in found.items() if each.replica]
-    compared = {name: each for name, each in others.items() if each.overall.height}
     again = f"{baseline} was measured again as {listed(replicas)}, where any difference is chance."
-    sights = [
-        f"{name}, {METRICS[row['metric']].title}: {overlooked(row, _half(row['could_see']))}."
-        for name, each in compared.items()
-        if (row := sight(each))
-    ]
-    if assumed := [name for name, each in compared.items() if each.overall["spread_assumed"].any()]:
-        of = "" if len(assumed) == len(compared) else f" of {listed(assumed)}"
-        sights.append(f"How far sessions{of} differ is assumed; four sessions (study.sessions) would measure it.")
+    sure = []
+    for name, each in others.items():
+        left = sum(each.invalid)
+        of = f", {count_text(left, 'invalid run')} left out" if left else ""
+        sure.append(f"{name}: {count_text(each.matched, 'pair')} of valid runs{of}.")
+    if assumed := [name for name, each in others.items() if each.overall["spread_assumed"].any()]:
+        sure.append(
+            f"How far sessions of {listed(assumed)} differ is assumed; four sessions (study.sessions) would measure it."
+        )
     return Answer(
         name="comparison",
         question=f"What is better or worse than {baseline}?",
         lines=tuple(line for name, each in others.items() for line in _lines(name, each)),
-        sure=(*(_pairs(name, each) for name, each in others.items()), *sights, *([again] if replicas else [])),
-        do=tuple(_do(name, baseline, each) for name, each in others.items() if not _lost(each)),
+        sure=(*sure, *([again] if replicas else [])),
+        do=tuple(_do(name, baseline, each) for name, each in others.items() if each.overall.height or not sum(each.invalid)),
     )
-
-
-def _half(percent: float) -> float:
-    return float(f"{percent / 2:.2g}")
 
 
 def _lines(name: str, found: Comparison) -> list[str]:
@@ -266,24 +283,13 @@ def _lines(name: str, found: Comparison) -> list[str]:
     rows = found.overall.to_dicts()
     silent = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is not None]
     if silent:
-        seen = [f"{METRICS[row['metric']].title} ({percent_text(row['ratio'])})" for row in silent]
+        seen = [f"{metric_of(row['metric']).title} ({percent_text(row['ratio'])})" for row in silent]
         lines.append(f"{name}: no evidence of a difference in {listed(seen)}.")
     blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
     if blind:
-        seen = [str(METRICS[row["metric"]].title) for row in blind]
+        seen = [str(metric_of(row["metric"]).title) for row in blind]
         lines.append(f"{name}: not known of {listed(seen)}, because nothing shows how far runs differ by chance.")
     return lines
-
-
-def _pairs(name: str, found: Comparison) -> str:
-    left = sum(found.invalid)
-    of = f", {count_text(left, 'invalid run')} left out" if left else ""
-    return f"{name}: {count_text(found.matched, 'pair')} of valid runs{of}."
-
-
-def _lost(found: Comparison) -> bool:
-    """Whether invalid runs left nothing to compare."""
-    return found.overall.is_empty() and sum(found.invalid) > 0
 
 
 def _do(name: str, baseline: str, found: Comparison) -> str:

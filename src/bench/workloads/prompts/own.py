@@ -8,16 +8,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
-from bench.workloads.prompts.kind import Making, Origin, Source, Wanted
+from bench.workloads.prompts.kind import Making, Origin, Source
 from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
-_ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
+if TYPE_CHECKING:
+    from bench.workloads.schedule import PlannedRequest
+
+_TOOLS = ("tool", "function")  # roles of what tools answered
 _DECILES = 20  # prompts from which deciles are given
-_KINDS = {"text": "a text", "chat": "the messages of a chat", "query": "a query and its documents"}
+_KINDS = {"text": "a text", "chat": "the messages of a chat", "calls": "a chat with calls of tools"}
+_KINDS |= {"query": "a query and its documents"}
 _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as many tokens
 
 
@@ -54,7 +58,8 @@ class Own(Source):
                 )
         if not self._sent(turns):
             raise BenchError(
-                f"{where}no chat has {turns} user messages, one for each turn. Give chats that have, under `messages`, or fewer turns."
+                f"{where}no chat has {turns} turns, each with a user's message or the results of tools at its end. Give chats that "
+                "have, under `messages`, or fewer turns."
             )
 
     def described(self, turns: int = 1) -> str:
@@ -76,13 +81,13 @@ class Own(Source):
 
     def _sent(self, turns: int) -> Sequence[OwnPrompt]:
         every = self.read()
-        return every if turns == 1 else [each for each in every if _turns_of(each.prompt) >= turns]
+        return every if turns == 1 else [each for each in every if len(_ends(each.prompt)) >= turns]
 
-    def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
+    def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
         self.check(making.endpoint, making.turns)
         chosen = self._chosen(making)
 
-        def make(wanted: Wanted) -> Prompt:
+        def make(wanted: PlannedRequest) -> Prompt:
             marked = chosen(wanted).prompt
             if making.cache != "as_is":
                 of = "run" if making.cache == "natural" else wanted.conversation
@@ -93,23 +98,23 @@ class Own(Source):
 
         return make
 
-    def origins(self, making: Making) -> Callable[[Wanted], Origin | None]:
+    def origins(self, making: Making) -> Callable[[PlannedRequest], Origin | None]:
         chosen = self._chosen(making)
 
-        def origin(wanted: Wanted) -> Origin:
+        def origin(wanted: PlannedRequest) -> Origin:
             place, prompt, _ = chosen(wanted)
             return Origin(place, prompt_digest(prompt))
 
         return origin
 
-    def extras(self, making: Making) -> Callable[[Wanted], Mapping[str, Any]]:
+    def extras(self, making: Making) -> Callable[[PlannedRequest], Mapping[str, Any]]:
         chosen = self._chosen(making)
         return lambda wanted: chosen(wanted).extras
 
-    def _chosen(self, making: Making) -> Callable[[Wanted], OwnPrompt]:
+    def _chosen(self, making: Making) -> Callable[[PlannedRequest], OwnPrompt]:
         prompts = self._sent(making.turns)
 
-        def choose(wanted: Wanted) -> OwnPrompt:
+        def choose(wanted: PlannedRequest) -> OwnPrompt:
             time, place = divmod(wanted.conversation, len(prompts))
             return prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]]
 
@@ -126,21 +131,27 @@ def prompt_digest(prompt: Prompt) -> str:
     return hashlib.sha256(json.dumps(prompt, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _turns_of(prompt: Prompt) -> int:
-    return 1 if isinstance(prompt, str) else sum(each["role"] == "user" for each in _messages(prompt))
+def _ends(prompt: Prompt) -> list[int]:
+    """Places of the messages at which a model is asked, each the end of a turn: a user's, or the last of what tools answered, unless a
+    user goes on.
+    """
+    roles = [each["role"] for each in _messages(prompt)]
+    following = [*roles[1:], "assistant"]
+    asks = [role == "user" or (role in _TOOLS and after == "assistant") for role, after in zip(roles, following, strict=True)]
+    return [place for place, asked in enumerate(asks) if asked]
 
 
-def _until(prompt: Prompt, turns: int) -> Prompt:
-    """The messages of a chat up to that turn's: what a user says, with the recorded answers before it."""
-    messages = _messages(prompt)
-    users = [place for place, each in enumerate(messages) if each["role"] == "user"]
-    return messages[: users[turns - 1] + 1]
+def _until(prompt: Prompt, turns: int) -> list[Mapping[str, Any]]:
+    """The messages of a chat up to that turn's end, with the recorded answers before it."""
+    return _messages(prompt)[: _ends(prompt)[turns - 1] + 1]
 
 
 def _added(prompt: Prompt, turn: int) -> Prompt:
-    """What a turn adds to a chat whose answers are the server's own: neither recorded answers, nor what tools said to them."""
-    before = len(_messages(_until(prompt, turn))) if turn else 0
-    return [each for each in _messages(_until(prompt, turn + 1))[before:] if each["role"] not in _ANSWERED]
+    """What a turn adds to a chat whose answers are the server's own: no recorded answer, but for the calls that tools answer in it."""
+    added = _until(prompt, turn + 1)[len(_until(prompt, turn)) if turn else 0 :]
+    if any(each["role"] in _TOOLS for each in added):
+        return added
+    return [each for each in added if each["role"] != "assistant"]
 
 
 def _messages(prompt: Prompt) -> list[Mapping[str, Any]]:
@@ -172,7 +183,10 @@ def _marked(prompt: Prompt, mark: str) -> Prompt:
 
 def _kind(prompt: Prompt) -> str:
     """Which of an endpoint's `kinds` it is."""
-    return "text" if isinstance(prompt, str) else "query" if isinstance(prompt[0], str) else "chat"
+    if isinstance(prompt, str):
+        return "text"
+    called = any(each.get("tool_calls") or each["role"] in _TOOLS for each in _messages(prompt))
+    return "query" if isinstance(prompt[0], str) else "calls" if called else "chat"
 
 
 def characters(prompt: Any) -> int:

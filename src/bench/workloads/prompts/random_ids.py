@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,10 @@ from bench.errors import BenchError
 from bench.fields import Count
 from bench.runs.form import RequestForm
 from bench.workloads.endpoints import Endpoint, Prompt
-from bench.workloads.prompts.kind import Making, Source, Wanted
+from bench.workloads.prompts.kind import Making, Source
+
+if TYPE_CHECKING:
+    from bench.workloads.schedule import PlannedRequest
 
 FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
 _QUERY = 12  # tokens of a query: less than a block of a prefix cache, which documents would share; convention: a search of some words
@@ -42,15 +45,15 @@ class RandomIds(Source):
         shortest = super().fewest(endpoint, form)
         return self.documents * (shortest + form.letter_tokens) if endpoint.ranks else shortest
 
-    def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
+    def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
         form = making.form
 
-        def ids(wanted: Wanted) -> Prompt:
+        def ids(wanted: PlannedRequest) -> Prompt:
             if wanted.blocks:
                 return block_ids(making.seed, wanted.blocks, wanted.block_tokens, wanted.prompt_tokens, making.vocabulary)
             return request_ids(making.seed, wanted.conversation, wanted.shared_tokens, wanted.prompt_tokens, making.vocabulary)
 
-        def spelt(wanted: Wanted, messages: tuple[int, ...]) -> list[str]:
+        def spelt(wanted: PlannedRequest, messages: tuple[int, ...]) -> list[str]:
             """Texts of the messages, pieces of one stream of letters: the first has what the server adds to it."""
             sizes = [_letters_of(form, messages[0] - form.template_tokens)]
             for place, tokens in enumerate(messages[1:]):
@@ -62,7 +65,7 @@ class RandomIds(Source):
             stream = iter(request_ids(making.seed, wanted.conversation, shared, count, VOCABULARY_OF_LETTERS))
             return [letters(list(itertools.islice(stream, each))) + "." * rest for each, rest in sizes]
 
-        def text(wanted: Wanted) -> Prompt:
+        def text(wanted: PlannedRequest) -> Prompt:
             if not wanted.blocks:
                 return spelt(wanted, (wanted.prompt_tokens,))[0]
             count, rest = _letters_of(form, wanted.prompt_tokens - form.template_tokens)
@@ -70,13 +73,13 @@ class RandomIds(Source):
             # Each letter is that of the token at which it begins; what the server adds stands ahead of the first.
             return letters(ids[form.template_tokens :: form.letter_tokens][:count]) + "." * rest
 
-        def chat(wanted: Wanted) -> Prompt:
+        def chat(wanted: PlannedRequest) -> Prompt:
             said = spelt(wanted, wanted.messages or (wanted.prompt_tokens,))
             roles = [("user", "assistant")[place % 2] for place in range(len(said))]
             chat: list[Mapping[str, Any]] = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
             return chat[-1:] if making.own else chat
 
-        def query(wanted: Wanted) -> Prompt:
+        def query(wanted: PlannedRequest) -> Prompt:
             """A query and its documents, whose tokens with the query and what the server adds are alike but for one."""
             each, more = divmod(wanted.prompt_tokens, self.documents)
             sizes = [_letters_of(form, each + (i < more) - form.template_tokens) for i in range(self.documents)]

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 from bench.cli.entry import command
-from bench.cli.options import Configfile, Json, Select, option
+from bench.cli.options import Configfile, Json, Scale, Select, option
 from bench.cli.output import print_json
 
 
 @command(
     "bench pack",
-    "bench pack --configfile config/studies/h100.yaml --output h100.tar.gz",
+    "bench pack --configfile config/studies/h200.yaml --output h200.tar.gz",
 )
 def pack(
     configfile: Configfile = None,
     select: Select = None,
+    scale: Scale = None,
     output: Annotated[Path | None, option("FILE", "The file.", default="results/packs/STUDY.tar.gz")] = None,
     json: Json = False,
 ) -> None:
@@ -29,7 +30,7 @@ def pack(
     from bench.runs.store import Store
     from bench.yaml_file import read_yaml
 
-    file, plan = load_plan(configfile, select, json=json)
+    file, plan = load_plan(configfile, select, scale, json=json)
     output = output or Path(Paths.RESULTS) / "packs" / f"{file.stem}.tar.gz"
     done = pack(plan, read_yaml(file), output, Store())
     if json:

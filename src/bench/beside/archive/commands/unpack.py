@@ -45,7 +45,7 @@ def _draw(study: Path | None) -> str:
     from bench.cli.study import installed
     from bench.shipped import SNAKEFILE
 
-    own = Path("Snakefile").exists()
+    own = any(map(Path.exists, map(Path, ("Snakefile", "workflow/Snakefile"))))
     if own and Path("Makefile").exists():
         return f"make figures CONFIG={study}"
     snakefile = "" if own else f" --snakefile {shlex.quote(SNAKEFILE)}"

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bench.cli.entry import command
 from bench.cli.options import Json, option
 from bench.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from bench.beside.interop.imported import Imported
+
+_HEAD = ("", "load", "answered", "prompt", "output", "requests/s", "tokens/s")
+_COUNTED = ("counted_prompt_tokens", "counted_output_tokens", "throughput_requests_per_s", "throughput_tokens_per_s")
+_TIMES = {
+    "ttft_p50_s": "TTFT P50",
+    "ttft_p99_s": "P99",
+    "tpot_p50_s": "TPOT P50",
+    "itl_p50_s": "ITL P50",
+    "e2e_p50_s": "E2E P50",
+}
+_Row = Mapping[str, Any]
 
 
 @command(
@@ -44,37 +59,27 @@ class Import:
     def run(self) -> None:
         """Print the table, and write the runs."""
         from bench.beside.interop.imported import imported, read_peers, write_imported
-        from bench.beside.interop.imported.words import imported_notes, imported_rows
         from bench.results import Results
 
         ours = [text for text in self.files if _is_own(text)]
         own = [row for text in ours for row in Results.open(text).own.to_dicts()]
         runs = imported((peer for text in self.files if text not in ours for peer in read_peers(Path(text))), own)
-        written = write_imported(runs, self.output_dir) if self.output_dir else []
+        written = list(map(str, write_imported(runs, self.output_dir))) if self.output_dir else []
         if self.json:
-            print_json(
+            found = [
                 {
-                    "own": [_plain(row) for row in own],
-                    "imported": [
-                        {
-                            "tool": run.form.title,
-                            "version": run.peer.version,
-                            "source": str(run.source),
-                            "figures": _plain(run.figures),
-                            "reported": run.peer.reported,
-                        }
-                        for run in runs
-                    ],
-                    "written": [str(place) for place in written],
+                    "tool": run.form.title,
+                    "version": run.peer.version,
+                    "source": str(run.source),
+                    "figures": _plain(run.figures),
+                    "reported": run.peer.reported,
                 }
-            )
+                for run in runs
+            ]
+            print_json({"own": list(map(_plain, own)), "imported": found, "written": written})
             return
-        print_table(imported_rows(runs, own), "<<" + ">" * 10)
-        print()
-        for line in imported_notes(runs, own):
-            print(line)
-        for place in written:
-            print(place)
+        print_table(_rows(runs, own), "<<" + ">" * 10)
+        print("", *_notes(runs, own), *written, sep="\n")
 
 
 def _is_own(text: str) -> bool:
@@ -82,10 +87,56 @@ def _is_own(text: str) -> bool:
     place = Path(text)
     if not place.exists():
         return Path(text.rpartition(":")[0]).exists() and ":" in text
-    return place.suffix == ".parquet" or (
-        place.is_dir() and any(any(place.rglob(name)) for name in ("summary.json", "summary.parquet", "run.json"))
-    )
+    names = ("summary.json", "summary.parquet", "run.json")
+    return place.suffix == ".parquet" or (place.is_dir() and any(any(place.rglob(name)) for name in names))
 
 
-def _plain(row: Any) -> dict[str, Any]:
+def _plain(row: _Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None and not isinstance(value, list)}
+
+
+def _rows(runs: Sequence[Imported], own: Sequence[_Row]) -> list[list[str]]:
+    """Our own runs and those of other tools, by load; below each of the latter what the tool itself reports. Lengths are means in
+    tokens, times in ms.
+    """
+    rows = [(row, _row(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), _label(row), row)) for row in own]
+    for run in runs:
+        title, label = f"{run.form.title} {run.peer.version or ''}".strip(), _label(run.figures)
+        if run.run:
+            rows.append((run.figures, _row(title, label, run.figures)))
+        says = ("  as it reports", "") if run.run else (f"{title}, as it reports", label)
+        rows.append((run.figures, _row(*says, run.peer.reported)))
+    rows.sort(key=lambda each: (str(each[0]["workload"]), str(each[0]["axis"]), float(each[0]["level"])))
+    return [[*_HEAD, *(f"{title}, ms" for title in _TIMES.values())], *(row for _, row in rows)]
+
+
+def _label(row: _Row) -> str:
+    from bench.axes import AXES
+
+    return f"{row['workload']} {AXES[row['axis']].label(row['level'])}"
+
+
+def _row(name: str, load: str, figures: _Row) -> list[str]:
+    answered = f"{figures['ok']:.0f} of {figures['requests']:.0f}" if figures.get("requests") is not None else "–"
+    numbers = [figures.get(column) for column in _COUNTED] + [_ms(figures.get(column)) for column in _TIMES]
+    return [name, load, answered, *("–" if value is None else f"{float(f'{value:.3g}'):,g}" for value in numbers)]
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
+def _notes(runs: Sequence[Imported], own: Sequence[_Row]) -> Iterator[str]:
+    """What a reader of the table should know of the runs."""
+    from bench.parse.validity import reason_texts
+
+    for row in own:
+        if not row["valid"]:
+            yield f"{row['deployment']}, {_label(row)}: invalid, as {'; '.join(reason_texts(row['reasons']))}."
+    for run in {run.source: run for run in runs}.values():
+        if run.run is None:
+            why = run.peer.lacks or "it does not have every request"
+            yield f"{run.source}: {why}, so it is a line of this table alone. Expected: {run.form.file}."
+        elif run.peer.lacks:
+            yield f"{run.source}: {run.peer.lacks}, so there is no ITL and no steady window."
+    yield "What each tool defines otherwise, or by another name: docs/reference/imported.md."

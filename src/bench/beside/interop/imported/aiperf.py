@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, iso, no_load, request
 from bench.runs.request import RequestRecord
 
 _ANY = {"aiperf_version", "request_latency", "request_throughput", "records"}  # the first, or what its first versions had
@@ -43,7 +42,7 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
         if sent:
             all_there(file.name, len(sent), "request_count and error_request_count come to", reported["requests"])
     records = [each for each in sent if each.part("error").content.get("code") != _CANCELLED]
-    begun = datetime.fromtimestamp(_NS * _start(records[0]), UTC).isoformat(timespec="milliseconds") if records else None
+    begun = iso(_NS * _start(records[0])) if records else None
     endpoint = of.part("input_config.endpoint")
     return [
         PeerRun(

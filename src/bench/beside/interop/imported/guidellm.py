@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, failure, held, no_load, request
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, failure, held, iso, no_load, request
 from bench.runs.request import RequestRecord
 
-_COLUMNS = {
-    "duration_s": "duration",
-    "throughput_requests_per_s": "metrics.requests_per_second.successful.mean",
-    "throughput_tokens_per_s": "metrics.output_tokens_per_second.successful.mean",
-    "counted_prompt_tokens": "metrics.prompt_token_count.successful.mean",
-    "counted_output_tokens": "metrics.output_token_count.successful.mean",
+_COLUMNS = {"duration_s": "duration"} | {
+    ours: f"metrics.{its}.successful.mean"
+    for ours, its in (
+        ("throughput_requests_per_s", "requests_per_second"),
+        ("throughput_tokens_per_s", "output_tokens_per_second"),
+        ("counted_prompt_tokens", "prompt_token_count"),
+        ("counted_output_tokens", "output_token_count"),
+    )
 }
 _TIMES = {
     "ttft": (1e-3, "metrics.time_to_first_token_ms.successful.{}"),
@@ -23,14 +24,15 @@ _TIMES = {
     "e2e": (1.0, "metrics.request_latency.successful.{}"),
 }
 _SENT = "info.timings.request_start"
+_STAMPS = (_SENT, *(f"info.timings.{name}" for name in ("request_end", "resolve_end", "first_token_iteration")))
+_STAMPS += ("info.timings.last_token_iteration", "info.timings.targeted_start")
 
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
     report = Part(content)
-    report.part("metadata", need=True)
+    version = report.part("metadata", need=True).content.get("guidellm_version")
     if not (benchmarks := report.parts("benchmarks")):
         raise ValueError("benchmarks is empty: no load was measured")
-    version = report.content["metadata"].get("guidellm_version")
     return [_run(None if version is None else str(version), each) for each in benchmarks]
 
 
@@ -46,7 +48,7 @@ def _run(version: str | None, of: Part) -> PeerRun:
     return PeerRun(
         version=version,
         model=of.get("config.backend.model", str) or "model",
-        started=datetime.fromtimestamp(begun, UTC).isoformat(timespec="milliseconds"),
+        started=iso(begun),
         endpoint="chat" if "chat" in (of.get("config.backend.request_format", str) or "") else "completions",
         load=_load(of.part("config.strategy"), totals.get("total", int) or 0),
         requests=_requests(ok, wrong) if whole else (),
@@ -76,17 +78,11 @@ def _load(of: Part, requests: int) -> Load:
 def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord]:
     """Those that were answered and those that failed, in the order of sending; without those that were cut off."""
     wrong = set(map(id, errored))
-    both = [each for each in (*successful, *errored) if each.get(_SENT) is not None]
-    both.sort(key=lambda each: each.get(_SENT))
+    both = sorted((each for each in (*successful, *errored) if each.get(_SENT) is not None), key=lambda each: each.get(_SENT))
     found = []
     for index, each in enumerate(both):
-        begin, end, resolved, first, last, targeted = (
-            None if (moment := each.get(f"info.timings.{key}")) is None else moment - both[0].get(_SENT)
-            for key in (
-                *("request_start", "request_end", "resolve_end"),
-                *("first_token_iteration", "last_token_iteration", "targeted_start"),
-            )
-        )
+        moments = (each.get(name) for name in _STAMPS)
+        begin, end, resolved, first, last, targeted = (None if at is None else at - both[0].get(_SENT) for at in moments)
         error = each.get("info.error", str)
         found.append(
             request(
@@ -108,9 +104,8 @@ def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord
 def _is_report(content: Any) -> bool:
     """Whether GuideLLM wrote it; until 0.4 without metadata."""
     found = content.get("benchmarks") if isinstance(content, dict) else None
-    return isinstance(found, list) and (
-        "metadata" in content or any(isinstance(each, dict) and "metrics" in each for each in found)
-    )
+    runs = [each for each in found if isinstance(each, dict) and "metrics" in each] if isinstance(found, list) else []
+    return isinstance(found, list) and ("metadata" in content or bool(runs))
 
 
 GUIDELLM = Format(

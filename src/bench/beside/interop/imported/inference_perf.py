@@ -27,10 +27,11 @@ _COLUMNS = {
     "counted_output_tokens": "successes.output_tokens.mean",
 }
 _TIMES = {
-    "ttft": (1.0, "successes.latency.time_to_first_token.{}"),
-    "tpot": (1.0, "successes.latency.time_per_output_token.{}"),
-    "itl": (1.0, "successes.latency.inter_token_latency.{}"),
-    "e2e": (1.0, "successes.latency.request_latency.{}"),
+    ours: (1.0, f"successes.latency.{its}.{{}}")
+    for ours, its in (
+        *(("ttft", "time_to_first_token"), ("tpot", "time_per_output_token")),
+        *(("itl", "inter_token_latency"), ("e2e", "request_latency")),
+    )
 }
 
 

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from bench.errors import shown
+from bench.parse.foreign import request_table
 from bench.runs.request import Outcome, RequestRecord
-from bench.runs.request_table import REQUEST_SCHEMA, measured
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
@@ -26,15 +26,12 @@ _DISCONNECT = re.compile(r"connect|reset by peer|broken pipe|ClientOSError", re.
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
 _TYPES = {int | float: "number", int: "whole number", str: "text", list: "list", Mapping: "object"}
 # How tools call the mean and percentiles of a latency, and we.
-_STATISTICS = (
-    *(("mean", "mean"), ("avg", "mean")),
-    *((f"{within}p{p}", f"p{p}") for within in ("", "percentiles.") for p in (50, 90, 95, 99)),
-    ("median", "p50"),
-)
-_NOT_SAID = (
-    *("after", "error", "prompt_asked", "output_asked", "prompt_tokens", "completion_tokens", "cached_tokens", "scheduled_s"),
-    *("headers_s", "first_byte_s", "first_output_s"),
-)
+_STATISTICS = {
+    **{"mean": "mean", "avg": "mean"},
+    **{f"{within}p{p}": f"p{p}" for within in ("", "percentiles.") for p in (50, 90, 95, 99)},
+    "median": "p50",
+}
+_NOT_SAID = "after error prompt_asked output_asked prompt_tokens completion_tokens cached_tokens scheduled_s headers_s"
 Load = tuple[str, str, float]
 
 
@@ -63,11 +60,11 @@ class Part:
         value, at = self.content, self.where
         for key in path.split("."):
             value, at = typed(value, Mapping, at or "it").get(key), f"{at}.{key}" if at else key
-            if value is None and need:
-                raise ValueError(f"{self.at(path)} is missing")
             if value is None:
+                if need:
+                    raise ValueError(f"{self.at(path)} is missing")
                 return None
-        return typed(value, kind, self.at(path))
+        return typed(value, kind, at)
 
     def part(self, path: str, *, need: bool = False) -> Part:
         """An object in it; an empty one where there is none."""
@@ -90,20 +87,20 @@ class Part:
         """
         paths = [(ours, 1.0, path) for ours, path in columns.items()]
         for ours, (scale, path) in times.items():
-            paths += [(f"{ours}_{name}_s", scale, path.format(theirs)) for theirs, name in _STATISTICS]
+            paths += [(f"{ours}_{name}_s", scale, path.format(theirs)) for theirs, name in _STATISTICS.items()]
         return {ours: scale * value for ours, scale, path in paths if (value := self.get(path)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeerRun:
-    """A run of another tool, as its result file has it.
+    """A run of another tool, as its result file has it. What was not measured is a ValueError.
 
     Attributes:
         version: of the tool; None where the file does not say. model: its name. started: ISO moment; None if not known.
         endpoint: a name in `bench.workloads.endpoints`. load: arrival, axis and level, in words of a workload.
         requests: one record a request, of warm-up none; empty where the file has only aggregates.
         reported: what the tool itself computed, by our column and in our unit, by the tool's own definitions.
-        lacks: why the records have no stamps of single chunks; empty where they have.
+        lacks: why the records have no stamps of single chunks; empty where they have. table: the requests, a row each.
     """
 
     version: str | None = None
@@ -115,29 +112,21 @@ class PeerRun:
     requests: Sequence[RequestRecord] = ()
     reported: Mapping[str, float] = field(default_factory=dict)
     lacks: str = ""
+    table: pl.DataFrame = field(init=False)
 
     def __post_init__(self) -> None:
-        """Refuse what was not measured.
-
-        Raises:
-            ValueError: it names the request, or the column, and its value.
-        """
         if not self.load[2]:
             raise ValueError("the load is 0")
-        for name, value in {"level": self.load[2], **self.reported}.items():
-            if not 0 <= value < _MOST:
-                raise ValueError(f"{name} is {shown(value)}")
+        known = {"level": self.load[2], **self.reported}
         for each in self.requests:
             for name in ("sent_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens", "cached_tokens"):
                 value = getattr(each, name)
-                if name == "sent_s" if value is None else not 0 <= value < _MOST:
-                    raise ValueError(f"request {each.index}: {name} is {shown(value)}")
-        _ = self.table
-
-    @cached_property
-    def table(self) -> pl.DataFrame:
-        """The requests as a table."""
-        return measured(pl.DataFrame([vars(each) for each in self.requests], schema=REQUEST_SCHEMA))
+                if name == "sent_s" or value is not None:
+                    known[f"request {each.index}: {name}"] = value
+        for name, value in known.items():
+            if value is None or not 0 <= value < _MOST:
+                raise ValueError(f"{name} is {shown(value)}")
+        object.__setattr__(self, "table", request_table(self.requests))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +136,7 @@ class Format:
     Attributes:
         name: in names of folders. title: the tool's. file: which file is read, and how the tool is asked for it.
         versions: whose files were read. is_result: whether the tool wrote a JSON value, in any version. version: where a value has that
-            of the tool that wrote it. read: the runs in a file; its JSON value is given too. It raises ValueError where the value is
-            not as expected.
+            of the tool that wrote it. read: the runs in a file, of whose JSON value; ValueError where the value is not as expected.
     """
 
     name: str
@@ -158,6 +146,11 @@ class Format:
     is_result: Callable[[Any], bool]
     version: str = "version"
     read: Callable[[Path, Any], list[PeerRun]]
+
+
+def iso(seconds: float) -> str:
+    """A moment, counted from 1970, as text."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def all_there(where: str, records: int, by: str, counted: float) -> None:
@@ -181,11 +174,8 @@ def failure(said: str, status: int | None = None) -> dict[str, Any]:
     """What became of a request that failed, by what a tool says of it, and its HTTP status."""
     status = status or _STATUS.get(said.strip().lower())
     lost = "disconnect" if _DISCONNECT.search(said) else "stream_error"
-    return {
-        "outcome": "http_error" if status else "timeout" if _TIMEOUT.search(said) else lost,
-        "error": said or None,
-        "status": status,
-    }
+    outcome = "http_error" if status else "timeout" if _TIMEOUT.search(said) else lost
+    return {"outcome": outcome, "error": said or None, "status": status}
 
 
 def request(
@@ -216,6 +206,8 @@ def request(
         outcome=outcome,
         status=status,
         sent_s=sent_s,
+        first_byte_s=None,
+        first_output_s=None,
         first_token_s=first,
         last_token_s=last,
         end_s=end_s,
@@ -226,5 +218,5 @@ def request(
         streamed_least=min(pieces, streamed) if streamed and pieces else streamed,
         first_tokens=min(at_first * max(1.0, streamed / pieces), float(streamed)) if streamed and pieces else at_first,
         arrivals=1 + sum(gap > _TOGETHER_S for gap in gaps) if times else 0,
-        **(dict.fromkeys(_NOT_SAID) | known),  # type: ignore[arg-type] # each field that has no default
+        **(dict.fromkeys(_NOT_SAID.split()) | known),  # type: ignore[arg-type] # each field that has no default
     )

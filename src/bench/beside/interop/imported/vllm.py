@@ -33,18 +33,15 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
         raise ValueError(f"backend is {backend!r}, and only {', '.join(_ENDPOINTS)} are read")
     for path in _COLUMNS.values():
         of.get(path, need=True)
-    reported = of.reported(_COLUMNS, _TIMES)
-    for column in ("counted_prompt_tokens", "counted_output_tokens"):
-        reported[column] /= max(1, reported["ok"])
-    failed = of.get("failed", int)
-    if failed is not None:
-        reported["requests"] = reported["ok"] + failed
-    counted = reported["ok"] + (failed or 0)
+    reported, failed = of.reported(_COLUMNS, _TIMES), of.get("failed", int)
+    asked, counted = of.get("num_prompts", int, need=failed is None), reported["ok"] + (failed or 0)
+    reported |= {name: reported[name] / max(1, reported["ok"]) for name in ("counted_prompt_tokens", "counted_output_tokens")}
+    reported |= {} if failed is None else {"requests": counted}
     return [
         PeerRun(
             model=of.get("model_id", str, need=True),
             endpoint=_ENDPOINTS[backend],
-            load=_load(of, of.get("num_prompts", int, need=True) if failed is None else int(counted)),
+            load=_load(of, asked if failed is None else int(counted)),
             requests=_requests(of, counted, whole=failed is not None),
             reported=reported,
         )
@@ -54,7 +51,6 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
 def _load(of: Part, count: int) -> Load:
     if (ramp := of.get("ramp_up_strategy", str)) is not None:
         raise no_load("ramp_up_strategy", ramp)
-    of.get("num_prompts", int)
     starts, cap = sorted(of.values("start_times") or ()), of.get("max_concurrency", int)
     count = len(starts) or count
     if of.content.get("request_rate") != "inf":

@@ -50,9 +50,9 @@ def drifted(
     """
     from dataclasses import asdict
 
+    from bench.beside.production.curve import read_curve
     from bench.beside.production.drifted import DIFFERS, UNKNOWN, Window, find_drift
     from bench.beside.production.drifted.lines import advice, conclusion, rows
-    from bench.beside.production.guard import read_curve
 
     curve = read_curve(results, deployment, workload)
     until = time.time() if end is None else _moment(end)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from bench.beside.production.curve import Curve
 from bench.beside.production.drifted.judged import DIFFERS, LENGTHS, SAME, TITLES, UNKNOWN, Compared, compared
 from bench.beside.production.drifted.prometheus import Window
 from bench.beside.production.drifted.served import read_names, scraped_twice, served
 from bench.beside.production.drifted.studied import read_studied
-from bench.beside.production.guard import Curve
 from bench.errors import BenchError, first_names
 from bench.servers.engines import Kind
 from bench.servers.metrics import find_catalogue, of_other_versions
@@ -63,11 +63,11 @@ def find_drift(curve: Curve, window: Window) -> Drift:
     where = f"--prometheus {window.url}: with {window.chosen}"
     if curve.workers:
         raise BenchError(
-            f"{curve.folder}: {curve.point['deployment']} is a fleet, and what is compared is the load and speed of one server. Give "
+            f"{curve.results.place}: {curve.point['deployment']} is a fleet, and what is compared is one server's load and speed. Give "
             "one replica's study."
         )
-    names, version = window.names(), curve.facts.engine_version if curve.facts else None
-    catalogue = find_catalogue(names, version)
+    names = window.names()
+    catalogue = find_catalogue(names, curve.version)
     if catalogue.kind is None:
         raise BenchError(
             f"{where} the series are of no engine that is known: {', '.join(sorted(names)[:5])}. Give the labels of the job that "
@@ -86,7 +86,7 @@ def find_drift(curve: Curve, window: Window) -> Drift:
             f"{where} it has no two scrapes of a server in this time. Give a longer time (--last), or labels of a server that was up."
         )
     studied, seconds = read_studied(curve), window.end - window.begin
-    kind = find_catalogue(studied.names, version).kind
+    kind = find_catalogue(studied.names, curve.version).kind
     begin, end = (pl.col("at_s") - pl.col("seconds")).min(), pl.col("at_s").max()
     lives = float(between.group_by("instance").agg(life=end - begin)["life"].sum())
     counted = float(between.filter(~pl.col("restarted"))["seconds"].sum())
@@ -98,7 +98,7 @@ def find_drift(curve: Curve, window: Window) -> Drift:
         restarts=int(between["restarted"].sum()),
         compared=[
             *compared(studied, between, seconds),
-            compared_version(version, (kind, catalogue.kind), (studied.names, names)),
+            compared_version(curve.version, (kind, catalogue.kind), (studied.names, names)),
         ],
     )
 

@@ -9,20 +9,20 @@ from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, Compared, Dr
 from bench.beside.production.drifted.judged import HITS, KIND, LENGTHS, MIXED
 from bench.errors import count_text, shown_share
 
-_HEAD = ["", "study", "production", "difference", "verdict"]
+_SEEN = 0.9  # share of the time below which a line says how much was counted; convention
 
 
 def rows(found: Drift) -> list[list[str]]:
     """A table: each quantity of both, the difference with its interval, and the verdict."""
-    shown = found.compared
-    return [_HEAD, *([x.name, _value(x, x.study), _value(x, x.production), _change(x), x.verdict] for x in shown)]
+    head = ["", "study", "production", "difference", "verdict"]
+    return [head, *([x.name, _value(x, x.study), _value(x, x.production), _change(x), x.verdict] for x in found.compared)]
 
 
 def conclusion(found: Drift) -> Iterator[str]:
     """The answer in a line, and what limits it."""
-    differing = [each for each in found.compared if each.verdict == DIFFERS]
+    differing = "; ".join(each.name for each in found.compared if each.verdict == DIFFERS)
     yield {
-        DIFFERS: f"Production differs from what was measured: {'; '.join(each.name for each in differing)}.",
+        DIFFERS: f"Production differs from what was measured: {differing}.",
         SAME: "Production is what was measured, as far as both show it.",
         UNKNOWN: "Not known whether production is still what was measured.",
     }[found.verdict]
@@ -32,8 +32,7 @@ def conclusion(found: Drift) -> Iterator[str]:
     for each in found.compared:
         if each.why:
             reasons.setdefault(f"{each.verdict}: {each.why}", []).append(each.name)
-    for why, named in reasons.items():
-        yield f"{'; '.join(named)}: {why}."
+    yield from (f"{'; '.join(named)}: {why}." for why, named in reasons.items())
     if found.restarts:
         yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across that is not counted."
     if found.seen < _SEEN:
@@ -44,20 +43,24 @@ def advice(found: Drift) -> Iterator[str]:
     """What to measure again, or what would decide."""
     differing = {each.name: each for each in found.compared if each.verdict == DIFFERS}
     parts = {each.part for each in differing.values()}
+    lengths = ", ".join(f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing)
     if "server" in parts:
         yield "Measure the server as production runs it: its version is not that of the study."
-    if lengths := [f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing]:
-        yield f"Measure a workload of production's lengths ({', '.join(lengths)}): limits and latencies of the study are of other ones."
+    if lengths:
+        yield f"Measure a workload of production's lengths ({lengths}): limits and latencies of the study are of other ones."
     elif MIXED in differing:
         yield "Measure a workload of production's lengths, by its access log: `bench traffic`."
     if HITS in differing:
         yield "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations)."
     if any(isinstance(each.study, tuple) for each in differing.values()):
         yield "Measure higher loads: production has more than the study had."
-    if parts == {"speed"} and all(each.verdict == SAME for each in found.compared if each.name in KIND):
-        yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
-    elif parts == {"speed"}:
-        yield "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."
+    if parts == {"speed"}:
+        known = all(each.verdict == SAME for each in found.compared if each.name in KIND)
+        yield (
+            "Traffic is as measured and speed is not: look at the machine, then measure the study again."
+            if known
+            else "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."
+        )
     if found.verdict == SAME:
         yield "There is no need to measure again."
     if found.verdict == UNKNOWN and _wide(found):
@@ -69,16 +72,11 @@ def _wide(found: Drift) -> list[str]:
     return [each.name for each in found.compared if each.verdict == UNKNOWN and each.change is not None and not each.why]
 
 
-_SEEN = 0.9  # share of the time below which a line says how much was counted; convention
-
-
 def _value(each: Compared, value: float | tuple[float, float] | str | None) -> str:
-    if value is None:
-        return "not known"
+    if value is None or isinstance(value, str):
+        return value or "not known"
     if isinstance(value, tuple):
         return f"{value[0]:.3g} to {value[1]:.3g}"
-    if isinstance(value, str):
-        return value
     if each.unit == "0–1":
         return shown_share(value, 1)
     if each.unit == "s":

@@ -18,9 +18,13 @@ from bench.errors import BenchError, shown
 _TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
 
 
+def _written(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
+
+
 @dataclass(frozen=True)
 class Window:
-    """The series of a server, or of several alike ones, over a time.
+    """The series of a server, or of several alike ones, over a time. Its methods raise BenchError where Prometheus does not answer.
 
     Attributes:
         url: of Prometheus. labels: that its series have. begin, end: of the time (s since 1970).
@@ -34,39 +38,30 @@ class Window:
     @property
     def chosen(self) -> str:
         """The labels as PromQL writes them."""
-        return "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in self.labels.items()) + "}"
+        return f"{{{_written(self.labels)}}}"
 
     def names(self) -> list[str]:
-        """Every metric that the server exposed in this time.
-
-        Raises:
-            BenchError: none is there, or Prometheus does not answer.
-        """
+        """Every metric that the server exposed in this time; BenchError where there is none."""
         # Names by `label/__name__/values` would be those of whole blocks of its storage, hours around the time.
         counted = self._query(f"count by (__name__) (last_over_time({self._range('')}))")
-        found = {series["metric"]["__name__"] for series in counted}
-        if not found:
-            jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
-            fix = "It scraped nothing then: give another time (--last, --to), or look at its /targets."
-            if jobs:
-                known = ", ".join(jobs[:10])
-                fix = f"Its jobs are: {known}. Give the label by which it knows the server, such as --label job=NAME."
-            raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
-        return sorted(found)
+        if found := {series["metric"]["__name__"] for series in counted}:
+            return sorted(found)
+        jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
+        fix = "It scraped nothing then: give another time (--last, --to), or look at its /targets."
+        if jobs:
+            known = ", ".join(jobs[:10])
+            fix = f"Its jobs are: {known}. Give the label by which it knows the server, such as --label job=NAME."
+        raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
 
     def samples(self, names: Sequence[str]) -> pl.DataFrame:
-        """The raw samples of some metrics, one row each, as `served.SAMPLES` has them; `at_s` since `begin`.
-
-        Raises:
-            BenchError: Prometheus does not answer, or refuses.
-        """
+        """The raw samples of some metrics, one row each, as `served.SAMPLES` has them; `at_s` since `begin`."""
         rows = []
         for name in names:
             # A range selector gives what was scraped; `query_range` would fill gaps and move times.
             for series in self._query(self._range(name)):
-                labels = {key: value for key, value in series["metric"].items() if key != "__name__"}
-                text = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(labels.items()))
-                of = labels.get("instance", "")
+                labels = dict(sorted(series["metric"].items()))
+                labels.pop("__name__", None)
+                of, text = labels.get("instance", ""), _written(labels)
                 rows += [(of, at - self.begin, name, text, float(value)) for at, value in series["values"]]
         return pl.DataFrame(rows, schema=SAMPLES, orient="row").unique(maintain_order=True)
 
@@ -78,9 +73,8 @@ class Window:
         return found
 
     def _ask(self, path: str, values: Mapping[str, str]) -> Any:
-        url = f"{self.url.rstrip('/')}/api/v1/{path}?{urlencode(values)}"
         try:
-            answer = http.get(url, timeout_s=_TIMEOUT_S)
+            answer = http.get(f"{self.url.rstrip('/')}/api/v1/{path}?{urlencode(values)}", timeout_s=_TIMEOUT_S)
         except http.Oversized as error:
             why = f"{error}. Give a shorter time, or one server by --label"
         except requests.Timeout:
@@ -92,8 +86,8 @@ class Window:
                 content = answer.json()
                 if content["status"] == "success":
                     return content["data"]
-                said = shown(f"{content.get('errorType')}: {content.get('error')}")
+                said = f"{content.get('errorType')}: {content.get('error')}"
             except (ValueError, KeyError, TypeError, AttributeError):
-                said = shown(f"status {answer.status_code}, and not what Prometheus' HTTP API answers")
-            why = f"/api/v1/{path}: {said}. Give the address that has /api/v1, such as http://prometheus:9090"
+                said = f"status {answer.status_code}, and not what Prometheus' HTTP API answers"
+            why = f"/api/v1/{path}: {shown(said)}. Give the address that has /api/v1, such as http://prometheus:9090"
         raise BenchError(f"--prometheus {self.url}: {why}.")

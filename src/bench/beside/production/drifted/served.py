@@ -12,24 +12,23 @@ from bench.servers.metrics import Catalogue
 
 #: Columns of samples: `at_s` is seconds since whatever moment.
 SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}
-_GAUGES = ("running", "waiting")
+_GAUGES = {"running": "running", "waiting": "waiting"}
 _TOKENS = {
     "prompt": "server_prompt_tokens",
     "output": "server_generation_tokens",
     "hits": "prefix_hits",
     "queries": "prefix_queries",
 }
-_SUMS = [f"{latency}_{part}" for latency in ("ttft", "itl", "e2e") for part in ("sum", "count")]
-#: What the table of `served` counts between two scrapes; null where the server does not expose it. Tokens, requests and seconds.
-COUNTED = ("requests", *_TOKENS, *_SUMS)
+_SUMS = {f"{of}_{part}": f"server_{of}_{part}" for of in ("ttft", "itl", "e2e") for part in ("sum", "count")}
+# What is counted between two scrapes; null where the server does not expose it. Tokens, requests and seconds.
+_COUNTED = ("requests", *_TOKENS, *_SUMS)
 _GAP = 2.5  # times the usual time between scrapes from which on what lies between two is not used; convention: two are missing
 
 
 def read_names(catalogue: Catalogue) -> dict[str, str]:
-    """The samples that `served` reads, by our names: gauges `running` and `waiting`, and of `COUNTED` those that are exposed."""
+    """The samples that `served` reads, by our names."""
     names = catalogue.sample_names()
-    metrics = {**dict(zip(_GAUGES, _GAUGES, strict=True)), **_TOKENS, **{name: f"server_{name}" for name in _SUMS}}
-    return {ours: names[metric] for ours, metric in metrics.items() if metric in names}
+    return {ours: names[metric] for ours, metric in {**_GAUGES, **_TOKENS, **_SUMS}.items() if metric in names}
 
 
 def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
@@ -43,34 +42,32 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
 
     Returns:
         One row an instance and pair of scrapes: `instance`, `at_s` (of the later one), `seconds`, `in_flight` (requests running and
-        waiting at the later scrape), `running`, `restarted` (whether a counter fell; such a row has nulls) and `COUNTED`.
+        waiting at the later scrape), `running`, `restarted` (whether a counter fell; such a row has nulls), `requests`, and of tokens
+        and latencies what was counted.
     """
     names, scrape = read_names(catalogue), ["instance", "at_s"]
     ours = pl.col("name").replace_strict({theirs: ours for ours, theirs in names.items()}, default=None)
     known = samples.with_columns(ours=ours).filter(pl.col("ours").is_not_null() & pl.col("value").is_not_nan())
     known = marked(known, catalogue.kind).filter("apart").sort("at_s")
-    rise, gauge = pl.col("value").diff().over("instance", "name", "labels"), pl.col("ours").is_in(_GAUGES)
-    known = known.with_columns(rise=rise, fell=(rise < 0) & ~gauge, shown=pl.when(gauge).then("value").otherwise(rise))
+    rise, gauge = pl.col("value").diff().over("instance", "name", "labels"), pl.col("ours").is_in(list(_GAUGES))
+    known = known.with_columns(fell=(rise < 0) & ~gauge, shown=pl.when(gauge).then("value").otherwise(rise))
     scrapes = known.group_by(scrape).agg(restarted=pl.col("fell").any()).sort(scrape)
     seconds = pl.col("at_s").diff().over("instance")
     scrapes = scrapes.with_columns(seconds=seconds, whole=seconds <= _GAP * seconds.median().over("instance"))
     sums = known.group_by(*scrape, "ours").agg(pl.col("shown").sum()).pivot("ours", index=scrape, values="shown")
     none_yet = {mine for mine, metric in _TOKENS.items() if metric in catalogue.zero}
-    absent = {name: 0.0 if name in none_yet else None for name in (*_GAUGES, *COUNTED) if name not in sums.columns}
+    absent = {name: 0.0 if name in none_yet else None for name in (*_GAUGES, *_COUNTED) if name not in sums.columns}
     table = scrapes.join(sums, on=scrape, how="left").with_columns(
         pl.lit(value, dtype=pl.Float64).alias(name) for name, value in absent.items()
     )
     # Who looks nothing up has no cache: of all its prompt tokens none were found.
     looked_up = pl.col("queries").sum().over("instance") > 0
     queries = pl.when(looked_up | pl.col("queries").is_null()).then("queries").otherwise("prompt")
-    table = table.with_columns(
-        queries=queries, in_flight=pl.col("running") + pl.col("waiting"), requests=pl.coalesce("e2e_count", "ttft_count")
-    )
-    if (
-        catalogue.kind is MANAGED["llama.cpp"]
-    ):  # which counts prompt tokens in two parts: those from the prefix cache, and the others
+    in_flight, requests = pl.col("running") + pl.col("waiting"), pl.coalesce("e2e_count", "ttft_count")
+    table = table.with_columns(queries=queries, in_flight=in_flight, requests=requests)
+    if catalogue.kind is MANAGED["llama.cpp"]:  # it counts prompt tokens in two parts: from the prefix cache, and the others
         table = table.with_columns(**dict.fromkeys(["queries", "prompt"], pl.col("hits") + pl.col("prompt")))
-    counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*COUNTED, "running", "in_flight")]
+    counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*_COUNTED, "running", "in_flight")]
     return table.filter(pl.col("whole") | pl.col("restarted")).sort(scrape).select(*scrape, "seconds", "restarted", *counts)
 
 
@@ -78,8 +75,7 @@ def scraped_twice(samples: pl.DataFrame) -> list[str]:
     """The labels by which the series of one server are of several scrapers, which read at times of their own, and would count all of it
     more than once.
     """
-    series = samples.group_by("instance", "name", "labels").agg("at_s")
-    for _, group in series.group_by("instance", "name"):
+    for _, group in samples.group_by("instance", "name", "labels").agg("at_s").group_by("instance", "name"):
         known = [(labels_of(labels), set(times)) for labels, times in group.select("labels", "at_s").rows()]
         for (one, at), (other, then) in combinations(known, 2):
             if max(min(at), min(then)) < min(max(at), max(then)) and at.isdisjoint(then):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from bench.beside.production.curve import Curve
 from bench.beside.production.drifted.served import SAMPLES, served
-from bench.beside.production.guard import Curve
 from bench.servers.metrics import find_catalogue
 from bench.statistics.levels import LEAST_NOISE
 from bench.statistics.textbook import student_t
@@ -25,10 +25,7 @@ BLOCKS = 12  # blocks that a time is cut into; convention: Student's t is 2.2 fo
 FEWEST_BLOCKS = 4  # fewest blocks with a request that show how far they differ; derived: Student's t is 3.2 for four
 #: Latencies that are compared at a load: their sums, and what these are divided by. `held` is the time that requests are in flight for
 #: each output token: E2E ÷ output length, also where a server has no histograms (Little, 1961).
-SPEEDS = {
-    **{name: (f"{name}_sum", f"{name}_count") for name in ("ttft", "itl", "e2e")},
-    "held": ("held", "output"),
-}
+SPEEDS = {**{name: (f"{name}_sum", f"{name}_count") for name in ("ttft", "itl", "e2e")}, "held": ("held", "output")}
 #: The load that decides on each: requests that wait make no step longer.
 LOADS = {name: "running" if name == "itl" else "in_flight" for name in SPEEDS}
 _APART = 1.1  # ratio of two levels' loads by which they are two places of a line; convention: beyond the slots more levels run as many
@@ -135,20 +132,18 @@ def read_studied(curve: Curve) -> Studied:
     schema = {name: pl.Float64 for each in ratios for name in (each, f"{each}_error")}
     rows, names = [], set[str]()
     for run in runs.iter_rows(named=True):
-        telemetry = curve.telemetry(run)
-        if telemetry is None:
+        if (telemetry := curve.telemetry(run)) is None:
             continue
         exposed = telemetry["name"].unique().to_list()
         names.update(exposed)
-        catalogue = find_catalogue(exposed, curve.facts.engine_version if curve.facts else None)
         samples = telemetry.with_columns(instance=pl.lit(""), at_s="elapsed_s").select(*SAMPLES)
         begin, end = run["steady_from_s"], run["steady_until_s"]
-        blocks = in_blocks(served(samples.filter(pl.col("at_s").is_between(begin, end)), catalogue), begin, end - begin)
-        found = {name: each for name, columns in ratios.items() if (each := ratio(*sums(blocks, *columns)))}
-        shown = {name: each.value for name, each in found.items()} | {
-            f"{name}_error": each.relative for name, each in found.items()
-        }
-        rows.append({"level": run["level"], **shown})
+        between = served(samples.filter(pl.col("at_s").is_between(begin, end)), find_catalogue(exposed, curve.version))
+        blocks, row = in_blocks(between, begin, end - begin), {"level": run["level"]}
+        for name, columns in ratios.items():
+            if each := ratio(*sums(blocks, *columns)):
+                row |= {name: each.value, f"{name}_error": each.relative}
+        rows.append(row)
     table = pl.DataFrame(rows, schema={"level": pl.Float64, **schema})
     loads, hits = table["in_flight"].drop_nulls(), table["hits"].drop_nulls()
     return Studied(

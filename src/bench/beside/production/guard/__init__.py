@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.axes import CONCURRENCY, RATE
-from bench.beside.production.guard.measured import Curve, Measured, read_curve, read_measured
+from bench.beside.production.guard.measured import Measured, read_measured
 from bench.beside.production.guard.rules import LOADS, WAITS, Rules
 from bench.errors import shown_share
 from bench.report.render import render
 from bench.runs.latencies import LATENCIES
-from bench.servers.routers import haproxys
+from bench.servers.fleet import haproxys
 
-__all__ = ["FILES", "Curve", "Measured", "read_curve", "read_measured", "written"]
+__all__ = ["FILES", "Measured", "read_measured", "written"]
 
 #: The files, each a template.
 FILES = ("rules.yaml", "dashboard.json", "haproxy.cfg", "keda.yaml")
@@ -85,6 +85,8 @@ def _panels(rules: Rules) -> Iterator[_Panel]:
     yield "Requests that run and wait", "short", waits, queue
     yield "KV-cache usage", "percentunit", [("saturate:kv_usage", "{{instance}}")], usage
     for metric, latency in LATENCIES.items():
+        if not latency.replayed and metric not in measured.histograms:
+            continue  # no server has it
         slos = [slo for slo in measured.slos if slo.metric == metric]
         title = f"{latency.title}, quantiles" + (f" ({', '.join(map(str, slos))})" if slos else "")
         yield title, "s", [(f"saturate:{metric}_seconds:quantile5m", "P{{quantile}}")], [(slo.limit_s, "red") for slo in slos]

@@ -11,17 +11,13 @@ from typing import Any
 import polars as pl
 
 from bench.axes import CONCURRENCY, RATE
+from bench.beside.production.curve import read_curve
 from bench.errors import BenchError, count_text
-from bench.findings.analysis import read_analysis
-from bench.findings.capacity.words import BURSTS, c_max
+from bench.findings.capacity.words import c_max
 from bench.findings.sizing import Limits, OperatingPoint, limits
 from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
-from bench.runs.deployment import DeploymentFacts
-from bench.runs.files import read
-from bench.runs.paths import Paths
 from bench.runs.sentences import load_text
-from bench.runs.summary import read_summary
 from bench.servers.engines import Kind
 from bench.servers.metrics import SHARES, Catalogue, find_catalogue
 from bench.study.slo import Slo, parse_slo
@@ -130,123 +126,43 @@ class Measured:
         return f"{count_text(self.sustained.runs, 'valid run')} up to {load_text(self.point['c_max'], self.point['unit'])}"
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The runs of one server under one workload.
-
-    Attributes:
-        folder: of results. point: its row of `capacity.parquet`. runs: summary rows, by level. facts: of the server; None without them.
-    """
-
-    folder: Path
-    point: Mapping[str, Any]
-    runs: pl.DataFrame
-    facts: DeploymentFacts | None
-
-    @property
-    def workers(self) -> int:
-        """How many servers a fleet has; 0 for a single one, behind a router too."""
-        most = max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
-        return most if most > 1 else 0
-
-    def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
-        """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
-        file = _in(self.folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
-        if not file.is_file():
-            return None
-        table = pl.read_parquet(file)
-        table = table if self.workers else table.filter(pl.col("endpoint") != FLEET)
-        return table if table.height else None
-
-
-def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
-    """One curve of a folder of results.
-
-    Args:
-        deployment, workload: which; None: the only one that has a load that goes on.
-
-    Raises:
-        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
-    """
-    if not _in(folder, Paths.SUMMARY).is_file() or not _in(folder, Paths.ANALYSED, table="capacity.parquet").is_file():
-        raise BenchError(
-            f"{folder}: it has no summary.parquet or no analysis/capacity.parquet. Give a folder with a study's results, such as "
-            "results, after its workflow has ended."
-        )
-    point = _point(folder, read_analysis(_in(folder, Paths.ANALYSIS)).capacity, deployment, workload)
-    name = point["deployment"]
-    runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
-    curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
-    file = _in(folder, Paths.FACTS, deployment=name)
-    return Curve(folder, point, curve, read(DeploymentFacts, file) if file.is_file() else None)
-
-
 def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
     """What production can be held to by one curve of a folder of results.
 
     Args and errors as of `read_curve`; a fleet with workers that only prefill is refused, too.
     """
-    found_curve = read_curve(folder, deployment, workload)
-    point, curve, facts = found_curve.point, found_curve.runs, found_curve.facts
-    if any(row.get("role") for workers in curve["workers"].drop_nulls().to_list() for row in workers):
+    curve = read_curve(folder, deployment, workload)
+    point, runs = curve.point, curve.runs
+    if any(row.get("role") for workers in runs["workers"].drop_nulls().to_list() for row in workers):
         raise BenchError(
             f"{folder}: some workers of {point['deployment']} only prefill. The rules add up all workers of a fleet, which would count "
             "each request twice: guard such a fleet by rules of its own."
         )
-    sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
-    telemetries = {
-        run["run"]: table for run in sustained.iter_rows(named=True) if (table := found_curve.telemetry(run)) is not None
-    }
-    workers, settings = found_curve.workers, curve.row(0, named=True)
+    sustained = runs.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
+    telemetries = {run["run"]: table for run in sustained.iter_rows(named=True) if (table := curve.telemetry(run)) is not None}
+    settings = runs.row(0, named=True)
     texts = [text for text in point["slos"] if " of " not in text]
     slos = tuple(map(parse_slo, texts))
     found = OperatingPoint.of(point, settings) if point["kind"] == "found" and point["basis"] == "steady" else None
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
     last = next(reversed(telemetries.values()), None)
     exposed = [] if last is None else last["name"].unique().to_list()
-    catalogue = find_catalogue(exposed, facts.engine_version if facts else None)
+    catalogue = find_catalogue(exposed, curve.version)
     return Measured(
         point=point,
         slos=slos,
         of_classes=tuple(text for text in point["slos"] if text not in texts),
         kind=catalogue.kind,
         engine=catalogue.engine,
-        digest=facts.digest if facts else None,
+        digest=curve.facts.digest if curve.facts else None,
         names=catalogue.names,
         passed_on=catalogue.lag_s > 0,
         histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
         limits=limits(found, ttft) if found is not None and point["low"] else None,
-        workers=workers,
+        workers=curve.workers,
         balance=settings.get("balance"),
     )
-
-
-def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workload: str | None) -> dict[str, Any]:
-    for option, value, column in (("--deployment", deployment, "deployment"), ("--workload", workload, "workload")):
-        known = capacity[column].unique(maintain_order=True).to_list()
-        if value is not None and value not in known:
-            raise BenchError(f"{option} {value}: {folder} has the capacity of: {', '.join(known) or 'none'}.")
-        capacity = capacity if value is None else capacity.filter(pl.col(column) == value)
-    lasting = capacity.filter(basis="steady")
-    if lasting.is_empty():
-        raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
-    sustained = lasting.filter(pl.col("kind").is_in(["found", "above"]))
-    rows = (lasting if sustained.is_empty() else sustained).to_dicts()
-    if sustained.is_empty():
-        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in rows)
-        raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
-    if len(rows) > 1:
-        curves = "; ".join(f"--deployment {row['deployment']} --workload {row['workload']}" for row in rows)
-        raise BenchError(
-            f"{folder}: it has {len(rows)} curves, and one server is guarded by one workload. Name both: {curves}."
-        )
-    return rows[0]
-
-
-def _in(folder: Path, pattern: str, **names: str) -> Path:
-    """Where a file of `Paths` lies in a folder of results."""
-    return folder / Path(pattern.format(**names)).relative_to(Paths.RESULTS)
 
 
 def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple[str, Histogram]]:

@@ -18,7 +18,7 @@ from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from bench.beside.traffic.describe import Described
+    from bench.beside.traffic.lengths import Described
     from bench.beside.traffic.log import Log
 
     Endpoint = str
@@ -44,8 +44,8 @@ class Traffic:
         str | None,
         option(
             "ROLE=NAME,…",
-            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested: with dots; with +: added up; of "
-            "moments with a unit: start:ms. Without it a log is refused with a guess.",
+            "Which column is arrival, prompt, output (tokens) or status; nested: with dots; with +: added up; of arrivals with a "
+            "unit: start:ms. Without it a log is refused with a guess.",
             _READ,
             default="those of a published trace",
         ),
@@ -72,7 +72,7 @@ class Traffic:
     def run(self) -> None:
         """Print what the log says, and write what is asked for."""
         from bench.beside.traffic import words
-        from bench.beside.traffic.describe import describe
+        from bench.beside.traffic.lengths import describe
         from bench.beside.traffic.like import write_load
         from bench.beside.traffic.log import read_log
         from bench.shipped import ROOT
@@ -134,7 +134,7 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _print(log: Log, found: Described) -> None:
-    from bench.beside.traffic.words import arrival_rows, fit_rows, hour_rows, length_rows, read_lines, remarks
+    from bench.beside.traffic.words import arrival_rows, fit_rows, hour_rows, length_rows, read_lines
 
     print(*read_lines(log), "", sep="\n")
     print_table(arrival_rows(found), "<<", head=False)
@@ -149,5 +149,5 @@ def _print(log: Log, found: Described) -> None:
         "\nFitted; the KS distance is the largest difference between shares of requests, and percentiles are the fit's error:\n"
     )
     print_table(fit_rows(found), "<<>>>><")
-    for line in remarks(log, found):
+    for line in log.notes:
         print(f"Note: {line}")

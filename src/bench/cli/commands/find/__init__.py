@@ -193,7 +193,7 @@ class Find(Sending):
         return content, workload
 
     def _aim(self, slos: tuple[Slo, ...], workload: Workload) -> Aim:
-        from bench.search.placing import Aim
+        from bench.search.placing import Aim, gap_shape
 
         return Aim(
             slos=slos,
@@ -203,7 +203,7 @@ class Find(Sending):
             start=self.setting("start"),
             lowest=None,
             highest=self.setting("most"),
-            burstiness=workload.burstiness or 1.0,
+            burstiness=gap_shape(workload),
             turns=workload.turn_count,
             think_s=workload.think_s,
             shares={name: each.share for name, each in workload.classes.items()},

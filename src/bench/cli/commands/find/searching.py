@@ -18,7 +18,7 @@ from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
 from bench.search.search import Budget, Found, Measured, Next, search
-from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
+from bench.search.words import answer_text, expected_text, look_text, next_text, probed_text, spent_text
 
 
 def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
@@ -32,7 +32,7 @@ def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
 
     with suppress(Another), _alone(server.folder):
         known = server.known()
-        return search(aim, budget, measure, known, alone=server.alone()) if known else None
+        return search(aim, budget, measure, known, before=server.probed()) if known else None
     return None
 
 
@@ -45,7 +45,9 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
 
     def begin(aim: Aim) -> Probed:
         probed = server.probe(aim)
-        print(f"  {probed_text(probed, aim)}", file=sys.stderr, flush=True)
+        for line in (probed_text(probed, aim), expected_text(probed, aim)):
+            if line:
+                print(f"  {line}", file=sys.stderr, flush=True)
         return probed
 
     def announce(run: Next) -> None:
@@ -60,7 +62,7 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
                 file=sys.stderr,
             )
         try:
-            return search(aim, budget, server.measure, known, report, begin=begin, announce=announce, alone=server.alone())
+            return search(aim, budget, server.measure, known, report, begin=begin, announce=announce, before=server.probed())
         except ServerGone as error:
             print(f"bench: {error}", file=sys.stderr)
             return _until_now(server, aim)
@@ -71,7 +73,7 @@ def _until_now(server: RunningServer, aim: Aim) -> Found:
     known = server.known()
     if not known:
         return Found(Answer(0.0, 0.0, math.inf, "gone"))
-    found = search(aim, Budget(len(known), math.inf), server.measure, known, alone=server.alone())
+    found = search(aim, Budget(len(known), math.inf), server.measure, known, before=server.probed())
     found.answer = replace(found.answer, why="gone")
     return found
 

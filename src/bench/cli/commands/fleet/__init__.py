@@ -1,6 +1,7 @@
 """`bench fleet`: how many instances and GPUs a load takes, and what a measured server would do under another load.
 
-Three ways lead to an answer: from numbers and from results (`sized`), and by replays of a model of the server (`predicted`).
+What is answered, and by which options, is the table `ANSWERS`; `sized` answers from numbers and from results, `predicted` by replays
+of a model of the server.
 """
 
 from __future__ import annotations
@@ -21,21 +22,37 @@ from bench.errors import BenchError
 
 _FLEET = "The fleet"
 _PRICED = {"slo", "peak_rps", "gpus", "safety", "price_per_hour", "api_price"}
-_LOADED = {"results", "prompt_length", "output_length", "workload", "kv_tokens", "max_num_seqs", "max_num_batched_tokens"}
-_LOADED |= {"prefix_caching"}
-#: What may be asked: the options that it needs, and all that say something of it, keys of `--set` included.
-NUMBERS, MEASURED = "a fleet from --usable-rps", "a fleet for a measured load"
-LOADS, UNMEASURED = "a load of one instance", "a fleet for a load that was not measured"
-TRACE = "a fleet for a recorded trace, which is the traffic, on instances that are ready throughout"
-_ASKED: dict[str, tuple[tuple[str, ...], set[str]]] = {
-    NUMBERS: (
+_SERVER = {"kv_tokens", "max_num_seqs", "max_num_batched_tokens", "prefix_caching"}
+_LOADED = {"results", "prompt_length", "output_length", "workload"} | _SERVER
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What may be asked. Attributes: what: in words. needs: options. knows: options and keys of `--set` that say something of it."""
+
+    what: str
+    needs: tuple[str, ...]
+    knows: set[str]
+
+
+ANSWERS = {
+    "numbers": Answer(
+        "a fleet from --sustained-rps",
         ("peak_rps",),
-        {"usable_rps", "prompt_length", "output_length", "c_max", "latency_s", "kv_tokens"} | _PRICED,
+        {"sustained_rps", "prompt_length", "output_length", "limit", "latency_s", "kv_tokens"} | _PRICED,
     ),
-    MEASURED: (("slo", "peak_rps"), {"results", "workload", "failed_share"} | _PRICED),
-    LOADS: ((), {"concurrency", "request_rate", "bandwidth", "flops"} | _LOADED),
-    UNMEASURED: (("slo",), {"slo", "peak_rps", "traffic", "router", "start_up_s", "gpus", "price_per_hour"} | _LOADED),
-    TRACE: (("slo",), {"slo", "time_scale", "router"} | _LOADED),
+    "measured": Answer("a fleet for a measured load", ("slo", "peak_rps"), {"results", "workload", "failed_share"} | _PRICED),
+    "loads": Answer("a load of one instance", (), {"concurrency", "request_rate", "bandwidth", "flops"} | _LOADED),
+    "unmeasured": Answer(
+        "a fleet for a load that was not measured",
+        ("slo",),
+        {"slo", "peak_rps", "traffic", "router", "start_up_s", "gpus", "price_per_hour"} | _LOADED,
+    ),
+    "trace": Answer(
+        "a fleet for a recorded trace, which is the traffic, on instances that are ready throughout",
+        ("slo",),
+        {"slo", "time_scale", "router"} | _LOADED,
+    ),
 }
 
 
@@ -47,7 +64,7 @@ def _switch(value: Any) -> bool:
 
 _SET: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("kv_tokens", "max_num_seqs", "max_num_batched_tokens"), whole(1)),
-    **dict.fromkeys(("bandwidth", "flops", "c_max", "latency_s", "time_scale"), above(0)),
+    **dict.fromkeys(("bandwidth", "flops", "limit", "latency_s", "time_scale"), above(0)),
     "prefix_caching": _switch,
     "start_up_s": above(0, least=True),
     "failed_share": above(0, 1, least=True),
@@ -63,7 +80,7 @@ def _safety(text: str) -> float:
 
 @command(
     "bench fleet results:tiny-mha --slo ttft_p99=2s --peak-rps 100 --price-per-hour 1.50",
-    "bench fleet --usable-rps 12 --gpus 4 --peak-rps 120",
+    "bench fleet --sustained-rps 12 --gpus 4 --peak-rps 120",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --prompt-length 256 --output-length 64 --peak-rps 200",
     "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv",
     "bench fleet results:tiny-mqa --concurrency 8,16 --prompt-length 256 --output-length 64 --set kv_tokens=6144",
@@ -71,7 +88,7 @@ def _safety(text: str) -> float:
 )
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """The load that one instance carries within its SLOs is read from RESULTS, or given by --usable-rps.
+    """The load that one instance sustains within its SLOs is read from RESULTS, or given by --sustained-rps.
 
     A load that was not measured (--prompt-length and --output-length, or --workload FILE) is predicted: a model of the server is fitted
     to the runs in RESULTS, and the load replayed on instances of it behind a router. A workload that replays a trace, as `bench
@@ -81,7 +98,7 @@ class Fleet:
     Of --set, what if: kv_tokens, max_num_seqs, max_num_batched_tokens and prefix_caching (true or false) in place of the server's;
     bandwidth and flops of another device, in times of this one's. Of a trace time_scale, how many times as fast it is replayed; with
     --traffic start_up_s, of a new instance (as measured, or 120). Of a measured load failed_share, the largest share that may fail
-    (0.01). Beside --usable-rps c_max, latency_s and kv_tokens.
+    (0.01). Beside --sustained-rps limit (requests in flight), latency_s and kv_tokens.
     """
 
     results: Annotated[
@@ -108,8 +125,8 @@ class Fleet:
     traffic: Annotated[
         Path | None, option("FILE", "A day: CSV of seconds and requests_per_s; straight lines between.", LOAD)
     ] = None
-    usable_rps: Annotated[
-        float | None, option("N", "Requests/s that one instance carries, in place of RESULTS.", _FLEET, parser=positive)
+    sustained_rps: Annotated[
+        float | None, option("N", "Requests/s that one instance sustains, in place of RESULTS.", _FLEET, parser=positive)
     ] = None
     gpus: Annotated[
         int | None, option("N", "GPUs of an instance.", _FLEET, parser=at_least_one, default="that of RESULTS, or 1")
@@ -139,17 +156,18 @@ class Fleet:
         from bench.study.slo import parse_slo
 
         asked, slos = self._asked(), [parse_slo(text) for text in self.slo or []]
-        if asked != UNMEASURED:  # else the workload decides whether it is a trace
+        if asked != "unmeasured":  # else the workload decides whether it is a trace
             self.refuse_unfit(asked)
         try:
-            if asked == NUMBERS:
-                sized.from_numbers(self, slos)
-            elif asked == MEASURED:
-                sized.from_results(self, slos)
-            elif asked == LOADS:
-                predicted.loads(self)
-            else:
-                predicted.fleet(self, slos)
+            match asked:
+                case "numbers":
+                    sized.from_numbers(self, slos)
+                case "measured":
+                    sized.from_results(self, slos)
+                case "loads":
+                    predicted.loads(self)
+                case _:
+                    predicted.fleet(self, slos)
         except NotPredictedError as error:
             why = [doubt_text(doubt) for doubt in error.doubts]
             if self.json:
@@ -159,12 +177,12 @@ class Fleet:
             raise SystemExit(1) from None
 
     def _asked(self) -> str:
-        if self.usable_rps is not None:
-            return NUMBERS
+        if self.sustained_rps is not None:
+            return "numbers"
         if self.concurrency or self.request_rate:
-            return LOADS
+            return "loads"
         file = self.workload is not None and (Path(self.workload).is_file() or self.workload.endswith((".yaml", ".yml")))
-        return UNMEASURED if file or self.prompt_length or self.output_length or self.traffic else MEASURED
+        return "unmeasured" if file or self.prompt_length or self.output_length or self.traffic else "measured"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -181,17 +199,14 @@ class Fleet:
         return found
 
     def refuse_unfit(self, asked: str) -> None:
-        """Refuse what says nothing of the question, and what the question lacks."""
-        needed, known = _ASKED[asked]
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("json", "set")}
-        for each in fields(self):
-            if each.name in given and given[each.name] not in (None, each.default) and each.name not in known:
-                name = "RESULTS" if each.name == "results" else f"--{each.name.replace('_', '-')}"
-                raise BenchError(f"{name} says nothing of {asked}. Leave it out.")
-        for name in self.settings:
-            if name not in known:
-                raise BenchError(f"--set {name} says nothing of {asked}. Leave it out.")
-        for name in needed:
-            if not given[name]:
+        """Refuse what says nothing of the question, and what the question lacks. Args: asked: of `ANSWERS`."""
+        answer, options = ANSWERS[asked], [each for each in fields(self) if each.name not in ("json", "set")]
+        given = {each.name for each in options if getattr(self, each.name) not in (None, each.default)}
+        for name in [*(each.name for each in options if each.name in given), *self.settings]:
+            if name not in answer.knows:
+                option = f"--{name.replace('_', '-')}" if name in given else f"--set {name}"
+                raise BenchError(f"{'RESULTS' if name == 'results' else option} says nothing of {answer.what}. Leave it out.")
+        for name in answer.needs:
+            if name not in given:
                 example = {"slo": "the limits, such as --slo ttft_p95=1s", "peak_rps": "the requests/s of the busiest moment"}
-                raise BenchError(f"--{name.replace('_', '-')} is missing: {example[name]}, for {asked}.")
+                raise BenchError(f"--{name.replace('_', '-')} is missing: {example[name]}, for {answer.what}.")

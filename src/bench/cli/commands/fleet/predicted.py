@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -13,27 +13,36 @@ from typing import Any
 import polars as pl
 
 from bench.axes import CONCURRENCY, RATE
-from bench.cli.commands.fleet import TRACE, UNMEASURED, Fleet
+from bench.cli.commands.fleet import Fleet
 from bench.cli.options import number
 from bench.cli.output import print_json, print_table, tracked
 from bench.errors import BenchError, is_are, shown_share, three_digits
-from bench.findings.predicted import PHASE_TITLES, REPORTED, doubt_text, shares_rows
-from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate, elsewhere
-from bench.predict.calibration import METRICS, Doubt, Interval
-from bench.predict.day import Day
-from bench.predict.instances import Course, NotPredictedError, PeakFleet, Question, for_peak, for_trace, for_traffic
+from bench.findings.predicted import REPORTED, doubt_text, shares_text
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere
+from bench.predict.calibration import METRICS, Interval
+from bench.predict.instances import (
+    HOUR_S,
+    Course,
+    Day,
+    NotPredictedError,
+    PeakFleet,
+    Question,
+    for_peak,
+    for_trace,
+    for_traffic,
+)
 from bench.predict.judge import self_judged
+from bench.predict.limits import Given, Limits
 from bench.predict.predict import Predicted, misfits, predict
 from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
-from bench.predict.state import Limits
 from bench.predict.traffic import Traffic, read_traffic
 from bench.results import Results
+from bench.runs.latencies import LATENCIES
 from bench.study.read import read_workload
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
 
-HOUR_S = 3600.0
 _START_UP_S = 120.0  # of an instance, where neither `start_up_s` nor a measured start says it
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 _MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensemble replays several times
@@ -46,22 +55,36 @@ def loads(asked: Fleet) -> None:
     times = {key: asked.settings.get(key, 1.0) for key in ("bandwidth", "flops")}
     workload = _load(asked, axis)
     server = _Server(asked)
-    there, obeyed = elsewhere(server.judged, **times), server.what_if
-    found = {}
+    there, found = elsewhere(server.judged, **times), {}
     for level in tracked(levels, "Replaying"):
         load = workload
         if load.num_requests == "auto":
             count = _OPEN_REQUESTS if axis == RATE else max(200, int(_CLOSED_REQUESTS * level))
             load = load.model_copy(update={"num_requests": count})
         held = int(level) if load.arrival == "closed" else None
-        found[level] = predict(there, partial(_planned, load, level), held=held, limits=obeyed)
+        found[level] = predict(there, partial(_plans, load, level), held=held, limits=server.what_if)
     extrapolated = dict(times) if set(times.values()) != {1.0} else None
     if asked.json:
         print_json({"extrapolated": extrapolated, "predictions": [_as_json(*each) for each in found.items()]})
     else:
-        _print_loads(server, found, asked=workload.turn_count if axis == RATE else 0, extrapolated=extrapolated)
+        if changed := server.changed:
+            print(f"What if: {', '.join(changed)}.\n")
+        if given := {level: predicted for level, predicted in found.items() if not predicted.doubts}:
+            _print_loads(given, workload.turn_count if axis == RATE else 0)
+        for level, predicted in found.items():
+            for doubt in predicted.doubts:
+                print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")
+        if extrapolated:
+            print(
+                f"\nExtrapolated to a device with {times['bandwidth']:g} times the bandwidth and {times['flops']:g} times the FLOP/s: "
+                "nothing was measured there, and the intervals do not hold what that leaves open."
+            )
     if any(each.doubts for each in found.values()):
         raise SystemExit(1)
+
+
+def _plans(workload: Workload, level: float, number: int) -> Sequence[PlannedRequest]:
+    return schedule(workload, level, f"predict/{number}")
 
 
 def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
@@ -70,21 +93,23 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
         raise BenchError(
             f"--slo: {of_class} limits a class, and a fleet is predicted for all requests together. Leave the class out."
         )
+    if unknown := next((slo for slo in slos if not LATENCIES[slo.metric].replayed), None):
+        raise BenchError(f"--slo: {unknown}: how long answers reason is not predicted. Limit TTFT, TPOT or E2E.")
     workload = _load(asked, RATE, also="time_scale")
-    asked.refuse_unfit(TRACE if workload.trace else UNMEASURED)
+    asked.refuse_unfit("trace" if workload.trace else "unmeasured")
     traffic = None if workload.trace else _traffic(asked, workload)
     server = _Server(asked)
     if found := list(misfits(server.judged)):
         raise NotPredictedError(found)
     question = Question(server.judged, server.what_if, workload, slos, asked.router, tracked)
     if traffic is None:
-        _print_trace(question, asked)
+        _of_trace(question, asked)
         return
     peak = for_peak(question, traffic.peak)
     starts, told = server.starts
     course = for_traffic(question, traffic, peak, starts) if asked.traffic else None
     if asked.json:
-        _print_fleet_json(question, traffic.peak, peak, course, starts)
+        print_json(_fleet_json(question, traffic.peak, peak, course, starts))
         return
     _print_peak(question, traffic.peak, peak)
     if course:
@@ -92,7 +117,7 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
 
 
 class _Server:
-    """The model of the one deployment that is asked about.
+    """The model of the one deployment that is asked about, and all that is taken from its results or from the command line.
 
     Attributes:
         judged: the model, with intervals as its own runs judge them. what_if: what its scheduler obeys, with the settings asked for.
@@ -100,18 +125,17 @@ class _Server:
 
     def __init__(self, asked: Fleet) -> None:
         """Raises: BenchError: there are several deployments, or no runs to fit a model to."""
-        source, self.asked = asked.results or "results", asked
-        found = Results.open(source)
-        self.table, self.root = found.runs, found.folder
-        names = self.table["deployment"].unique(maintain_order=True).to_list()
-        if found.deployment is None and len(names) > 1:
+        source, self._asked = asked.results or "results", asked
+        results = Results.open(source)
+        names = results.runs["deployment"].unique(maintain_order=True).to_list()
+        if results.deployment is None and len(names) > 1:
             raise BenchError(
                 f"one deployment is predicted at a time; name it, as {source}:{names[0]}. There are: {', '.join(names)}."
             )
-        self.deployment = found.deployment or names[0]
-        self.table = self.table.filter(pl.col("deployment") == self.deployment)
+        self._results, self._name = results.folder, results.deployment or names[0]
+        self._table = results.runs.filter(pl.col("deployment") == self._name)
         given = (asked.settings.get(name) for name in ("max_num_batched_tokens", "max_num_seqs", "kv_tokens", "prefix_caching"))
-        limits = read_limits(self.root, self.deployment, Given(*given))
+        limits = read_limits(self._results, self._name, Given(*given))
         model = calibrate(runs := self._runs(limits), limits)
         if model is None:
             raise BenchError(f"{source}: its valid runs show too few steps of the engine to calibrate a model.")
@@ -119,18 +143,18 @@ class _Server:
         self.what_if = self._what_if(model.limits)
 
     def _runs(self, limits: Limits) -> list[MeasuredRun]:
-        if runs := measured_runs(self.table, self.root, self.deployment, limits):
+        if runs := measured_runs(self._table, self._results, self._name, limits):
             return runs
-        invalid = self.table.filter(~pl.col("valid")).height
+        invalid = self._table.filter(~pl.col("valid")).height
         again = f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
         raise BenchError(
-            f"{self.root}: no valid run of {self.deployment} with streamed answers whose requests.parquet is there"
+            f"{self._results}: no valid run of {self._name} with streamed answers whose requests.parquet is there"
             f"{again if invalid else ''}. Left out are runs in which tokens were drafted, traces whose prompts share blocks, and "
             "classes with models, priorities or shared beginnings of their own."
         )
 
     def _what_if(self, limits: Limits) -> Limits:
-        settings = self.asked.settings
+        settings = self._asked.settings
         if "kv_tokens" in settings:
             if limits.blocks is None:
                 raise BenchError("--set kv_tokens: this engine has slots, whose number is max_num_seqs.")
@@ -139,15 +163,29 @@ class _Server:
         return replace(limits, **{names[key]: value for key, value in settings.items() if key in names})
 
     @property
+    def changed(self) -> list[str]:
+        """Settings that are asked for in place of its own, in words."""
+        here, there = (
+            {
+                "KV tokens": None if limits.blocks is None else (limits.blocks - 1) * limits.block_size,
+                "max_num_seqs": limits.sequences,
+                "max_num_batched_tokens": limits.tokens,
+                "prefix caching": "on" if limits.cached else "off",
+            }
+            for limits in (self.judged.limits, self.what_if)
+        )
+        return [f"{name} {there[name]} in place of {value}" for name, value in here.items() if there[name] != value]
+
+    @property
     def gpus(self) -> int:
-        return self.asked.gpus or self.table["gpus"][0] or 1
+        return self._asked.gpus or self._table["gpus"][0] or 1
 
     @property
     def starts(self) -> tuple[tuple[float, ...], str]:
         """How long an instance takes to start (s), as given, as each start was measured, or as is assumed; and the same in words."""
-        if (given := self.asked.settings.get("start_up_s")) is not None:
+        if (given := self._asked.settings.get("start_up_s")) is not None:
             return (given,), f"{given:g} s to start an instance"
-        known = start_ups_s(self.root, self.deployment)
+        known = start_ups_s(self._results, self._name)
         if not known:
             return (_START_UP_S,), f"{_START_UP_S:g} s to start an instance, which is assumed: RESULTS measured no start"
         each = f" ({min(known):.3g} to {max(known):.3g} s in {len(known)} starts)" if len(known) > 1 else " (one start)"
@@ -177,10 +215,6 @@ def _load(asked: Fleet, axis: str, also: str | None = None) -> Workload:
     return load_to_predict(content, asked.workload or "the command line", axis, also=also)
 
 
-def _planned(workload: Workload, level: float, number: int) -> Sequence[PlannedRequest]:
-    return schedule(workload, level, f"predict/{number}")
-
-
 def _traffic(asked: Fleet, workload: Workload) -> Traffic:
     if workload.step:
         raise BenchError("--workload: a step is traffic; give it as --traffic FILE, and leave it out of the workload.")
@@ -205,96 +239,68 @@ def _traffic(asked: Fleet, workload: Workload) -> Traffic:
 # What is printed
 
 
-def _as_json(level: float, found: Predicted) -> dict[str, Any]:
+def _as_json(level: float, load: Predicted) -> dict[str, Any]:
     return {
         "level": level,
-        **{name: vars(interval) for name, interval in found.numbers.items() if not found.doubts},
-        "kv_peak": found.kv_peak,
-        "cached_share": found.cached,
-        "waiting": found.waiting,
-        "preemptions": found.preemptions,
-        "shares_of_time": {} if found.doubts else found.shares,
-        "refused_because": [doubt_text(doubt) for doubt in found.doubts],
+        **{name: vars(interval) for name, interval in load.numbers.items() if not load.doubts},
+        "kv_peak": load.kv_peak,
+        "cached_share": load.cached,
+        "waiting": load.waiting,
+        "preemptions": load.preemptions,
+        "shares_of_time": {} if load.doubts else load.shares,
+        "refused_because": [doubt_text(doubt) for doubt in load.doubts],
     }
 
 
-def _print_loads(
-    server: _Server, predictions: Mapping[float, Predicted], *, asked: int, extrapolated: Mapping[str, float] | None
-) -> None:
-    """Args: asked: requests that come for each that a rate counts; 0 where none is asked for. extrapolated: times of the device's."""
-    here, there = map(_settings, (server.judged.limits, server.what_if))
-    if changed := [f"{name} {there[name]} in place of {value}" for name, value in here.items() if there[name] != value]:
-        print(f"What if: {', '.join(changed)}.\n")
-    if given := {level: found for level, found in predictions.items() if not found.doubts}:
-        _print_table(given, asked)
-    for level, found in predictions.items():
-        for doubt in found.doubts:
-            print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")
-    if extrapolated:
-        print(
-            f"\nExtrapolated to a device with {extrapolated['bandwidth']:g} times the bandwidth and {extrapolated['flops']:g} times "
-            "the FLOP/s: nothing was measured there, and the intervals do not hold what that leaves open."
-        )
-
-
-def _settings(limits: Limits) -> dict[str, object]:
-    return {
-        "KV tokens": None if limits.blocks is None else (limits.blocks - 1) * limits.block_size,
-        "max_num_seqs": limits.sequences,
-        "max_num_batched_tokens": limits.tokens,
-        "prefix caching": "on" if limits.cached else "off",
-    }
-
-
-def _print_table(given: Mapping[float, Predicted], asked: int) -> None:
-    names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
-    cached = any(found.cached for found in given.values())
+def _print_loads(loads: Mapping[float, Predicted], asked: int) -> None:
+    """Args: asked: requests that come for each that a rate counts; 0 where none is asked for."""
+    names = [name for name in METRICS if all(name in load.numbers for load in loads.values())]
+    cached = any(load.cached for load in loads.values())
     rows = [["load", *(METRICS[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]]
-    for level, found in given.items():
-        ends = (found.numbers[name] for name in names)
-        cells = [f"{three_digits(i.value)} ({three_digits(i.low)}–{three_digits(i.high)})" for i in ends]
-        kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
-        rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}", *([shown_share(found.cached)] if cached else [])])
+    for level, load in loads.items():
+        cells = [_interval(load.numbers[name], three_digits, "–") for name in names]
+        kv = "–" if load.kv_peak is None else f"{100 * load.kv_peak:.0f} %"
+        rows.append([f"{level:g}", *cells, kv, f"{load.waiting:.3g}", *([shown_share(load.cached)] if cached else [])])
     print("Predicted, latencies and rates each with a 90 % interval, over whole runs, their beginning included:\n")
     print_table(rows)
-    for level, found in given.items():
-        answered = found.numbers.get("throughput_requests_per_s")
+    print()
+    for level, load in loads.items():
+        print(shares_text(f"a load of {level:g}", load.shares))
+        answered = load.numbers.get("throughput_requests_per_s")
         if asked and answered and answered.high < _KEEPS_UP * level * asked:
-            print(f"\nAt {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come.")
-    print("\nWhere a request's time goes: of median ones, and of the slowest 5 %:\n")
-    shares = [[f"{level:g}", *row] for level, found in given.items() for row in shares_rows(found.shares)]
-    print_table([["load", "requests", *PHASE_TITLES.values()], *shares], "><>>>>>")
+            print(f"At {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come.")
 
 
-def _print_fleet_json(question: Question, rate: float, peak: PeakFleet, course: Course | None, starts: Sequence[float]) -> None:
+def _fleet_json(question: Question, rate: float, peak: PeakFleet, course: Course | None, starts: Sequence[float]) -> Any:
     together = max(peak.behind)
-    print_json(
-        {
-            "slos": list(map(str, question.slos)),
-            "peak_rps": rate,
-            "router": question.router,
-            "alone_rps": vars(peak.alone.rate),
-            "alone_there": {name: vars(interval) for name, interval in peak.alone.at.numbers.items()},
-            "together": together,
-            "together_rps": vars(peak.behind[together]),
-            "instances": vars(peak.instances),
-            "start_up_s": list(starts) if course and course.days else None,
-            "traffic": [_day_numbers(day, why) for day, why in course.days] if course else [],
-            "hours": [asdict(hour) for hour in course.hours] if course else [],
-            "notes": course.notes if course else [],
-        }
-    )
+    days = course.days if course else []
+    return {
+        "slos": list(map(str, question.slos)),
+        "peak_rps": rate,
+        "router": question.router,
+        "alone_rps": vars(peak.alone.rate),
+        "alone_there": {name: vars(interval) for name, interval in peak.alone.at.numbers.items()},
+        "together": together,
+        "together_rps": vars(peak.behind[together]),
+        "instances": vars(peak.instances),
+        "start_up_s": list(starts) if days else None,
+        "traffic": [asdict(day) | {"doubts": [doubt_text(doubt) for doubt in day.doubts]} for day in days],
+        "hours": [asdict(hour) for hour in course.hours] if course else [],
+        "notes": course.notes if course else [],
+    }
 
 
 def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
     together, there = max(peak.behind), peak.alone.at.numbers
     unit = "conversations/s" if question.workload.turns else "requests/s"
     print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}:\n")
-    rows = [[f"one instance alone carries, {unit}", _interval(peak.alone.rate)]]
-    rows += [[f"… its {METRICS[name]} there", _interval(there[name])] for name in REPORTED if name in there]
+    rows = [[f"one instance alone sustains, {unit}", _interval(peak.alone.rate, _digits)]]
+    rows += [[f"… its {METRICS[name]} there", _interval(there[name], _digits)] for name in REPORTED if name in there]
     if together > 1:
-        rows.append([f"one of {together} behind a router ({question.router}), {unit}", _interval(peak.behind[together])])
-    rows.append([f"instances for {rate:,.4g} {unit}", _whole(peak.instances)])
+        rows.append(
+            [f"one of {together} behind a router ({question.router}), {unit}", _interval(peak.behind[together], _digits)]
+        )
+    rows.append([f"instances for {rate:,.4g} {unit}", _interval(peak.instances)])
     rows.append(["enough even if one fails (N + 1)", f"{peak.instances.high + 1:,.0f}"])
     print_table(rows, head=False)
 
@@ -302,32 +308,27 @@ def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
 def _print_course(course: Course, starts: str, price: float | None) -> None:
     """Args: starts: how long one takes, in words. price: of an instance-hour (USD)."""
     print("\nInstances that each hour's highest rate takes:\n")
-    hours = [[f"{hour.number:,}", f"{hour.peak:,.3g}", _whole(hour.instances)] for hour in course.hours]
+    hours = [[f"{hour.number:,}", f"{hour.peak:,.3g}", _interval(hour.instances)] for hour in course.hours]
     print_table([["hour", "requests/s", "instances"], *hours])
     if course.days:
         print(f"\nAll the traffic, {starts}; ranges are those of three replays, with a slow, a typical and a fast instance:\n")
         head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
-        print_table([head + (["USD"] if price else []), *(_day(day, bool(why), price) for day, why in course.days)])
-    for day, why in course.days:
-        for doubt in why:
+        print_table([head + (["USD"] if price else []), *(_day(day, price) for day in course.days)])
+    for day in course.days:
+        for doubt in day.doubts:
             print(f"\nNot predicted, {day.name}: {doubt_text(doubt)}.")
     for note in course.notes:
         print(f"\n{note}")
 
 
-def _day_numbers(day: Day, why: Sequence[Doubt]) -> dict[str, Any]:
-    numbers = {name: vars(value) if hasattr(value, "low") else value for name, value in vars(day).items() if name != "replays"}
-    return numbers | {"doubts": [doubt_text(doubt) for doubt in why]}
-
-
-def _day(day: Day, doubted: bool, price: float | None) -> list[str]:
+def _day(day: Day, price: float | None) -> list[str]:
     instances = f"{day.least:,}" if day.least == day.most else f"{day.least:,} to {day.most:,}"
     met = {True: "yes", False: "no", None: "not known"}[day.meets]
-    shares = ["–"] * 3 if doubted else [_share(day.within), _share(day.worst), met]
-    return [day.name, instances, _whole(day.hours), *shares, *([f"{day.hours.value * price:,.2f}"] if price else [])]
+    shares = ["–"] * 3 if day.doubts else [_interval(day.within, _percent), _interval(day.worst, _percent), met]
+    return [day.name, instances, _interval(day.hours), *shares, *([f"{day.hours.value * price:,.2f}"] if price else [])]
 
 
-def _print_trace(question: Question, asked: Fleet) -> None:
+def _of_trace(question: Question, asked: Fleet) -> None:
     scale = asked.settings.get("time_scale", 1.0)
     plans = schedule(question.workload, scale, "traffic")
     if len(plans) > _MOST_OF_TRACE:
@@ -336,37 +337,30 @@ def _print_trace(question: Question, asked: Fleet) -> None:
             "a part with its busiest time: bench traffic LOG --from MOMENT --to MOMENT --output DIR."
         )
     needed, shares = for_trace(question, plans)
-    seconds = max(plan.due_s or 0.0 for plan in plans)
+    seconds, slos = max(plan.due_s or 0.0 for plan in plans), list(map(str, question.slos))
     if asked.json:
-        print_json(
-            {
-                "slos": list(map(str, question.slos)),
-                "requests": len(plans),
-                "seconds": seconds,
-                "router": question.router,
-                "instances": vars(needed),
-                "within": {str(count): vars(share) for count, share in shares.items()},
-            }
-        )
+        within = {str(count): vars(share) for count, share in shares.items()}
+        content = {"slos": slos, "requests": len(plans), "seconds": seconds, "router": question.router}
+        print_json({**content, "instances": vars(needed), "within": within})
         return
     hour = "the trace" if scale == 1 else f"the replay ({scale:g} h of the trace)"
-    print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}, each hour of {hour} by itself:\n")
+    print(f"Predicted, with 90 % intervals, within {' and '.join(slos)}, each hour of {hour} by itself:\n")
     rows = [
         ["requests of the trace", f"{len(plans):,} in {seconds:,.0f} s"],
-        [f"instances behind a router ({question.router})", _whole(needed)],
+        [f"instances behind a router ({question.router})", _interval(needed)],
         ["enough even if one fails (N + 1)", f"{needed.high + 1:,.0f}"],
-        *([f"within all limits, {count:,} of them", shown_share(share.within, 2)] for count, share in shares.items()),
+        *([f"within all limits, {count:,} of them", _percent(share.within)] for count, share in shares.items()),
     ]
     print_table(rows, head=False)
 
 
-def _interval(interval: Interval) -> str:
-    return f"{interval.value:.3g} ({interval.low:.3g} to {interval.high:.3g})"
+def _interval(interval: Interval, text: Callable[[float], str] = "{:,.0f}".format, to: str = " to ") -> str:
+    return f"{text(interval.value)} ({text(interval.low)}{to}{text(interval.high)})"
 
 
-def _whole(interval: Interval) -> str:
-    return f"{interval.value:,.0f} ({interval.low:,.0f} to {interval.high:,.0f})"
+def _digits(value: float) -> str:
+    return f"{value:.3g}"
 
 
-def _share(interval: Interval) -> str:
-    return f"{shown_share(interval.value, 2)} ({shown_share(interval.low, 2)} to {shown_share(interval.high, 2)})"
+def _percent(share: float) -> str:
+    return shown_share(share, 2)

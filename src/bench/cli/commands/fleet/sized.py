@@ -11,26 +11,18 @@ from bench.cli.commands.fleet import Fleet
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
 from bench.findings.capacity.words import with_texts
-from bench.findings.sizing import (
-    UNKNOWN_GPUS,
-    OperatingPoint,
-    is_machine,
-    little,
-    meets,
-    next_step,
-    no_point,
-    sized,
-    sized_rows,
-)
+from bench.findings.fleet import UNKNOWN_GPUS, little, meets, next_step, no_point, sized_rows
+from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.results import Results
 from bench.runs.classes import class_names
 from bench.study.slo import Slo
 
 
 def from_numbers(asked: Fleet, slos: Sequence[Slo]) -> None:
-    """Size it by `--usable-rps`."""
+    """Size it by `--sustained-rps`."""
     lengths = {"prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
-    point = OperatingPoint(asked.usable_rps or 0.0, asked.gpus or 1, **(lengths | asked.settings))
+    settings = {"c_max" if key == "limit" else key: value for key, value in asked.settings.items()}
+    point = OperatingPoint(asked.sustained_rps or 0.0, asked.gpus or 1, **(lengths | settings))
     _print(asked, slos, point, {}, {"device": None, "gpus": point.gpus})
 
 

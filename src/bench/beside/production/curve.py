@@ -1,0 +1,82 @@
+"""One curve of a study: the runs of one server under one workload, and the load that it sustains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.errors import BenchError
+from bench.findings.capacity.words import BURSTS, c_max
+from bench.parse.fleet import FLEET
+from bench.results import Results
+from bench.runs.deployment import DeploymentFacts
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Attributes: point: its row of `capacity.parquet`. runs: summary rows, by level. facts: of the server; None without them."""
+
+    results: Results
+    point: Mapping[str, Any]
+    runs: pl.DataFrame
+    facts: DeploymentFacts | None
+
+    @property
+    def version(self) -> str | None:
+        """The engine's, as the server reported it."""
+        return self.facts.engine_version if self.facts else None
+
+    @property
+    def workers(self) -> int:
+        """How many servers a fleet has; 0 for a single one, behind a router too."""
+        most = max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+        return most if most > 1 else 0
+
+    def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
+        """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
+        try:
+            table = self.results.telemetry(run["deployment"], run["run"])
+        except BenchError:
+            return None
+        table = table if self.workers else table.filter(pl.col("endpoint") != FLEET)
+        return table if table.height else None
+
+
+def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
+    """One curve of a folder of results.
+
+    Args:
+        deployment, workload: which; None: the only one that has a load that goes on.
+
+    Raises:
+        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+    """
+    results = Results.open(folder)
+    point = _point(folder, results.analysis("capacity"), {"deployment": deployment, "workload": workload})
+    same = {name: point[name] for name in ("deployment", "workload", "axis")}
+    return Curve(results, point, results.runs.filter(**same).sort("level"), results.facts(point["deployment"]))
+
+
+def _point(folder: Path, capacity: pl.DataFrame, asked: Mapping[str, str | None]) -> dict[str, Any]:
+    for name, value in asked.items():
+        known = capacity[name].unique(maintain_order=True).to_list()
+        if value is not None and value not in known:
+            raise BenchError(f"--{name} {value}: {folder} has the capacity of: {', '.join(known) or 'none'}.")
+        capacity = capacity if value is None else capacity.filter(pl.col(name) == value)
+    lasting = capacity.filter(basis="steady")
+    if lasting.is_empty():
+        raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
+    rows = lasting.filter(pl.col("kind").is_in(["found", "above"])).to_dicts()
+    if not rows:
+        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.to_dicts())
+        raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
+    if len(rows) > 1:
+        curves = "; ".join(f"--deployment {row['deployment']} --workload {row['workload']}" for row in rows)
+        raise BenchError(
+            f"{folder}: it has {len(rows)} curves, and one server is guarded by one workload. Name both: {curves}."
+        )
+    return rows[0]

@@ -1,0 +1,174 @@
+"""What a server's scheduler obeys, as its launch, its deployment or the user says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.errors import BenchError
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.launch import Launch
+from bench.servers.engines import managed
+from bench.servers.settings import STEP_TOKENS, flag_column, setting_name
+
+# tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
+_TOKENS = 2048
+_PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
+_SPECULATES = (
+    "--speculative-config",
+    "-sc",
+    "--spec-method",
+    "--spec-model",
+    "--spec-type",
+    "--spec-draft-model",
+    "--model-draft",
+    "-md",
+)
+_ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a scheduler obeys.
+
+    Attributes:
+        tokens: of a step, decodes first. sequences: at once. blocks: of the KV cache, None where a slot holds all that a request may
+            need; block_size: tokens of one. cached: whether prompt tokens that an earlier request had are not computed again.
+        pass_tokens: that go through the layers together at most, on slots side by side (llama.cpp); None where a step does as a whole.
+        ahead: whether a step is scheduled when the one before it begins (vLLM's asynchronous scheduling): it has no request that came
+            since, and what ends with the one before it still has its place and its blocks. The engine's class says so.
+
+    Source: vLLM V1's scheduler: running requests first, then those that wait, in their order; a prompt is admitted when blocks for
+    all of it are free, and computed in chunks where the step's budget is short of it; where a running request finds no block, the one
+    that was admitted last gives up its own and waits in front. One block of the pool is never given out. Ahead: `AsyncScheduler` and
+    `EngineCore.step_with_batch_queue` of vLLM 0.32.
+    """
+
+    tokens: int
+    sequences: int
+    blocks: int | None
+    block_size: int = 1
+    cached: bool = False
+    pass_tokens: int | None = None
+    ahead: bool = False
+
+
+@dataclass(frozen=True)
+class Given:
+    """Limits of a scheduler that somebody names; None where nobody does. Of a server that was started here they are not needed.
+
+    Attributes:
+        tokens: of a step. sequences: at once. kv_tokens: of the KV cache. cached: whether prompts reuse what earlier ones had.
+    """
+
+    tokens: int | None = None
+    sequences: int | None = None
+    kv_tokens: int | None = None
+    cached: bool | None = None
+
+
+def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None) -> Limits:
+    """What the scheduler obeys.
+
+    Args:
+        given: of a server that was not started here, where its deployment does not say it, or says something else.
+
+    Raises:
+        BenchError: it is not known.
+    """
+    kind = (facts.kind if launch.argv is None else None) or launch.kind
+    if kind not in STEP_TOKENS:
+        raise BenchError(f"how {kind} admits requests is not known here; vllm and llama.cpp are")
+    _refuse_several(launch)
+    flags, slots, said = STEP_TOKENS[kind], kind == "llama.cpp", launch.configured
+    if launch.argv is None or launch.settings.max_num_seqs is None:
+        own, given, words = False, given or Given(), _words_said(launch)
+        stated = said.get("max_num_seqs")
+        sequences = given.sequences or (stated if isinstance(stated, int) else None) or (facts.kv_blocks if slots else None)
+        caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
+    else:
+        kv_tokens = given.kv_tokens if given and facts.kv_blocks is None else None
+        own, given, sequences = True, Given(kv_tokens=kv_tokens), launch.settings.max_num_seqs
+        # The words of a command line, with those of a command line inside one of them.
+        words = [word for text in launch.argv for word in (shlex.split(text) if " " in text else [text])]
+        caching = [bool(facts.prefix_caching)]
+    if slots and _ONE_CACHE & set(words):
+        raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
+    if set(_values(words, *_SPECULATES)) - {"none"}:
+        raise BenchError("it speculates; only steps that make one token of a request are modelled")
+    tokens = given.tokens or _count(words, *map(_dashed, flags)) or (facts.step_tokens if own else None)
+    if own and tokens is None:
+        if launch.device != "cpu":
+            raise BenchError(f"a GPU's default for {_dashed(flags[0])} is not known here; name it under the deployment's flags")
+        tokens = _TOKENS * ((launch.tensor_parallel or 1) if kind == "vllm" else 1)
+    if tokens is None or sequences is None:
+        raise BenchError(
+            "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs "
+            f"(requests at once; llama.cpp reports it) and under flags {flags[0]} (tokens of a step; llama.cpp's default is "
+            "2048). `bench fleet` takes --set max_num_seqs=N and --set max_num_batched_tokens=N"
+        )
+    if not own and (facts.engines or 1) > 1 and not slots:
+        raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
+    if not caching and not slots:
+        raise BenchError(
+            "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench fleet` takes "
+            "--set prefix_caching=true (or false)"
+        )
+    # llama.cpp, which does not report it, has one unless it is told otherwise.
+    off = said.get(flag_column("cache_prompt")) == "false" or said.get(flag_column("no_cache_prompt")) == "true"
+    # Of an engine that runs elsewhere no device is known: only a flag tells whether it schedules ahead.
+    version = facts.engine_version if launch.device != "cpu" else None
+    return Limits(
+        tokens=tokens,
+        sequences=sequences,
+        blocks=None if (launch.settings.slots if own else slots) else _blocks(facts, given),
+        block_size=facts.block_size or 1,
+        cached=bool(caching[0]) if caching else not off,
+        pass_tokens=(_count(words, "--ubatch-size", "-ub") or _PASS_TOKENS) if slots else None,
+        ahead=managed(kind).schedules_ahead(version, words) and not (own and launch.device == "cpu"),
+    )
+
+
+def _refuse_several(launch: Launch) -> None:
+    if launch.servers > 1:
+        raise BenchError(f"its {launch.servers} servers behind a router share the load; only a single one is modelled")
+    if (launch.pipeline_parallel or 1) > 1:
+        stages = f"its {launch.pipeline_parallel} stages (pipeline_parallel)"
+        raise BenchError(f"{stages} compute as many batches at a time; only one is modelled")
+    if launch.argv is not None and (launch.data_parallel or 1) > 1:
+        raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
+
+
+def _blocks(facts: DeploymentFacts, given: Given) -> int:
+    """A block is divided among the devices of a tensor-parallel engine, and counts once."""
+    blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // (facts.block_size or 1) + 1
+    if blocks is None:
+        raise BenchError("it does not report the size of its KV cache. Give it: --set kv_tokens=N")
+    return blocks
+
+
+def _words_said(launch: Launch) -> list[str]:
+    """The command line that the flags in a deployment make."""
+    words = []
+    for name, value in launch.configured.items():
+        if name.startswith(flag_column("")) and value is not None:
+            flag, text = setting_name(name), str(value)
+            switch = {"true": [_dashed(flag)], "false": [f"--no-{flag}"]}
+            words += switch.get(text, [_dashed(flag), text])
+    return words
+
+
+def _dashed(flag: str) -> str:
+    return f"-{flag}" if len(flag) <= 3 else f"--{flag}"
+
+
+def _count(words: Sequence[str], *names: str) -> int | None:
+    """Of a flag that is given twice, the last value counts."""
+    counts = [int(text) for text in _values(words, *names) if text.isdigit()]
+    return counts[-1] if counts else None
+
+
+def _values(words: Sequence[str], *names: str) -> list[str]:
+    parts = [(word.partition("="), after) for word, after in zip(words, [*words, ""][1:], strict=True)]
+    return [value or after for (name, _, value), after in parts if name in names]

@@ -1,0 +1,54 @@
+"""What is written for those who install, contain or list the project agrees with it."""
+
+import re
+
+import yaml
+
+from bench import __version__
+from tests.support.command import bench
+from tests.support.study import ROOT
+
+RECIPE = (ROOT / "container/Containerfile").read_text()
+(JOB,) = yaml.safe_load_all((ROOT / "container/job.yaml").read_text())
+
+
+def test_versions_are_one():
+    (container,) = JOB["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"saturate-bench:{__version__}"
+    assert f"--tag saturate-bench:{__version__} " in RECIPE
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_container_holds_what_the_package_is_built_from():
+    copied = {name for line in re.findall(r"^COPY (.*)$", RECIPE, re.M) for name in line.split()[:-1]}
+    assert {"src", "workflow", "config", "profiles", "requirements.lock", "pyproject.toml", "setup.py", "MANIFEST.in"} <= copied
+    assert all((ROOT / name).exists() for name in copied)
+    let_in = {line[1:] for line in (ROOT / "container/Containerfile.dockerignore").read_text().splitlines() if line[0] == "!"}
+    assert let_in == copied
+
+
+def test_the_job_s_command_is_one(tmp_path):
+    (container,) = JOB["spec"]["template"]["spec"]["containers"]
+    words = [re.sub("http://my-server:8000", "http://127.0.0.1:9", word) for word in container["args"]]
+    done = bench(*words, cwd=tmp_path)
+    assert (done.returncode, "127.0.0.1:9" in done.stderr) == (2, True), done.stderr
+    mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert words[-1].startswith(f"--output-dir={mounted['results']}/")
+
+
+def test_what_is_checked_before_a_commit_is_what_make_checks():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    makefile = (ROOT / "Makefile").read_text()
+    for hook in hooks:
+        program, *words = hook["entry"].split()
+        assert (ROOT / program).exists()
+        assert f"$(BIN)/{program.removeprefix('.venv/bin/')} {' '.join(words[:2])}".strip() in makefile, hook["id"]
+
+
+def test_the_catalogue_of_workflows_is_told_what_it_asks():
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage.keys() == {"mandatory-flags", "software-stack-deployment"}
+    assert usage["mandatory-flags"].keys() == {"desc", "flags"}
+    assert usage["software-stack-deployment"].keys() == {"conda", "apptainer", "apptainer+conda", "report"}
+    assert all((ROOT / name).exists() for name in ("workflow/Snakefile", "config/README.md"))
