@@ -59,9 +59,9 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "models": (
         [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "safetensors")),
-         *(f"src/bench/servers/{name}.py" for name in ("memory", "plan", "roofline", "stages"))],
+         *(f"src/bench/servers/{name}.py" for name in ("memory", "needed", "plan", "roofline", "stages"))],
         ["models/test_models", "models/test_plan_examples", "models/test_roofline", "models/test_capacity",
-         "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_parallel"],
+         "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_needed", "servers/test_parallel"],
     ),
     "parse": (
         [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "latency", "server", "run",

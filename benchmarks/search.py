@@ -319,7 +319,7 @@ def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:
             high = load
             load = (low + high) / 2
         load = math.floor(load) if aim.held else load
-        if load < aim.lowest or load > aim.highest or load in (low, high):
+        if load < (1.0 if aim.held else planted.start / 64) or load > aim.highest or load in (low, high):
             break
     return _cost(machine, low, planted.limit)
 

@@ -109,7 +109,7 @@ def announce_workflow(library: Path) -> None:
     """
     print_anything()
     os.environ[_WORKFLOW_PID] = str(os.getpid())
-    if library.is_dir():
+    if (library / "bench").is_dir():
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
 
 

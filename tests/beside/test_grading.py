@@ -313,17 +313,7 @@ def test_from_kept_answers_to_the_table(tmp_path, summary):
     assert kept_grades.height == 8
     assert bench("grade", tmp_path, "--set", file, "--keep").returncode == 0
     assert pl.read_parquet(tmp_path / "analysis/grades.parquet").sort(pl.all()).equals(kept_grades.sort(pl.all()))
-    table = bench("grade", f"{tmp_path / 'summary.parquet'}:a", f"{tmp_path / 'summary.parquet'}:b", "--set", file).stdout
-    assert "−50.0 points" in table
-    renamed = pl.read_parquet(tmp_path / "summary.parquet").with_columns(pl.col("deployment").replace("a", "z"))
-    renamed.write_parquet(tmp_path / "new.parquet")
-    found = json.loads(bench("grade", tmp_path / "summary.parquet", tmp_path / "new.parquet", "--set", file, "--json").stdout)
-    by = {each["deployment"].rpartition(":")[2]: each["difference"] and each["difference"]["by"] for each in found}
-    assert by == {"a": None, "b": 0.0, "z": None}  # b with b, which solves the same, not with whichever comes last
-    other = bench("grade", tmp_path / "summary.parquet", f"{tmp_path / 'new.parquet'}:z", "--set", file)
-    assert f"none in common. Name the one that is meant, as in {tmp_path / 'summary.parquet'}:a" in other.stderr
-    both = bench("grade", f"{tmp_path / 'summary.parquet'}:a", tmp_path / "new.parquet", "--set", file, "--json").stdout
-    assert [each["difference"] and each["difference"]["by"] for each in json.loads(both)] == [None, 0.0, -0.5]
+    assert "−50.0 points" in bench("grade", tmp_path / "summary.parquet", "--set", file).stdout
     pl.read_parquet(tmp_path / "summary.parquet").with_columns(turns=3).write_parquet(tmp_path / "talks.parquet")
     assert "no answer to a prompt of" in bench("grade", tmp_path / "talks.parquet", "--set", file).stderr
 

@@ -428,7 +428,7 @@ def test_how_many_instances_a_rate_takes(capsys):
     for wrong, said in (
         (("--request-rate", "5"), "name it by --model"),
         (("--model", "gpt2", "--slo", "ttft_p90=1s"), "belong to --request-rate"),
-        ((*asked, "--slo", "chat.ttft_p90=1s"), "has no classes"),
+        ((*asked, "--slo", "chat.ttft_p90=1s"), "a plan knows ttft, tpot, e2e of all requests alone"),
         ((*asked, "--efficiency", "0"), "a percentage above 0"),
         *(((*asked, "--prompt-length", text), "as in 2000 or p50=800,p95=4000") for text in ("0", "p50=9,p95=8", "1,2", "p1=1,p2=2,p3=3", "x")),
     ):  # fmt: skip

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from bench.errors import BenchError
 from bench.findings import analysis as stage
 from bench.findings.analysis import Analysis, read_analysis, write_analysis
-from bench.findings.evidence import RULES, Bottleneck
+from bench.findings.causes import RULES, Bottleneck
 from bench.findings.tables import Tables
 from bench.runs.columns import ANALYSIS, schema_of
 from bench.runs.paths import ANALYSES

@@ -1,25 +1,21 @@
 """Answers that are kept on request: what is recorded, and how many of two deployments' are the same."""
 
 import json
-from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from bench.errors import BenchError
 from bench.findings.comparison.compare import compare
-from bench.findings.identical import same_answers
-from bench.findings.registry import figures_of, load_figure
+from bench.findings.comparison.words import same_answers
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.runs.columns import schema_of
 from bench.runs.request import KEPT, write_requests
 from bench.runs.request_table import read_requests
 from bench.study.read import load_workload
 from bench.workloads.prompts.own import prompt_digest
 from bench.workloads.schedule import PlannedRequest
-from tests.support.answers import study
 from tests.support.command import bench
 from tests.support.compare import TOKENS, runs
 from tests.support.fake_server import fake_server
@@ -144,40 +140,6 @@ def test_what_is_not_known_says_why(summary):
     ):
         _, (line,) = answers(summary, kept(["a"]), theirs, **candidate)
         assert said in line, (theirs, candidate)
-
-
-def test_the_figure_has_shares_of_answers_over_throughput(summary):
-    """Of four answers b changes two, and it solves one task of four where the baseline solves three; an invalid run has no speed."""
-    rows = [
-        {**summary, "deployment": name, "run": f"r{level}", "workload": "w", "family": "w", "level": float(level), "keep_answers": True,
-         "kept_answers": kept(texts), "throughput_tokens_per_s": speed * level, "in_flight_peak": 1 if late else level}
-        for name, texts, speed in (("a", "wxyz", 100.0), ("b", "wxab", 150.0)) for level, late in ((1, False), (4, False), (8, True))
-    ]  # fmt: skip
-    results = study(rows, baseline="a")
-    grades = [
-        {**run, "task": f"t/{i}", "answers": 1, "right": int(i < (3 if run["deployment"] == "a" else 1))}
-        for run in results.runs.select("deployment", "run", "digest").to_dicts() for i in range(4)
-    ]  # fmt: skip
-    valid = results.runs.with_columns(valid=pl.col("level") < 8)
-    graded = replace(results, runs=valid, grades=pl.DataFrame(grades, schema=schema_of("grades")))
-    assert "answers" in figures_of(results.runs.to_dicts())
-    assert "answers" not in figures_of(results.runs.with_columns(keep_answers=None).to_dicts())
-    panels = load_figure("answers").draw(graded).to_dict()["hconcat"]
-    assert [panel["layer"][1]["encoding"]["y"]["title"] for panel in panels] == [
-        "share of answers identical to the baseline's", "tasks solved (pass@1)"
-    ]  # fmt: skip
-    sets = load_figure("answers").draw(graded).to_dict()["datasets"].values()
-    drawn = sorted(
-        (row["curve"], row["level"], row["throughput_tokens_per_s"], row["share"])
-        for rows in sets
-        for row in rows
-        if "share" in row
-    )
-    assert drawn == [
-        ("a", 1, 100, 0.75), ("a", 4, 400, 0.75), ("b", 1, 150, 0.25), ("b", 1, 150, 0.5), ("b", 4, 600, 0.25), ("b", 4, 600, 0.5)
-    ]  # fmt: skip
-    ungraded = load_figure("answers").draw(replace(graded, grades=None)).to_dict()
-    assert {row["curve"] for rows in ungraded["datasets"].values() for row in rows} == {"b"}
 
 
 @pytest.mark.long(part="workflows")

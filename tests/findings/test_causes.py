@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from bench.findings.capacity.points import operating_points
-from bench.findings.causes import bottleneck, refusals, remedy, why
-from bench.findings.evidence import Bottleneck
+from bench.findings.causes import Bottleneck, bottleneck, refusals, remedy, why
 from bench.parse.table import summary_frame
 from bench.predict.relief_record import CurveRelief, Gain, Relief
 from bench.study.config import Thresholds

@@ -185,7 +185,7 @@ def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
     (model,) = calibrated(results.runs).models
     beyond = replace(model.predicted[-1], level=14.0)
     known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
-    assert re.findall(r"ime by the calibrated model at ([^:]*):", reported(tmp_path, known)[0]) == ["1 request in flight"]
+    assert re.findall(r"time by the calibrated model at ([^:]*):", reported(tmp_path, known)[0]) == ["1 request in flight"]
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.load import client
-from bench.load.assignment import Assignment
 from bench.load.client import Load, PreparedLoad, run_load
-from bench.load.exchange import Exchange
+from bench.load.exchange import Assignment, Exchange
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.workloads.prompts.random_ids import prompt_ids

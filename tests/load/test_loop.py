@@ -18,10 +18,9 @@ import pytest
 
 from bench.errors import BenchError
 from bench.load import loop as load_loop
-from bench.load.assignment import Assignment
 from bench.load.client import Load, run_load
 from bench.load.connection import Address, Connection
-from bench.load.exchange import Exchange
+from bench.load.exchange import Assignment, Exchange
 from bench.load.loop import Loop
 from bench.load.target import Target
 from bench.workloads.workload import Workload

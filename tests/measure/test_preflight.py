@@ -69,12 +69,6 @@ def test_more_cores_and_memory_than_there_are(content):
     assert float(re.search(r"this machine has ([\d.,]+) GiB", fault)[1].replace(",", "")) == pytest.approx(memory, rel=5e-3)
 
 
-def test_a_cache_too_small_for_one_request(content):
-    content["deployments"]["a"]["kv_cache_memory"] = "16KiB"
-    (fault,) = found(content)
-    assert "kv_cache_memory, 16 KiB, holds 32 tokens at 512 bytes each; one request needs 64 tokens." in fault
-
-
 def test_slots_of_llama_cpp_that_the_memory_does_not_hold(content):
     content["engines"]["e"] |= {"kind": "llama.cpp"}
     content["deployments"]["a"] |= {"kv_cache_memory": "100KiB", "max_num_seqs": 4}

@@ -25,10 +25,11 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     low, high = found["predictions"]
     assert [low["level"], high["level"]] == [4, 10]
     for each in (low, high):
-        interval = each["throughput_tokens_per_s"]
+        interval = each["numbers"]["throughput_tokens_per_s"]
         assert interval["low"] < interval["value"] < interval["high"]
-        assert each["refused_because"] == []
-    assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
+        assert each["doubts"] == []
+    rates = [each["numbers"]["throughput_tokens_per_s"]["value"] for each in (low, high)]
+    assert rates[0] < rates[1]
 
 
 def test_a_rate_beyond_what_is_sustained_is_said_to_pile_up(study, capsys):  # noqa: ARG001
@@ -82,9 +83,9 @@ def test_a_prefix_cache_is_a_what_if(study, capsys):
         assert main([*load, "--set", caching, "--json"]) == 0
         found.append(json.loads(capsys.readouterr().out)["predictions"][0])
     off, on = found
-    assert off["cached_share"] == 0.0
-    assert on["cached_share"] > 0.7
-    assert on["ttft_p50_s"]["value"] < 0.7 * off["ttft_p50_s"]["value"]
+    assert off["cached"] == 0.0
+    assert on["cached"] > 0.7
+    assert on["numbers"]["ttft_p50_s"]["value"] < 0.7 * off["numbers"]["ttft_p50_s"]["value"]
     assert main([*load, "--set", "prefix_caching=true"]) == 0
     printed = capsys.readouterr().out
     assert "from cache" in printed

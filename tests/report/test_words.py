@@ -13,9 +13,9 @@ from bench.findings.advice import Advice
 from bench.findings.capacity import words as capacity
 from bench.findings.capacity.judging import Miss, Unsettled
 from bench.findings.capacity.points import operating_points
+from bench.findings.causes import RULES, Bottleneck
 from bench.findings.comparison import words as comparison
 from bench.findings.comparison.compare import Differs
-from bench.findings.evidence import RULES, Bottleneck
 from bench.findings.predicted import DOUBTS, doubt_text
 from bench.findings.regions import POINTS, turning_point
 from bench.findings.streams import stream_notes
@@ -26,7 +26,7 @@ from bench.predict.calibration import Doubt
 from bench.report import chart_words as charts
 from bench.runs import sentences as loads
 from bench.runs.sentences import filled, numbers_of
-from bench.search import answer as searches
+from bench.search import words as searches
 from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots
 from tests.support.planted import frame, searched, short_row, steady_row

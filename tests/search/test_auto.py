@@ -22,7 +22,7 @@ from bench.runs.paths import Paths
 from bench.runs.run import read_record
 from bench.runs.searches import DeploymentSearches, SearchRecord
 from bench.runs.store import Store
-from bench.search.answer import answer
+from bench.search.words import answer
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
 from tests.support.auto import searching

@@ -144,6 +144,7 @@ def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, t
         r"probe of [\d.]+ s: about .* requests/s at most, with \d+ in flight; first load [1-4] in flight",
         first.stderr,
     )
+    assert "± 10 % takes about " in first.stderr
     sent = len(server.bodies)
     assert find(server.base_url, "--set", "max_runs=1", "--json", cwd=tmp_path).stdout == first.stdout
     assert len(server.bodies) == sent

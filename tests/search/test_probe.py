@@ -32,9 +32,12 @@ def aim(*slos, held, **changed):
 def test_a_load_begins_near_the_limit_after_seconds():
     for server, percentile in list(zip(SERVERS, itertools.cycle([90, 99]))):
         found = probe(aim(f"ttft_p{percentile}={server.limit_s}s", held=False), closed_loop(server))
-        assert found.seconds <= 50, server
+        assert found.seconds <= 80, server
         assert 0.2 * server.highest(percentile / 100) <= found.load <= 1.15 * server.highest(percentile / 100)
         assert found.rate <= 1.05 * server.capacity
+        if server.capacity > 2:  # else a closed loop would take minutes
+            assert found.prior.middle == pytest.approx(server.highest(percentile / 100), rel=0.35), server
+            assert found.prior.most >= 0.95 * server.highest(percentile / 100)
     for server in SERVERS:
         found = probe(aim(f"ttft_p90={server.limit_s}s", held=True), closed_loop(server))
         assert found.seconds <= 50, server

@@ -10,11 +10,11 @@ import pytest
 from benchmarks.search import PRECISION, by_search, of_curve
 
 from bench.parse.observation import observed
-from bench.search.placing import Aim, Answer, Step, place
+from bench.search.placing import Aim, Answer, Prior, Step, place
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Measured, Next, fitting_requests, next_run, search
-from bench.search.words import alone_text, answer_text, why_text
-from bench.statistics.limit import believe
+from bench.search.words import alone_text, answer_text, expected_text, why_text
+from bench.statistics.limit import Belief, believe
 from bench.statistics.observation import FAILED, GROWTH, Excess, Observation
 from bench.statistics.speed import Reference, speeds
 from bench.study.slo import parse_slo
@@ -401,6 +401,37 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     assert "one request alone has a TTFT of 22.9 s" in why_text(found, aim())
     # no probe was asked for
     assert search(aim(start=4.0), Budget(2, 900.0), at_a_rate(), known, before=before).answer.why != "alone"
+
+
+def test_a_probe_counts_as_much_as_it_is_sure_and_runs_have_the_last_word():
+    prior = Prior(middle=10.0, error=0.14, most=12.0)
+    # Runs that say nothing leave what the closed loops showed: a rate that no more than their throughput exceeds.
+    vague = prior.belief(Belief(np.geomspace(1, 100, 400)), 1.0, 100.0)
+    assert vague.middle == pytest.approx(9.6, rel=0.05)
+    low, high = vague.interval
+    assert (low, high) == (pytest.approx(5.8, rel=0.15), pytest.approx(13.2, rel=0.1))
+    # Runs that are sure of another rate are believed.
+    for low, high in [(5.4, 5.9), (40.0, 44.0)]:
+        sure = prior.belief(Belief(np.geomspace(low, high, 400)), low, high)
+        assert low < sure.middle < high
+    # A limit beyond all runs is looked for just beyond them.
+    beyond = prior.belief(Belief(np.full(400, math.inf)), 4.0, 9.0)
+    assert 9 < beyond.quantile(0.01) < beyond.quantile(0.99) < 14
+
+
+def test_failures_of_which_closed_loops_say_nothing_count_as_without_a_prior():
+    runs = [replace(seen(load, -1.0), failed=40, excesses={COLUMN: Excess(-1.0, 0.02), FAILED: Excess(2.0, 0.2)})
+            for load in (4.0, 6.0, 8.0)]  # fmt: skip
+    found = aim(held=False, prior=Prior(9.0, 0.1, 10.0)).belief(runs)
+    assert found.lies_below(4.0) > 0.9
+
+
+def test_how_long_the_precision_takes_is_said_from_what_a_probe_showed():
+    """200 requests near a limit of 5/s take 40 s; six such runs are usual, four the fewest."""
+    probed = Probed(5.0, 6.0, 8, 30.0, latency_s=1.0, prior=Prior(5.0, 0.14, 6.0))
+    assert expected_text(probed, aim(held=False)) == "± 10 % takes about 4 min under load; a minute more makes it ± 9 %"
+    assert expected_text(probed, aim(held=False, precision=0.2)).startswith("± 20 % takes about 3 min under load")
+    assert expected_text(replace(probed, latency_s=0.0), aim(held=False)) is None
 
 
 def test_runs_that_cannot_be_trusted_or_are_too_short_end_a_search():

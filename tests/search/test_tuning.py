@@ -334,7 +334,7 @@ def test_two_servers_race_in_a_workflow_and_a_second_call_measures_nothing(conte
     ):
         for server in (slow, fast):
             server.refuse = lambda _, server=server: (503, {}) if server.in_flight > 4 else None
-        competing(content, minutes=1.5, search={"runs": 2, "seconds": 60})
+        competing(content, minutes=1.5, search={"runs": 2, "seconds": 60, "start": 10})
         content["engines"] = {
             name: {"source": "external", "base_url": server.base_url, "metrics": "none"}
             for name, server in (("slow", slow), ("fast", fast))

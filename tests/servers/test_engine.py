@@ -48,55 +48,6 @@ def test_a_command_on_path_is_found(tmp_path):
         prepare_engine("e", Engine(source="command", command=["no-such-thing"]), record, print)
 
 
-def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installed(tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho /nowhere/include\n")
-    python.chmod(0o755)
-    engine = Engine(source="lock", backend="cuda", locks=["x.lock"], python=str(python))
-    with pytest.raises(
-        BenchError, match=r"needs .*Python's headers \(/nowhere/include/Python\.h\); on Debian: apt-get install gcc"
-    ):
-        prepare_engine("e", engine, tmp_path / "e/engine.json", print)
-    assert list((tmp_path / "e").iterdir()) == []
-
-
-@pytest.mark.long(part="wheel")
-def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
-    """Two small packages from the project's own lock; the second one is interrupted at first: its metadata is there, not all its files."""
-    monkeypatch.chdir(tmp_path)
-    entries = {entry.split("==")[0]: entry for entry in requirements(ROOT / "requirements.lock")}
-    Path("one.lock").write_text(entries["idna"])
-    Path("two.lock").write_text(entries["sniffio"])
-    engine, record, said = Engine(source="lock", locks=["one.lock", "two.lock"]), Path("e/engine.json"), []
-    install = environment.install_batch
-
-    def interrupted(name, python, part, index, **_):
-        install(name, python, part, index)
-        if "sniffio" in part.read_text():
-            next(Path("e/env").rglob("sniffio/_impl.py")).unlink()
-            next(Path("e/env").rglob("sniffio-*/RECORD")).unlink()
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(environment, "install_batch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prepare_engine("e", engine, record, said.append)
-    assert not record.exists()
-    first = next(Path("e/env").rglob("idna/__init__.py"))
-    before = first.stat().st_mtime_ns
-    monkeypatch.setattr(environment, "install_batch", install)
-    prepare_engine("e", engine, record, said.append)
-    assert first.stat().st_mtime_ns == before
-    assert list(Path("e/env").rglob("sniffio/_impl.py"))
-    assert "engine e: 2 of 2 packages" in " ".join(said)
-    result = json.loads(record.read_text())
-    assert {line.split("==")[0] for line in result["freeze"]} >= {"idna", "sniffio"}
-    assert not Path(result["command"][0]).is_absolute()  # the project may be moved
-    # Another lock is another environment; what cannot be installed is told with the installer's words.
-    Path("two.lock").write_text(f"sniffio==1.3.1 --hash=sha256:{'0' * 64}\n")
-    with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
-        prepare_engine("e", engine, record, said.append)
-
-
 def test_a_build_goes_on_with_the_batch_that_was_interrupted(tmp_path, monkeypatch):
     """The installers are planted: which batches they are given, from which index, and of which all is to be installed anew."""
     monkeypatch.chdir(tmp_path)

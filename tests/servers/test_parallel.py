@@ -6,12 +6,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import yaml
+from bench.load.assignment import Report
 
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
 from bench.findings.sizing import OperatingPoint, limits, sized
-from bench.load.assignment import Report
 from bench.load.client import Load, LoadResult
 from bench.load.target import Target
 from bench.measure import recording
@@ -36,9 +35,8 @@ from bench.study.config import Thresholds
 from bench.study.read import load_workload
 from bench.workloads.schedule import schedule
 from tests.support import records
-from tests.support.forked import snakemake
 from tests.support.launches import checkpoint_of, launched, spec_of
-from tests.support.study import ARCHITECTURE, ROOT
+from tests.support.study import ARCHITECTURE
 
 EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
 
@@ -60,16 +58,6 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
              "in_flight": 4.0, "in_flight_peak": 4.0, "unit": "requests in flight", "usable_low": None, "usable_high": None}  # fmt: skip
     found = sized(OperatingPoint.of(point, runs.row(0, named=True)), 10, safety=1.2, gpu_hour=2.0)
     assert (found["gpus_per_instance"], found["instances"], found["gpus"], found["cost"]["hour"]) == (8, 5, 48, 96.0)
-
-
-@pytest.mark.long(part="slurm")
-def test_slurm_is_asked_for_them(content, tmp_path):
-    content["deployments"]["a"] |= EIGHT
-    content["engines"]["e"] |= {"backend": "cuda"}
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
-    words = ["--dry-run", "--nolock", "--cores", "1", "--directory", tmp_path, "--configfile", tmp_path / "study.yaml"]
-    result = snakemake("--snakefile", ROOT / "workflow/Snakefile", *words, folder=ROOT).stdout
-    assert "gpu=8" in result[result.index("rule measure:") :].split("\n\n")[0], result[-3000:]
 
 
 def test_only_what_is_parallel_is_on_the_command_line(content):
@@ -137,14 +125,6 @@ def test_stages_together_hold_the_model_and_a_tied_table_twice():
         four = [stage.weights for stage in stages_of(model, Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")]
         table = 2 * model.vocabulary * model.hidden_size
         assert sum(four) == pytest.approx(whole + (table if model.tied else 0), abs=4), key
-
-
-def test_the_stage_of_a_70b_by_hand():
-    """20 of 80 layers of 855.6 million parameters each, and the embeddings of 128,256 × 8,192."""
-    first, second, *_ = stages_of(geometry("llama-3.3-70b"), Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")
-    layer = 8192 * 128 * (2 * 64 + 2 * 8) + 3 * 8192 * 28672 + 2 * 8192
-    assert second.weights == 2 * 20 * layer + 2 * 8192 // 4  # the last norm is dealt out, too
-    assert first.weights == second.weights + 2 * 128256 * 8192
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -33,7 +33,7 @@ DECIDING = {
     "models": "checkpoint config_json gguf tokenizer",
     "runs": "form request run",
     "servers": "fleet launch llama_server llamacpp server vllm",
-    "workloads": "arrivals gaps lengths mixture schedule trace",
+    "workloads": "gaps lengths pacer schedule trace",
     ".": "table_file",
 }
 LIBRARY = ROOT / "src/bench"
@@ -41,7 +41,7 @@ MODULES = [
     *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / "workloads" / room).glob("*.py")),
     *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "3fcad105354f6725")
+KNOWN = (6, "275a7a34c8212875")
 
 
 def code_of(file):

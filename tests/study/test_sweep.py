@@ -147,8 +147,6 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
 def test_what_goes_to_a_cluster_and_what_stays():
     h100 = Plan.of(load_file(ROOT / "config/studies/h100.yaml"))
     said = jobs_line(h100, lambda run: run.deployment.name != "gpt2-xl", ())
-    assert said.startswith(
-        "On a cluster (profiles/slurm), measuring is 1 job, one a session: 1 GPU for gpt2-xl of the type that"
-    )
+    assert said.startswith("On a cluster (profiles/slurm), measuring is 1 job, one a session, each of 1 GPU of the type that")
     assert said.endswith("has of h100. All else runs where the workflow does.")
     assert jobs_line(h100, lambda _: True, ()) == jobs_line(plan(study({"max_num_seqs": [32]})), lambda _: False, ()) == ""

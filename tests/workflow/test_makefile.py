@@ -28,8 +28,8 @@ def test_a_study_its_scale_and_a_selection_reach_the_workflow():
     words = command("figures", "CONFIG=config/studies/families.yaml", "SELECT=falcon*_c0002_*", "SCALE=cpu")
     result = snakemake(*words, "--dry-run", folder=ROOT)
     assert result.returncode == 0, result.stderr
-    assert "falcon-40b-small/short_burst_p32_o64_c0002" in result.stdout
-    assert "c0004" not in result.stdout
+    assert "deployment=falcon-40b-small" in result.stdout
+    assert "gpt2" not in result.stdout
 
 
 def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from bench.errors import BenchError
+from bench.load.answer import Continued, follow
 from bench.load.client import Load, run_load
 from bench.load.exchange import Exchange
-from bench.load.history import Continued, follow
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.study.read import load_workload

@@ -11,10 +11,9 @@ from bench.errors import BenchError
 from bench.study.plan import longest_request
 from bench.study.read import load_workload
 from bench.workloads.archetypes import ARCHETYPES
-from bench.workloads.arrivals import arrivals
 from bench.workloads.lengths import LengthDistribution, Lengths
 from bench.workloads.prompts.random_ids import request_ids
-from bench.workloads.schedule import expected_cached_tokens, schedule
+from bench.workloads.schedule import arrivals, expected_cached_tokens, schedule
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
 

@@ -19,8 +19,7 @@ from bench.study.precision import prompt_lines
 from bench.study.read import load_config
 from bench.workloads.prompts.random_ids import letters
 from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
-from bench.workloads.trace import read_trace
-from bench.workloads.trace_blocks import Chains
+from bench.workloads.trace import Chains, read_trace
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
@@ -180,9 +179,6 @@ def test_both_say_what_is_shared(tmp_path):
     file = written(tmp_path, *mooncake((1300, [0, 1, 2])))
     with pytest.raises(BenchError, match="say what prompts share, and so does cache shared"):
         schedule(replay(file, cache="shared", shared_prefix=0.5), 1.0, "s")
-    (tmp_path / "text.txt").write_text("A text of some words. " * 100)
-    with pytest.raises(BenchError, match="say what prompts share, and so does prompts text"):
-        schedule(replay(file, prompts={"source": "text", "file": str(tmp_path / "text.txt")}), 1.0, "s")
     alone = schedule(replay(file, cache="shared", shared_prefix=0.5, trace_block=0), 1.0, "s")
     assert alone[0].reusable_tokens == 650
     with pytest.raises(ValueError, match="trace_block belongs to arrival trace"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from bench.load.answer import follow
 from bench.load.exchange import Exchange
-from bench.load.history import follow
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.measure.external import refuse_unlike

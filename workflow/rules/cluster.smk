@@ -1,4 +1,4 @@
-# What a session's job asks of a SLURM cluster, and what comes before the first one. All else is in src/bench/measure/slurm.py.
+# What a session's job asks for, of a SLURM cluster too, and what comes before the first one. All else is in src/bench/measure/slurm.py.
 from bench.measure.slurm import put_programs, refuse_untaken, refuse_wrong_profile, session_needs
 from bench.runs.files import read
 from bench.runs.launch import Launch
@@ -7,6 +7,13 @@ from bench.runs.launch import Launch
 def on_slurm():
     """Whether this process submits jobs to SLURM. The jobs read these rules too."""
     return hasattr(workflow.executor_settings, "status_command")
+
+
+def cores_of(wildcards):
+    """Cores of a session: here all, so that nothing runs beside it; with `--resources gpu=N` what it needs, if it has GPUs."""
+    spec, here = PLAN.deployments[wildcards.deployment], workflow.resource_settings.cores
+    beside = spec.gpus_started and "gpu" in workflow.global_resources
+    return here if here and not beside else session_needs(PLAN, spec.name).cores
 
 
 def memory_of(wildcards, input):

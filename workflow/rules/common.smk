@@ -8,8 +8,9 @@ from snakemake.exceptions import WorkflowError
 
 # The library beside these rules, for the workflow and its jobs, whichever environment runs them. Where the rules are used from a wheel
 # or a URL there is none: it is installed then.
-SOURCES = Path(workflow.source_path("common.smk")).parents[2] / "src"
-if SOURCES.is_dir():
+PLACES = [Path(workflow.basedir) / "src", Path(workflow.basedir).parent / "src"]
+SOURCES = PLACES[not (PLACES[0] / "bench").is_dir()]
+if (SOURCES / "bench").is_dir():
     sys.path.insert(0, str(SOURCES))
 
 try:

@@ -1,11 +1,3 @@
-def cores_of(wildcards):
-    """Cores of a session: here all, so that nothing runs beside it; with `--resources gpu=N` what it needs, if it has GPUs."""
-    spec = PLAN.deployments[wildcards.deployment]
-    beside = spec.gpus_started and "gpu" in workflow.global_resources
-    here = workflow.resource_settings.cores
-    return here if here and not beside else session_needs(PLAN, spec.name).cores
-
-
 rule measure:
     """One start of a server: load and telemetry of every run that is missing, then of its searches.
 
@@ -27,9 +19,7 @@ rule measure:
         nodes=1,
         gpu=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus_started,
         mem_mb=memory_of,
-        runtime=lambda wildcards, attempt: session_needs(
-            PLAN, wildcards.deployment, int(wildcards.session), attempt=attempt
-        ).minutes,
+        runtime=lambda w, attempt: session_needs(PLAN, w.deployment, int(w.session), attempt=attempt).minutes,
         # A server that computes on the CPU wants its node for itself; SLURM gives GPUs to one job alone.
         slurm_extra=lambda wildcards: ("" if PLAN.started[wildcards.deployment].gpus_started else "--exclusive"),
     params:

@@ -14,10 +14,9 @@ import polars as pl
 from bench.axes import HELD
 from bench.errors import BenchError
 from bench.findings.capacity.points import operating_points
-from bench.findings.causes import bottleneck
+from bench.findings.causes import Bottleneck, bottleneck
 from bench.findings.ceilings import Server
 from bench.findings.comparison.compare import Comparison, compare_with_baseline
-from bench.findings.evidence import Bottleneck
 from bench.findings.found import Findings, find
 from bench.findings.saturation import saturation
 from bench.models.accelerators import Accelerator

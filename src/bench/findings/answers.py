@@ -25,8 +25,8 @@ from bench.findings.levels import level_rows, shown_latencies
 from bench.findings.tables import Tables
 from bench.report.answer import Answer
 from bench.report.blocks import Article, Section
-from bench.search import answer as searches
 from bench.search import tuning_words as tuning
+from bench.search import words as searches
 from bench.study.questions import (
     Rows,
     beside_baseline,

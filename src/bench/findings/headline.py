@@ -12,7 +12,7 @@ import polars as pl
 from bench.errors import listed
 from bench.findings.capacity.curves import Curve
 from bench.findings.capacity.words import BURSTS, too_close
-from bench.findings.evidence import RESOURCES
+from bench.findings.causes import RESOURCES
 from bench.findings.saturation import lesson, prediction_title
 from bench.report.answer import in_line, shortened
 from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table

@@ -136,11 +136,11 @@ def section(view: View) -> Section:
     kinds = results.runs["classes"].unique(maintain_order=True)
     judged = [list(applying(results.decision.slos, class_names(classes))) for classes in kinds]
     shown = shown_latencies([slo for slo in results.decision.slos if any(slo in each for each in judged)])
+    if reasons(results.runs) and not any(slo.metric == "ttfo" for slo in shown):
+        shown += [Slo("ttfo", at, math.inf) for at in ("p50", "p95")]
     place = ["deployment", "workload", "axis", "level"]
     cost = results.priced.filter("valid").group_by(place).agg(pl.col("cost_per_million_tokens").mean())
     costs = {tuple(at): usd for *at, usd in cost.iter_rows()}
-    if reasons(results.runs) and not any(slo.metric == "ttfo" for slo in shown):
-        shown += [Slo("ttfo", at, math.inf) for at in ("p50", "p95")]
     rows = [
         {
             **row,
@@ -164,9 +164,9 @@ def section(view: View) -> Section:
         Column("requests/s", "requests_per_s", "%.3g"),
         Column("tokens/s", "tokens_per_s", "%.0f"),
         Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100),
-        *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
         *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
         *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
+        *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
         *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
     ]

@@ -28,8 +28,8 @@ _SLO = ("slo", "failed_share")
 _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
 # The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `findings/`
 # that draws it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw
-# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `grades` which
-# tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
+# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, and with `tuning` which server
+# is best: only studies that tune have that figure.
 FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
     "comparison": (questions.beside_baseline, "comparison.chart", ()),
@@ -41,7 +41,6 @@ FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "memory-pressure": (questions.tokens_over_time, "memory_pressure", ()),
     "predicted-loads": (questions.predictable, "predicted", ("calibration", "slo")),
     "economics": (questions.wanted("variable_costs"), "economics", (*_SLO, *_PRICES, "price_per_million_tokens")),
-    "answers": (questions.kept_beside_baseline, "identical", ("grades",)),
     "speculation": (questions.speculative, "speculation", ()),
     "settings": (questions.several_settings, "settings", ()),
     "gpus": (questions.on_gpus, "gpus", ()),

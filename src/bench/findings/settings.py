@@ -112,10 +112,12 @@ def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
             `compare` takes).
     """
     gains = [_gain(*pair) for pair in _pairs_of(runs.filter(pl.col("axis").is_in(HELD)))]
-    same: dict[tuple[str, str, str], list[SettingGain]] = {}
-    for each in gains:
-        same.setdefault((each.workload, each.setting, each.deployments[0]), []).append(each)
-    return [_beside_others(each, same[each.workload, each.setting, each.deployments[0]]) for each in gains]
+    found = []
+    for gain in gains:
+        first = gain.workload, gain.setting, gain.deployments[0]
+        same = [each for each in gains if (each.workload, each.setting, each.deployments[0]) == first]
+        found.append(replace(gain, loads=tuple(_judged(gain, load, same) for load in gain.loads)))
+    return found
 
 
 def _pairs_of(runs: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame]]:
@@ -201,18 +203,13 @@ def _ratio(row: dict[str, Any]) -> Ratio:
     return Ratio(row["ratio"], row["low"], row["high"])
 
 
-def _beside_others(gain: SettingGain, same: Iterable[SettingGain]) -> SettingGain:
-    """The gain with what its loads show together with those of the setting's other values.
+def _judged(gain: SettingGain, load: Load, same: Sequence[SettingGain]) -> Load:
+    """The load with what it shows together with those of the setting's other values: `power`, `most` and `quickest`.
 
     Args:
-        same: of the same first deployment, setting and workload, this one among them.
+        same: the gains of all values against the same first deployment, this one among them.
     """
-    there = {load.level: [(each, at) for each in same for at in each.loads if at.level == load.level] for load in gain.loads}
-    return replace(gain, loads=tuple(_judged(gain, load, there[load.level]) for load in gain.loads))
-
-
-def _judged(gain: SettingGain, load: Load, there: Sequence[tuple[SettingGain, Load]]) -> Load:
-    """The load with `power`, `most` and `quickest`. Args: there: the loads of all values at its level, with their gains."""
+    there = [(each, at) for each in same for at in each.loads if at.level == load.level]
     load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at for _, at in there]))
     if not any(each.times for each, _ in there):
         return load

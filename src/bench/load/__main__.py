@@ -21,8 +21,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from bench.load.assignment import Assignment, Report
 from bench.load.connection import Address
+from bench.load.exchange import Assignment, Report
 from bench.load.loop import Loop, ParentGone
 from bench.load.records import record_of
 from bench.realtime import ahead_of_the_server, like_all_others

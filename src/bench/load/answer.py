@@ -168,7 +168,7 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
         return
     answer.least, answer.streamed = _streamed_count(usage, kept)
     answer.reasoned = usage.reasoning
-    if usage.reasoning is None and len(kept) == usage.completion:
+    if usage.reasoning is None and abs(len(kept) - usage.completion) <= 1:  # an answer's last token may spell nothing
         answer.reasoned = sum(bool(x.carries.reasoning) and not x.carries.output for x in kept)
     if len(kept) != usage.completion and _words(kept) > _ONE_EACH * usage.completion:
         return  # the server counts fewer tokens than it streamed
@@ -327,3 +327,44 @@ def _text(error: Any) -> str:
 def quoted(text: bytes) -> str:
     """The beginning of what a server sent, for a message."""
     return repr(without_secrets(text)[:200].decode(errors="replace"))
+
+
+@dataclass(slots=True)
+class Continued:
+    """What is known beforehand of a request of such a conversation, as bytes.
+
+    Attributes:
+        head: with a place for the body's length. opening: of the body, up to its messages. messages: JSON without brackets: what the
+            turn adds, and once the answer before has come, all that was said ahead of it too. recorded: whether the answer before is
+            among them, as the tools that the turn holds the results of were called by it: the server's own is left out.
+    """
+
+    head: bytes
+    opening: bytes
+    messages: bytes
+    recorded: bool = False
+
+    def payload(self) -> bytes:
+        """The request's bytes, head and body."""
+        body = self.opening + self.messages + b"]}"
+        return self.head % len(body) + body
+
+
+def follow(before: Exchange, following: Exchange) -> None:
+    """Write a turn whose history holds the answer to the turn before, as far as that came; any other turn is written already."""
+    turn, earlier = following.continued, before.continued
+    if turn is None or earlier is None:
+        return
+    turn.messages = b",".join((earlier.messages, *([] if turn.recorded else _answered(before)), turn.messages))
+    following.payload = turn.payload()
+
+
+def _answered(before: Exchange) -> list[bytes]:
+    """The answer as a message of a chat, as far as it came; none where it cannot stand there."""
+    contents = contents_of(Response(before), streamed=before.streamed)
+    try:
+        message = ENDPOINTS[before.endpoint].message(contents)
+    except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
+        message = {"role": "assistant", "content": ""}
+    said = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return [said] if message else []

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from bench.axes import AXES
 from bench.errors import BenchError
-from bench.load.assignment import Assignment, Report
-from bench.load.exchange import Exchange
+from bench.load.exchange import Assignment, Exchange, Report
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.runs.request import RequestRecord

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from bench.load.answer import ends_in_error
+from bench.load.answer import ends_in_error, follow
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
 from bench.load.exchange import Exchange, cut_off, oversized
-from bench.load.history import follow
 from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
 from bench.load.timer import Timer

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.errors import BenchError
-from bench.load.history import Continued
+from bench.load.answer import Continued
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt

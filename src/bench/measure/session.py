@@ -134,12 +134,19 @@ def _one_start(
     say: Callable[[str], None],
     search: Search | None,
 ) -> None:
+    def tell(text: str) -> None:
+        say(f"{spec.name}: {text}")
+
     missing = [run for run in runs if not store.holds(run)]
     progress.starting(len(missing), search.unfinished() if search else {})
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
-    say(f"{spec.name}: starting {spec.deployment.engine} for {_work(missing, search)}" if spec.engine.source != "external"
-        else f"{spec.name}: measuring {spec.engine.base_url}, {_work(missing, search)}")  # fmt: skip
+    here = spec.engine.source != "external"
+    tell(
+        f"starting {d.engine} for {_work(missing, search)}"
+        if here
+        else f"measuring {spec.engine.base_url}, {_work(missing, search)}"
+    )
     refuse_strange_launch(launch)
     on = hardware_of(spec)
     refuse_others(plan, spec, store, device=on)
@@ -150,13 +157,13 @@ def _one_start(
         workers=d.workers,
         log=log,
         ready_timeout_s=settings.ready_timeout_s,
-        say=lambda text: say(f"{spec.name}: {text}"),
+        say=tell,
         headers=headers,
     )
     environment = inherited(spec, server.environment, os.environ)
     refuse_others(plan, spec, store, environment=environment)
     with server:
-        say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
+        tell(f"ready after {server.ready_s:.0f} s at {server.base_url}")
         ready = time.monotonic()
         progress.state("warming up")
         target = Target(
@@ -171,13 +178,10 @@ def _one_start(
             # Reference loads are those of the deployment's first run, and runs that are spoilt are measured again, whatever is missing.
             asked = [*runs, *(search.first_runs() if search else ()), plan.first_run(spec.name)]
             answers: list[float] = []
-            target = _introduced(target, spec, asked, launch, settings.request_timeout_s, say, answers.append)
+            target = _introduced(target, spec, asked, launch, settings.request_timeout_s, tell, answers.append)
             warmup = warm_up(target, first, settings, launch)
         if warmup.stable is False:
-            say(
-                f"{spec.name}: TTFT was not stable after {len(warmup.ttft_s) - AT_ONCE} requests of warm-up; "
-                "the first runs may show it"
-            )
+            tell(f"TTFT was not stable after {len(warmup.ttft_s) - AT_ONCE} requests of warm-up; the first runs may show it")
         refuse_dead(server)
         served = any(ttft is not None for ttft in warmup.ttft_s)
         metrics = spec.engine.metrics if spec.engine.metrics != "none" else None
@@ -187,7 +191,8 @@ def _one_start(
         )
         readable = not workers and spec.engine.metrics != "none"
         found = find_metrics(server.base_url, metrics, headers, served=served) if readable else None
-        own = own_headers(server.base_url, server.base_url, headers)
+        own, text = own_headers(server.base_url, server.base_url, headers), found.text if found else ""
+        own_kind = managed(launch.kind) if server.managed else None
         info = found.info if found else {"version": version_of_all(workers)} if workers else server_info(server.base_url, own)
         facts = gather_facts(
             spec,
@@ -195,20 +200,12 @@ def _one_start(
             server,
             log=log,
             info=info,
-            kv=held_together(of_role(workers, DECODE))
-            if workers
-            else kv_facts(
-                found.text if found else "",
-                info,
-                managed(launch.kind) if server.managed else None,
-                alike=_alike(launch),
-            ),
-            kind=launch.kind if server.managed else workers[0].kind if workers else engine_kind(found.text) if found else None,
+            kv=held_together(of_role(workers, DECODE)) if workers else kv_facts(text, info, own_kind, alike=_alike(launch)),
+            kind=launch.kind if own_kind else workers[0].kind if workers else engine_kind(text) if found else None,
             inherited=environment,
             warmup=warmup,
             starts=_starts(kept, server, answers),
         )
-        tell = partial(_tell, spec, say)
         scraped = bool(workers) or (found is not None and worth_reading(found, named=named, say=tell))
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)
         refuse_others(plan, spec, store, engine_version=facts.engine_version, router_version=facts.router_version)
@@ -238,11 +235,11 @@ def _one_start(
                 **_prefixes(facts, launch, facts.engines or d.data_parallel),
                 "descends": _descends(spec),
                 "alive": partial(refuse_ended, server),
-                "say": lambda text: say(f"{spec.name}: {text}"),
+                "say": tell,
             },
             server=server,
             progress=progress,
-            say=lambda text: say(f"{spec.name}: {text}"),
+            say=tell,
         )
         rounds.measure(missing)
         if search:
@@ -250,7 +247,7 @@ def _one_start(
         used = search.measured() if search else set()  # an answer rests on them as they are
         # Those that an earlier start measured too: it may have ended before it could judge them.
         rounds.measure_spoilt([run for run in runs if run.digest not in used])
-        say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
+        tell(progress.clock.share(time.monotonic() - ready))
 
 
 def _introduced(
@@ -273,7 +270,7 @@ def _introduced(
             vocabulary=launch.vocabulary or Load.vocabulary,
             omit=spec.engine.omit,
             timeout_s=timeout_s,
-            say=lambda text: say(f"{spec.name}: {text}"),
+            say=say,
             answered=answered,
         )
     return target
@@ -327,10 +324,6 @@ def _descends(spec: DeploymentSpec) -> bool:
     """Whether the server's processes descend from ours; those of docker and podman do not, an external server may run anywhere."""
     engine = spec.engine
     return engine.source in ("lock", "command") or (engine.source == "container" and engine.runtime == "apptainer")
-
-
-def _tell(spec: DeploymentSpec, say: Callable[[str], None], text: str) -> None:
-    say(f"{spec.name}: {text}")
 
 
 def _promises(spec: DeploymentSpec, server: Server) -> str | None:

@@ -17,14 +17,8 @@ from bench.yaml_file import read_yaml
 
 _MOST_TOKENS = 10**9
 _CONTEXTS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_sequence_length",
-    "max_seq_length",
-    "seq_len",
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_sequence_length"),
+    *("max_seq_length", "seq_len"),
 )
 _FILE = Path(__file__).with_name("catalogue.yaml")
 
@@ -64,17 +58,8 @@ def catalogue_key(key: str) -> str:
 
 # Keys under which models that also see or hear keep their decoder. Source: the configurations of transformers 5 and of vLLM 0.32.
 DECODER_KEYS = (
-    "text_config",
-    "llm_config",
-    "language_config",
-    "language_model_config",
-    "thinker_config",
-    "lm_config",
-    "llm",
-    "language_model",
-    "text_model_config",
-    "decoder",
-    "decoder_config",
+    *("text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "lm_config", "llm"),
+    *("language_model", "text_model_config", "decoder", "decoder_config"),
 )
 
 

@@ -123,13 +123,7 @@ def _fetch(name: str, model: Model) -> Path:
 
     assert model.hub is not None
     try:
-        return Path(
-            snapshot_download(
-                model.hub,
-                revision=model.revision,
-                allow_patterns=FILES,
-            )
-        )
+        return Path(snapshot_download(model.hub, revision=model.revision, allow_patterns=FILES))
     except Exception as error:
         raise BenchError(
             f"models.{name}: {model.hub} at {model.revision} cannot be fetched: {error}. "

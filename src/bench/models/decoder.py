@@ -54,21 +54,9 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "qwen3": {"max_window_layers": 28, "sliding_window": 4096},
 }  # fmt: skip
 _SAME_TABLES = {
-    *(
-        "cohere",
-        "cohere2",
-        "falcon",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3n",
-        "gemma4",
-        "gpt2",
-        "gpt_bigcode",
-        "lfm2",
-        "lfm2_moe",
-    ),
-    *("mamba", "minicpm", "mpt", "opt", "bloom", "qwen3_vl_moe", "starcoder2", "recurrent_gemma", "zamba2", "internvl"),
+    *("cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "gpt_bigcode", "lfm2"),
+    *("lfm2_moe", "mamba", "minicpm", "mpt", "opt", "bloom", "qwen3_vl_moe", "starcoder2", "recurrent_gemma", "zamba2"),
+    "internvl",
 }
 _MAMBA1 = {"falcon_mamba", "jamba", "mamba"}
 _MAMBA2 = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"}
@@ -391,21 +379,8 @@ _BITS = {"fp8": 8, "fbgemm_fp8": 8, "FP8": 8, "FP8_PB_WO": 8, "NVFP4": 4.5, "NVF
 
 # Families whose MLP has two matrices, where Llama's has three.
 _TWO_MATRICES = {
-    *(
-        "apertus",
-        "arcee",
-        "bloom",
-        "falcon",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neox",
-        "gptj",
-        "mpt",
-        "nemotron",
-        "opt",
-        "phi",
-        "starcoder2",
-    ),
+    *("apertus", "arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron", "opt", "phi"),
+    "starcoder2",
 }
 
 

@@ -7,10 +7,7 @@ from functools import cache
 from pathlib import Path
 
 # What an engine loads from a checkpoint's folder: not a README, nor folders below it.
-_SUFFIXES = {
-    *(".json", ".jinja", ".model", ".txt", ".py", ".tiktoken"),
-    *(".safetensors", ".bin", ".pt", ".pth", ".gguf"),
-}
+_SUFFIXES = {*(".json", ".jinja", ".model", ".txt", ".py", ".tiktoken"), *(".safetensors", ".bin", ".pt", ".pth", ".gguf")}
 _WHOLE = 1 << 20  # largest file that is read whole (bytes); convention
 _END = 1 << 16  # bytes read at each end of a larger one; convention
 _BLOCK = 1 << 12  # bytes of a block between them; convention

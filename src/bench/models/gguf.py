@@ -116,6 +116,7 @@ def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
     attention_bias, output_bias = g.family == "qwen2" or bool(config.get("attention_bias")), bool(config.get("attention_bias"))
     experts = config["num_local_experts"] if g.family == "mixtral" else 0
     found = [GgufTensor("token_embd.weight", (width, g.vocabulary), dtype)]
+    inner, of_experts, end = g.intermediate_size, (experts,) if experts else (), "_exps" if experts else ""
     for layer in range(g.layers):
         matrices: dict[str, tuple[int, ...]] = {
             "attn_q": (width, queries),
@@ -130,18 +131,8 @@ def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
             vectors |= {"attn_q.bias": queries, "attn_k.bias": keys, "attn_v.bias": keys}
         if output_bias:
             vectors |= {"attn_output.bias": width}
-        if experts:
-            matrices |= {
-                "ffn_gate_exps": (width, g.intermediate_size, experts),
-                "ffn_up_exps": (width, g.intermediate_size, experts),
-                "ffn_down_exps": (g.intermediate_size, width, experts),
-            }
-        else:
-            matrices |= {
-                "ffn_gate": (width, g.intermediate_size),
-                "ffn_up": (width, g.intermediate_size),
-                "ffn_down": (g.intermediate_size, width),
-            }
+        for name, shape in (("ffn_gate", (width, inner)), ("ffn_up", (width, inner)), ("ffn_down", (inner, width))):
+            matrices[f"{name}{end}"] = (*shape, *of_experts)
         found += [GgufTensor(f"blk.{layer}.{name}.weight", shape, dtype) for name, shape in matrices.items()]
         if experts:
             found.append(GgufTensor(f"blk.{layer}.ffn_gate_inp.weight", (width, experts), "float32"))

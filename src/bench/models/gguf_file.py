@@ -18,11 +18,8 @@ _STRING = 8  # number of a value's type; source: the GGUF specification
 _ARRAY = 9  # number of a value's type; source: the GGUF specification
 _LONGEST = 1 << 26  # bytes of a text, and entries of a list, that are read; convention: no published file has more
 _KEPT = 1024  # entries of a list of numbers that are kept, such as one a layer; convention
-_FAMILIES = (
-    "llama",
-    "qwen2",
-    "qwen3",
-)  # architectures that are called as their families; Mistral's and Mixtral's are llama too
+# architectures that are called as their families; Mistral's and Mixtral's are llama too
+_FAMILIES = ("llama", "qwen2", "qwen3")
 
 
 def config_of_gguf(file: Path) -> dict[str, Any]:

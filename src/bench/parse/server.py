@@ -82,7 +82,7 @@ def lag_s(telemetry: pl.DataFrame) -> float:
 
 
 def marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
-    """The samples, with a column `apart`: whether a series is one of those that add up (`bench.servers.series.apart`)."""
+    """The samples, with a column `apart`: whether a series is one of those that add up (`bench.servers.metrics.apart`)."""
     series = samples.select("name", "labels").unique(maintain_order=True)
     if kind is None or not (kind.repeats or kind.totals):
         return samples.with_columns(apart=pl.lit(True))

@@ -61,6 +61,11 @@ class Question:
     tracked: Callable[[Sequence[Any], str], Iterable[Any]] = lambda items, _: items
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """What a fleet has to meet, and how its requests are shared out, for another program."""
+        return {"slos": list(map(str, self.slos)), "router": self.router}
+
+    @property
     def members(self) -> list[Member]:
         """Servers that the runs allow for."""
         return ensemble.members(self.model, self.limits, count=MEMBERS, seed=1)
@@ -82,8 +87,8 @@ class PeakFleet:
 
     Attributes:
         alone: what one instance sustains without others. behind: what one of so many does behind the router (requests/s), by their
-            number: of one, and of as many as the peak takes, or of four that stand for more. rates: the same of each member, for the
-            most of them. instances: that the peak takes.
+            number: of one, and of about as many as the peak takes, or of four that stand for more. rates: the same of each member, for
+            the last of them. instances: that the peak takes.
     """
 
     alone: Carried
@@ -106,15 +111,17 @@ def for_peak(asked: Question, peak: float) -> PeakFleet:
     alone = carried(asked.model, workload, slos, rates, asked.limits)
     if alone.at.doubts:
         raise NotPredictedError(alone.at.doubts)
-    number = min(_TOGETHER, math.ceil(peak / alone.rate.value))
     behind = {1: alone.rate}
-    if number > 1:
+    number = min(_TOGETHER, math.ceil(peak / alone.rate.value))
+    while number not in behind:  # those that share a queue sustain more each, so that fewer may do
         servers = asked.tracked(asked.members, f"{number} behind {asked.router}")
         rates = rates_carried(servers, workload, slos, instances=number, router=asked.router)
         if not min(rates):
             raise BenchError(f"no rate is clearly within the SLOs of {number} instances behind {asked.router}.")
         behind[number] = ensemble_interval(rates)
-    asked.refuse(replayed(asked.typical, number, workload, slos, behind[number].high * number, asked.router))
+        number = max(1, min(number, math.ceil(peak / behind[number].value)))
+    most = max(behind)
+    asked.refuse(replayed(asked.typical, most, workload, slos, behind[most].high * most, asked.router))
     return PeakFleet(alone, behind, rates, needed(peak, behind))
 
 
@@ -122,16 +129,17 @@ def needed(peak: float, rates: Mapping[int, Interval]) -> Interval:
     """The instances that sustain a rate.
 
     Args:
-        rates: that one of so many sustains (requests/s), of one alone and of some number behind the router, which stands for more.
+        rates: that one of so many sustains (requests/s), of one alone and of some numbers behind the router; any other number has that
+            of the next lower one, since more share a queue better.
     """
-    most = max(rates)
+    sizes = sorted(rates)
 
-    def number(alone: float, together: float) -> int:
-        by_one = max(1, math.ceil(peak / alone - 1e-9))
-        return by_one if by_one < most else max(most, math.ceil(peak / together - 1e-9))
+    def number(each: Sequence[float]) -> int:
+        counts = [max(size, math.ceil(peak / rate - 1e-9)) for size, rate in zip(sizes, each, strict=True)]
+        return next(count for count, following in zip(counts, [*sizes[1:], math.inf], strict=True) if count < following)
 
-    one, many = rates[1], rates[most]
-    return Interval(number(one.value, many.value), number(one.high, many.high), number(one.low, many.low))
+    by_size = [rates[size] for size in sizes]
+    return Interval(*(number(each) for each in zip(*((rate.value, rate.high, rate.low) for rate in by_size), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -37,15 +37,14 @@ class Highest:
     """The highest load within the SLOs.
 
     Attributes:
-        spare: resources of which the server had more than enough beyond it too. open: whether no load beyond it was tried.
-        played: its replay. over: by how much (ln) latency may be over its limit, as it was where the limit was measured.
+        spare: resources of which the server had more than enough beyond it too. open: whether no load beyond it was tried. over: by how
+            much (ln) latency may be over its limit, as it was where the limit was measured.
     """
 
     level: float
     rps: float
     spare: frozenset[str]
     open: bool
-    played: Replay
     over: float = 0.0
 
 
@@ -53,7 +52,6 @@ class Highest:
 class _Tried:
     """A replayed load: by how much (ln) its latencies are over their limits, requests/s, and resources that were never short."""
 
-    played: Replay
     excess: float
     rps: float
     spare: frozenset[str]
@@ -81,7 +79,7 @@ class Replays:
         Args:
             measured: the highest load within the SLOs; None where it is not known: no higher than the lowest that misses.
         """
-        found = self.found_again(measured)
+        found = self._found_again(measured)
         if found or measured is None or len(self._slos) > 1:
             return found
         at = self._level(measured)
@@ -89,9 +87,9 @@ class Replays:
         if not here.rps or abs(here.excess) > _LATENCY_OFF:
             return None
         above = self._try(self._member, self._level(max(CLOSE * at, at + self.held)))
-        return Highest(at, here.rps, above.spare, open=False, played=here.played, over=here.excess)
+        return Highest(at, here.rps, above.spare, open=False, over=here.excess)
 
-    def found_again(self, measured: float | None) -> Highest | None:
+    def _found_again(self, measured: float | None) -> Highest | None:
         """As `own`, where the replays find it by themselves, near the measured one. Args: measured: as of `own`."""
         found = self.limit(self._member, self._near)
         if found is None or not found.rps:
@@ -120,7 +118,7 @@ class Replays:
             return None
         beyond = [level for level in tried if level > found]
         spare = tried[min(beyond)].spare if beyond else frozenset()
-        return Highest(found, tried[found].rps, spare, not beyond, tried[found].played)
+        return Highest(found, tried[found].rps, spare, not beyond)
 
     def _level(self, load: float) -> float:
         """A load as it can be asked for, and no higher: of a closed loop a whole number."""
@@ -134,7 +132,7 @@ class Replays:
             played = server.replay(plans, held=int(level) if self.held else None)
             done, spare = played.requests.sort("sent_s"), _spare(played, server.limits)
             if done.is_empty():
-                return _Tried(played, FAR, 0.0, spare)
+                return _Tried(FAR, 0.0, spare)
             sent, ends = done["sent_s"].to_numpy(), np.sort(done["end_s"].to_numpy())
             e2e = float((done["end_s"] - done["sent_s"]).mean())  # type: ignore[arg-type]
             span = float(sent[-1] - sent[0]) or e2e
@@ -146,7 +144,7 @@ class Replays:
             needed = min(_MOST, _TIMES * flying * varied)
             doubt = by_chance if count >= needed else _FEW * by_chance
             if behind > _BEHIND + doubt or (count >= _MOST and behind > max(_BEHIND, by_chance)):
-                return _Tried(played, FAR, len(sent) / span, spare)
+                return _Tried(FAR, len(sent) / span, spare)
             if count >= needed and behind <= max(_BEHIND, by_chance):
                 break
             # Whether they pile up, more requests show.
@@ -154,9 +152,9 @@ class Replays:
         first = int(WARM * len(sent))
         last = len(sent) - 1 - (int(level) if self.held else 0)
         if last <= first or (self.held and ends[last] <= ends[first]):
-            return _Tried(played, FAR, 0.0, spare)
+            return _Tried(FAR, 0.0, spare)
         rps = (last - first) / (ends[last] - ends[first] if self.held else sent[last] - sent[first])
-        return _Tried(played, worst_excess(server, done[first:], self._slos), float(rps), spare)
+        return _Tried(worst_excess(server, done[first:], self._slos), float(rps), spare)
 
 
 def _piled_up(sent: Floats, ends: Floats, flying: float) -> tuple[float, float, float]:

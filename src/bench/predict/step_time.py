@@ -41,16 +41,10 @@ _ROUNDS = 6  # rounds of reweighting; convention
 # is 95 % efficient for normal errors
 _HUBER = 1.5
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
-_NAMED = (
-    "idle_s",
-    "fixed_s",
-    "sequence_s",
-    "context_s",
-    "attended_s",
-    "pass_s",
-    "in_flight_s",
-)  # coefficients beside the line's
 _ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
+
+# Coefficients beside those of the line.
+_NAMED = ("idle_s", "fixed_s", "sequence_s", "context_s", "attended_s", "pass_s", "in_flight_s")
 
 
 @dataclass(frozen=True)

@@ -62,16 +62,14 @@ def jobs_line(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[Se
         held, searches: as of `measuring_lines`.
     """
     sessions = _lacking(plan, held, searches)
-    asks: dict[int, dict[str, None]] = {}
-    for name, _ in sorted(sessions):
-        asks.setdefault(plan.deployments[name].gpus_started, {})[name] = None
-    if not any(asks):
+    gpus = sorted({plan.deployments[name].gpus_started for name, _ in sessions})
+    if not any(gpus):
         return ""
     kind = plan.config.decision.accelerator
-    of_type = f" of the type that the cluster has of {kind}" if kind else " of any type (decision.accelerator names one)"
-    texts = [f"{count_text(gpus, 'GPU')} for {first_names(list(names), _MOST_NAMED)}" for gpus, names in sorted(asks.items())]
-    jobs = f"measuring is {count_text(len(sessions), 'job')}, one a session: {'; '.join(texts)}{of_type}"
-    return f"On a cluster (profiles/slurm), {jobs}. All else runs where the workflow does."
+    of_type = f"of the type that the cluster has of {kind}" if kind else "of any type (decision.accelerator names one)"
+    each = count_text(gpus[0], "GPU") if len(gpus) == 1 else f"{gpus[0]} to {gpus[-1]} GPUs"
+    jobs = f"{count_text(len(sessions), 'job')}, one a session, each of {each} {of_type}"
+    return f"On a cluster (profiles/slurm), measuring is {jobs}. All else runs where the workflow does."
 
 
 def _lacking(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> set[tuple[str, int]]:

@@ -15,9 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.errors import BenchError
-from bench.runs.classes import class_column
-from bench.runs.latencies import LATENCIES, PERCENTILES
+from bench.runs.latencies import LATENCIES
 from bench.runs.request import KEPT
 
 # Of type `requests`; times in s.
@@ -168,28 +166,7 @@ _EVERY = [column for section in SECTIONS.values() for columns in section.rows.va
 # The columns that every table has, by name and in the table's order; those of them that comparisons look at.
 COLUMNS: dict[str, Column] = {column.name: column for column in _EVERY if not column.name.endswith("*")}
 METRICS: dict[str, Column] = {name: column for name, column in COLUMNS.items() if column.title}
-_PERCENTILE = re.compile(rf"(?:class_(.+)_)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})_s")
 _FAMILIES = {column.name.removesuffix("*"): column for column in _EVERY if column.name.endswith("*")}
-
-
-def metric_of(name: str) -> Column:
-    """What a comparison may look at: one of `METRICS`, or any percentile that an SLO may limit, of a class too.
-
-    Raises:
-        BenchError: `name` is neither.
-    """
-    if name in METRICS:
-        return METRICS[name]
-    found = _PERCENTILE.fullmatch(name)
-    if not found:
-        raise BenchError(
-            f"{name}: not among those that are compared: {', '.join(METRICS)}, and any percentile that an SLO may limit, such as "
-            "ttft_p95_s, or class_chat_ttft_p95_s of a class."
-        )
-    of_class, latency, percentile = found.groups()
-    column = COLUMNS[f"{latency}_{percentile}_s"]
-    title = f"{LATENCIES[latency].title} {percentile.upper()}{f' of {of_class}' if of_class else ''}"
-    return replace(column, name=name, title=title, steady=class_column(of_class, f"steady_{column.name}"))
 
 
 def columns_of(section: str) -> list[str]:

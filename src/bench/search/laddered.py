@@ -16,18 +16,17 @@ from bench.measure.warmup import load_of
 from bench.runs.files import digest, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD, RunRecord, read_record
-from bench.runs.searches import DeploymentSearches, SearchRecord
+from bench.runs.searches import DeploymentSearches, SearchedRun, SearchRecord
 from bench.runs.store import Store
-from bench.search.answer import looked_for
-from bench.search.answered import answer_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
 from bench.search.placing import ROUND, Aim, Placing, gap_shape, place
 from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Budget, Found, Measured, Next, search
-from bench.search.words import answer_text, expected_text, next_text, probed_text, spent_text
+from bench.search.words import answer_text, expected_text, looked_for, next_text, probed_text, spent_text
 from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
+from bench.statistics.observation import FAILED, GROWTH
 from bench.study.plan import Plan
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
@@ -124,7 +123,7 @@ class LadderSearches:
             if finished is None:
                 raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
             found, known = finished
-            records.append(answer_record(each, self._aim(each), found, known.runs, known.measured))
+            records.append(_record(each, self._aim(each), found, known.runs, known.measured))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_record(DeploymentSearches(deployment=self.spec.name, digest=self.spec.digest, searches=tuple(records)), file)
 
@@ -266,4 +265,41 @@ def _aim(asked: SearchSpec) -> Aim:
         turns=asked.workload.turn_count,
         think_s=asked.workload.think_s,
         shares={name: each.share for name, each in asked.workload.classes.items()},
+    )
+
+
+def _record(asked: SearchSpec, aim: Aim, found: Found, runs: Sequence[RunSpec], measured: Sequence[Measured]) -> SearchRecord:
+    """What a search found.
+
+    Args:
+        runs, measured: behind it, in the order in which the search took them into account.
+    """
+    answer = found.answer
+    return SearchRecord(
+        name=asked.name,
+        workload=asked.workload_name,
+        digest=asked.digest,
+        axis=asked.workload.axis,
+        slos=tuple(map(str, asked.slos)),
+        precision=asked.settings.precision,
+        why=answer.why,
+        limit=answer.limit if answer.known else None,
+        low=answer.low,
+        high=answer.high if math.isfinite(answer.high) else None,
+        seconds=round(found.seconds, 1),
+        runs=tuple(
+            SearchedRun(
+                level=run.level,
+                requests=each.row["requests"],
+                repeat=run.repeat,
+                digest=run.digest,
+                excess={
+                    key: round(excess.value, 4)
+                    for key, excess in (look.observation.excesses if look.observation else {}).items()
+                    if key not in (FAILED, GROWTH)
+                },
+            )
+            for run, each, look in zip(runs, measured, found.looks, strict=True)
+        ),
+        turns=aim.turns,
     )

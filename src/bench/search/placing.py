@@ -44,6 +44,7 @@ _LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 _SURE_ENOUGH = 0.3
 _ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
 _FREEDOM = 4  # degrees of freedom of a prior's error, whose tails leave the last word to the runs; tuned: benchmarks.search
+_MOST_AT_ALL = 1e-3  # least weight of a rate far above it, for runs that show it; convention
 _MOST_ERROR = 0.12  # standard error of ln highest throughput; tuned: benchmarks.search
 
 
@@ -65,7 +66,7 @@ class Prior:
         from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
 
         off = np.log(limits / self.middle) / self.error
-        below_most = ndtr(np.log(self.most / limits) / _MOST_ERROR)
+        below_most = np.maximum(_MOST_AT_ALL, ndtr(np.log(self.most / limits) / _MOST_ERROR))
         likely: npt.NDArray[np.floating[Any]] = (1 + off**2 / _FREEDOM) ** (-(_FREEDOM + 1) / 2) * below_most
         return likely
 

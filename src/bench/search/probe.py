@@ -26,6 +26,7 @@ _LOOPS = 3  # longer closed loops at the end of a probe for a rate; tuned: bench
 _LOOP_S = 10.0  # one of them (s); tuned: benchmarks.search
 _APART = 0.8  # ratio of requests in flight above which another loop shows no more; convention
 _OF_PRECISION_S = 1.2  # that time × the precision asked for (s); tuned: benchmarks.search
+_FEWEST = 20  # answers of such a loop, of fewer of which nothing is concluded; convention
 _ENOUGH = 500  # requests that show throughput in less time; convention
 _STEADY_S = 4.0  # shortest time with all in flight in which answers are counted, not their times (s); convention
 _STEADY = 0.4  # over-dispersion of the requests in a server at which they come evenly; tuned: benchmarks.search
@@ -164,7 +165,7 @@ def _loops(aim: Aim, send: Send, steps: list[_Step], before_s: float) -> tuple[l
         rate = float(np.interp(at, [step.in_flight for step in steps], [step.rate for step in steps]))
         seconds = min(_LOOP_S, max(_STEADY_S, _ENOUGH / rate), _OF_PRECISION_S / aim.precision)
         count = at + math.ceil(seconds * rate)
-        if before_s + spent + count / rate > _SECONDS + _LOOPS * _LOOP_S:
+        if seconds * rate < _FEWEST or before_s + spent + count / rate > _SECONDS + _LOOPS * _LOOP_S:
             break
         if not (replies := send(at, count, _SECONDS)):
             break

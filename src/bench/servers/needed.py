@@ -19,7 +19,7 @@ EFFICIENCY_SOURCE = (
     "docs/h200/index.md, measured 2026-11-27 with vLLM 0.26 on an H200: the lowest of 57 and 58 % of the prefill and 63 and 71 % of "
     "the decode ceiling, of models of 7 and 14 B; of 1.5 B it was 6 and 21 %"
 )
-Limit = tuple[str, float, float]
+PLANNED = ("ttft", "tpot", "e2e")  # latencies that a plan knows
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def needed(
     output: Lengths,
     *,
     rate: float,
-    limits: Sequence[Limit] = (),
+    limits: Sequence[tuple[str, float, float]] = (),
     efficiency: float = 1.0,
 ) -> dict[str, Any]:
     """What `rate` requests/s take of instances of `setting.tensor_parallel` devices, and what one instance does then.
@@ -78,7 +78,7 @@ def needed(
     n is the most that the KV cache and `max_num_seqs` hold and the limits allow; TTFT has no queue in it.
 
     Args:
-        limits: latency (`ttft`, `tpot`, `e2e`), share of the requests that have to be within it (0–1), seconds. efficiency: share of
+        limits: latency (in `PLANNED`), share of the requests that have to be within it (0–1), seconds. efficiency: share of
             both ceilings that is reached (0–1).
 
     Returns:

@@ -191,11 +191,6 @@ def beside_baseline(rows: Rows) -> bool:
     return bool(sides[True] & sides[False])
 
 
-def kept_beside_baseline(rows: Rows) -> bool:
-    """The baseline and another deployment under the same load, with their answers."""
-    return beside_baseline([row for row in rows if row.get("keep_answers")])
-
-
 def _families(rows: Rows) -> list[list[Mapping[str, Any]]]:
     families = defaultdict(list)
     for row in rows:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
+from bench.axes import RATE
 from bench.errors import BenchError
 from bench.fields import MOST_REQUESTS
+from bench.workloads.classes import dealt
+from bench.workloads.gaps import GAPS
 from bench.workloads.lengths import LengthDistribution, Lengths
-from bench.workloads.mixture import mixture
 from bench.workloads.turns import pauses
 from bench.workloads.workload import Workload
 
@@ -245,3 +248,84 @@ def expected_cached_tokens(requests: Iterable[PlannedRequest], block_size: int) 
     Source: vLLM's `get_computed_blocks` (the longest cache hit is the prompt's length − 1).
     """
     return sum(min(x.reusable_tokens, x.prompt_tokens - 1) // block_size * block_size for x in requests if x.reusable_tokens)
+
+
+def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
+    """Moments at which an open loop's requests are due (s since the run's start), rising; the first is at 0.
+
+    The gaps are drawn at a rate of one, stretched so that exactly as many arrive as the rate promises, and their sum is carried
+    through the inverse of the expected number of arrivals: a step bends the pattern without another draw. Unstretched, a
+    Poisson stream of 100 requests offers 10 % more or less than its level, and a curve drawn over levels bends by chance.
+
+    Args:
+        workload: an open loop, for `num_requests` or `duration_s`. rate: requests a second. seed: text.
+
+    Source: a Poisson process given its number of arrivals is that many uniform moments in order, which is what exponential gaps
+    divided by the moment of the arrival after the last one are (Devroye, Non-Uniform Random Variate Generation, V.2). Time rescaling
+    of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4). Gamma gaps of shape
+    `burstiness` and mean 1, as in vLLM's benchmark. Python promises the same `random()` for a seed in every version, and no such
+    thing of `gammavariate`: a test holds its draws.
+    """
+    expected = workload.sent(rate)
+    count = max(1, round(expected))
+    drawn = list(islice(_unit_arrivals(workload, seed), count + 1))
+    stretch = expected / drawn[count]
+    return [_moment(workload, rate, number * stretch) for number in drawn[:count]]
+
+
+def _unit_arrivals(workload: Workload, seed: str) -> Iterator[float]:
+    """Arrivals of the process at a rate of one; the first at 0."""
+    draw, gap = random.Random(seed), GAPS[workload.arrival].draw  # noqa: S311 - a schedule, no secret
+    total = 0.0
+    while True:
+        yield total
+        total += gap(draw, workload.burstiness or 1.0)
+
+
+def _moment(workload: Workload, rate: float, number: float) -> float:
+    """The moment by which `number` arrivals are expected."""
+    if step := workload.step:
+        before, during = rate * step.start_s, rate * step.factor * step.duration_s
+        if number <= before:
+            return number / rate
+        if number <= before + during:
+            return step.start_s + (number - before) / (rate * step.factor)
+        return step.start_s + step.duration_s + (number - before - during) / rate
+    return number / rate
+
+
+def mixture(workload: Workload, level: float, seed: str) -> list[tuple[str | None, float | None]]:
+    """The class of each request, and its moment (s since the run's start; None where an end lets it go), in the order of leaving.
+
+    Each class has exactly its share of the requests, to the nearest whole number: drawn one by one, their numbers would differ from
+    run to run, and the load with them where one class weighs more than another. The order is that of a shuffled deck, so that classes
+    come in clusters as they do by chance.
+
+    Args:
+        level: requests in flight, or requests a second. seed: text.
+
+    Source: of a Poisson process with a given number of arrivals, marks in a shuffled order are as independent processes with given
+    numbers of arrivals (Kingman, Poisson Processes, 1993, 5).
+    """
+    shares = {name: each.share for name, each in workload.classes.items()}
+    moments = _moments(workload, level, f"{seed}/arrivals")
+    names = _deck(dealt(len(moments), shares), seed) if shares else [None] * len(moments)
+    return list(zip(names, moments, strict=True))
+
+
+def _moments(workload: Workload, level: float, seed: str) -> list[float | None]:
+    if workload.axis == RATE:
+        return list(arrivals(workload, level, seed))
+    if workload.arrival == "burst":
+        return [0.0] * int(level)
+    assert isinstance(workload.num_requests, int)  # the plan has put a number in place of `auto`
+    return [None] * workload.num_requests
+
+
+def _deck(counts: dict[str, int], seed: str) -> list[str | None]:
+    """The names, each as often as asked for, in an order drawn by chance: one more class leaves that of the others as it is."""
+    cards = []
+    for name, count in counts.items():
+        draw = random.Random(f"{seed}/order/{name}")  # noqa: S311 - a schedule, no secret
+        cards += [(draw.random(), name) for _ in range(count)]
+    return [name for _, name in sorted(cards)]

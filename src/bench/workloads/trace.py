@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
@@ -12,9 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from bench.errors import BenchError, shown
 from bench.plugins import plugged
 from bench.table_file import Row, read_rows
-from bench.workloads.trace_blocks import Chains, hash_ids
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
-from bench.workloads.trace_tree import Trees, in_trees
 
 # Columns that count the requests of a row, written without capitals and marks.
 _COUNTS = {
@@ -431,3 +432,146 @@ def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
 
 def _whole(number: Decimal) -> bool:
     return number == number.to_integral_value()
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Of each row, by its place in the file: the rows that it follows (none: it arrives by itself), how long after the last of their
+    answers (s), and the rows that follow it.
+    """
+
+    after: Sequence[Sequence[int]]
+    after_s: Sequence[float]
+    followers: Sequence[Sequence[int]]
+
+
+def in_trees(path: str, rows: Sequence[Row], arrival: str) -> Trees | None:
+    """Which request follows which; None where none does.
+
+    Args:
+        arrival: the column with moments, which a request that follows another has not.
+
+    Raises:
+        BenchError: a parent is not there, an id is there twice, requests follow each other in a circle, or a row has both a moment and
+            a parent.
+    """
+    if not any(_given(row, "parent") for row in rows):
+        return None
+    places: dict[str, int] = {}
+    for i, row in enumerate(rows):
+        if _given(row, "id") and places.setdefault(str(row.values["id"]), i) != i:
+            raise _wrong(path, row, "id", f"is that of {rows[places[str(row.values['id'])]].place} too")
+    after = [_parents(path, row, places) for row in rows]
+    after_s: list[float] = []
+    followers: list[list[int]] = [[] for _ in rows]
+    for i, (row, parents) in enumerate(zip(rows, after, strict=True)):
+        if parents and _given(row, arrival):
+            raise _wrong(path, row, arrival, "is a moment, and the request follows a parent. Remove one of them")
+        if not parents and _given(row, "after_s"):
+            raise _wrong(path, row, "after_s", "counts from the answer to a parent, which is not given")
+        after_s.append(_seconds(path, row) if _given(row, "after_s") else 0.0)
+        for parent in parents:
+            followers[parent].append(i)
+    _refuse_circles(path, rows, after, followers)
+    return Trees(after, after_s, followers)
+
+
+def _parents(path: str, row: Row, places: Mapping[str, int]) -> list[int]:
+    """`parent` is an id, or a list of ids (in a CSV file as JSON)."""
+    if not _given(row, "parent"):
+        return []
+    value = row.values["parent"]
+    names = [value]
+    if str(value) not in places:
+        names = value
+        if isinstance(value, str) and value.startswith("["):
+            with suppress(ValueError):
+                names = json.loads(value)
+        names = names if isinstance(names, list) else [value]
+    for name in names:
+        if str(name) not in places:
+            raise _wrong(
+                path, row, "parent", "is no request's id" if len(names) == 1 else f"names {name!r}, which is no request's id"
+            )
+    return [*dict.fromkeys(places[str(name)] for name in names)]
+
+
+def _refuse_circles(path: str, rows: Sequence[Row], after: Sequence[Sequence[int]], followers: Sequence[Sequence[int]]) -> None:
+    waits = list(map(len, after))
+    reached = [i for i, number in enumerate(waits) if not number]
+    for i in reached:
+        for follower in followers[i]:
+            waits[follower] -= 1
+            if not waits[follower]:
+                reached.append(follower)
+    left = sorted(set(range(len(rows))) - set(reached))
+    if left:
+        raise _wrong(path, rows[left[0]], "parent", "follows the request itself, by way of others or at once")
+
+
+def _seconds(path: str, row: Row) -> float:
+    try:
+        value = float(row.values["after_s"])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 <= value < math.inf or isinstance(row.values["after_s"], bool):
+        raise _wrong(path, row, "after_s", "is not a number of seconds, 0 or more")
+    return value
+
+
+def _given(row: Row, column: str) -> bool:
+    return row.values.get(column) not in (None, "", [], "[]")
+
+
+class Chains:
+    """Numbers of blocks. Two prompts have the same number at a place if all of their ids up to there are the same, and only then.
+
+    An id by itself says too little: Bailian hashes each block alone, so one that comes again behind another beginning keeps its id, and
+    no prefix cache could serve it there.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Hashable, ...], int] = {}
+        self._count = 0
+
+    def of(self, ids: Sequence[int | str], tokens: int, size: int) -> tuple[int, ...]:
+        """Numbers of a prompt's blocks; the last may be cut short. What no id names is shared with no other prompt.
+
+        Args:
+            ids: of its blocks, all or all but the last. tokens: of the prompt. size: tokens of a block.
+
+        Raises:
+            ValueError: so many ids are not the blocks of such a prompt.
+        """
+        whole, rest = divmod(tokens, size)
+        if ids and len(ids) not in (whole, whole + bool(rest)):
+            raise ValueError(
+                f"{len(ids)} ids do not fit a prompt of {tokens} tokens, which has {whole + bool(rest)} blocks of {size}"
+            )
+        numbers: list[int] = []
+        before: Hashable = ("of", size)
+        for name in ids:
+            key = (before, name)
+            if key not in self._numbers:
+                self._numbers[key] = self._new()
+            before = self._numbers[key]
+            numbers.append(self._numbers[key])
+        numbers += [self._new() for _ in range(len(ids), whole + bool(rest))]
+        return tuple(numbers)
+
+    def _new(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+
+def hash_ids(value: Any, where: str) -> list[int | str]:
+    """The ids in a cell: a list of numbers or texts, or such a list as JSON; none where it is empty."""
+    if value in (None, ""):
+        return []
+    names = value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            names = json.loads(value)
+    if not isinstance(names, list) or any(isinstance(name, bool) or not isinstance(name, int | str) for name in names):
+        raise BenchError(f"{where}: {shown(str(value), 60)} is not a list of ids, such as [46, 47].")
+    return names

@@ -46,7 +46,7 @@ def copy_measurements(folder: Path, runs: Collection[Path], files: Collection[st
     All of it is copies: a record names any file beside it, and no job may reach what was measured.
 
     Args:
-        folder: of results, or of a pack. runs: folders in it, of those whose raw records are whole.
+        folder: of results. runs: folders in it, of those whose raw records are whole.
         files: that the study names, by their paths from this working directory; those that are not here are left out.
         to: an empty folder.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.beside.archive.again import at, copy_measurements, parsed_of, run_workflow, summary_of, why_not_parsed
 from bench.beside.archive.check import Check, check_deployments, check_runs, key_of, same_numbers
-from bench.beside.archive.pack import STUDY, packed_study
+from bench.beside.archive.pack import packed_study
 from bench.beside.archive.unpack import extract, runs_of_visits, study_of
 from bench.errors import BenchError, count_text, is_are
 from bench.runs.checksums import checked_names, checksum
@@ -23,8 +23,7 @@ from bench.yaml_file import read_yaml
 _PACK = (
     "who packed it: a pack is not signed. Whoever changes a file in it can write a new list of checksums; compare the pack's own "
     "SHA-256 with its sender's",
-    "figures and report: a pack holds raw records alone. Unpack it, draw it, and check the results",
-    "what a tuning concluded: its runs are checked and not parsed",
+    "what the records hold, figures and report: unpack it, draw it, and check the results",
 )
 _RESULTS = (
     "who measured: nothing is signed. Whoever makes up raw records can make up their checksums, too",
@@ -35,24 +34,19 @@ _RESULTS = (
 )
 
 
-def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
-    """Check a pack, without putting anything of it among the results.
-
-    Args:
-        say: takes progress lines.
+def verify_pack(file: Path) -> list[Check]:
+    """Check a pack, without putting anything of it among the results, or running anything on it.
 
     Raises:
         BenchError: it is not a whole pack.
     """
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name:
-        folder, again = (Path(name) / part for part in ("pack", "again"))
-        folder.mkdir()
-        again.mkdir()
+        folder = Path(name)
         index, wrong = extract(file, folder)
         files = Check("files of the pack", checked=len(index.files.keys() | wrong))
         files.differs += [f"{each}: missing, or not what was packed (SHA-256 in pack.json)" for each in sorted(wrong)]
-        raw, records, intact = check_runs(folder)
-        of_study, specs, parsed = Check("runs of its study"), {}, Check("raw records parsed")
+        raw, records, _ = check_runs(folder)
+        of_study, specs = Check("runs of its study"), {}
         try:
             plan = study_of(folder)
         except BenchError as error:
@@ -71,14 +65,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
                     of_study.unchecked.append(
                         f"{key}: these sources define it otherwise; check it with those of {index.commit or 'its commit'}"
                     )
-            own = {run.key: run.digest for run in plan.runs}
-            known = [run for run in intact if own.get(key_of(run)) == records[run].digest]
-            if known:
-                say("parsing its runs")
-                to = copy_measurements(folder, known, _locks(plan), again)
-                study = {**read_yaml(folder / STUDY), "select": [*map(key_of, known)]}
-                _check_parsed(parsed, known, to, run_workflow(study, parsed_of(plan, known), to, say))
-        checks = [files, raw, of_study, check_deployments(folder, records, specs), parsed]
+        checks = [files, raw, of_study, check_deployments(folder, records, specs)]
         for check in checks:
             check.differs = [text.replace(f"{folder}/", "") for text in check.differs]
             check.unchecked = [text.replace(f"{folder}/", "") for text in check.unchecked]

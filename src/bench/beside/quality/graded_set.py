@@ -12,7 +12,7 @@ from bench.errors import BenchError, shown
 from bench.runs.checksums import checksums
 from bench.table_file import Row, read_rows
 from bench.workloads.prompts import PromptFile
-from bench.workloads.prompts.functions import right_calls_beside
+from bench.workloads.prompts.file import right_calls_beside
 from bench.workloads.prompts.own import prompt_digest
 from bench.workloads.workload import Workload
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from bench.beside.traffic.lengths import Described, Lengths
+from bench.beside.traffic.lengths import Described
 from bench.beside.traffic.log import Log, Whole
 from bench.errors import BenchError
 from bench.study.plan import Plan
@@ -34,7 +34,7 @@ def write_load(
         endpoint: to which requests are sent; None takes that of the study's workloads. template: whether the study is to be edited.
 
     Returns:
-        The files. `resembling.yaml` is not among them where the log is too short to be fitted.
+        The files. `resembling.yaml` is not among them where nothing says how its gaps are shaped.
 
     Raises:
         BenchError: the folder cannot be written, or the servers cannot take the load.
@@ -52,10 +52,9 @@ def write_load(
         shape = found.burstiness
         if found.rate is not None and shape is not None:
             gaps = {"arrival": "poisson"} if shape.poisson else {"arrival": "gamma", "burstiness": float(f"{shape.shape:.3g}")}
-            files = folder / "prompt-lengths.csv", folder / "output-lengths.csv"
             like = gaps | sent
-            like["prompt_tokens"] = _distribution(found.prompts, log.prompt_tokens, files[0], written)
-            like["output_tokens"] = _distribution(found.outputs, log.output_tokens, files[1], written)
+            for name, lengths in (("prompt", log.prompt_tokens), ("output", log.output_tokens)):
+                like[f"{name}_tokens"] = _distribution(lengths, folder / f"{name}-lengths.csv", written)
             # As long as the log, unless so few requests could not show that the SLOs are met.
             slos = [parse_slo(str(text)) for text in (base.get("decision") or {}).get("slo") or ()]
             fewest = enough_requests(load_workload(like | {"num_requests": log.count}, source="the log"), slos)
@@ -96,16 +95,10 @@ def _endpoint(base: Mapping[str, Any], asked: str | None) -> dict[str, str]:
     return {} if name == default else {"endpoint": name}
 
 
-def _distribution(of: Lengths, lengths: Whole, file: Path, written: list[Path]) -> Any:
-    """The fitted distribution where it is close; else the lengths themselves, in `file`."""
-    fit = of.fit
-    if of.percentiles["min"] == of.percentiles["max"]:
-        return int(of.percentiles["min"])
-    if fit and fit.close:
-        median = min(float(fit.high), max(float(fit.low), float(f"{fit.median:.4g}")))  # rounded, within the ends
-        sigma = float(f"{fit.sigma:.4g}")
-        return {"distribution": "lognormal", "median": median, "sigma": sigma, "min": fit.low, "max": fit.high}
-    kept = np.sort(lengths)
+def _distribution(lengths: Whole, file: Path, written: list[Path]) -> Any:
+    """The log's lengths, in `file`; their one value where they have no other."""
+    if (kept := np.sort(lengths))[0] == kept[-1]:
+        return int(kept[0])
     if len(kept) > _MOST_LINES:
         kept = np.quantile(kept, (np.arange(_MOST_LINES) + 0.5) / _MOST_LINES, method="inverted_cdf").astype(np.int64)
     file.write_text("".join(f"{length}\n" for length in kept.tolist()), encoding="utf-8")

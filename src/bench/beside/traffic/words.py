@@ -44,7 +44,7 @@ def arrival_rows(found: Described) -> list[list[str]]:
         said = "equal gaps: no shape"
     else:
         poisson = "" if shape.poisson else "not "
-        coarse = "" if shape.source == "gaps" else "; from counts, as the clock is coarse"
+        coarse = "; from counts, as the clock is coarse" if shape.distance is None else f"; KS distance {shape.distance:.3f}"
         said = f"{shape.shape:.3g} ({shape.low:.3g} to {shape.high:.3g} at 95 %: Poisson is {poisson}within){coarse}"
     rows.append(["burstiness (shape of gamma gaps)", said])
     for each in found.windows:
@@ -62,27 +62,9 @@ def hour_rows(found: Described) -> list[list[str]]:
 
 def length_rows(found: Described) -> list[list[str]]:
     """Percentiles of both lengths, with a head."""
-    names = list(found.prompts.percentiles)
-    both = (("prompts", found.prompts), ("answers", found.outputs))
-    rows = [[what, *(three_digits(of.percentiles[name]) for name in names)] for what, of in both]
+    names, both = list(found.prompts), (("prompts", found.prompts), ("answers", found.outputs))
+    rows = [[what, *(three_digits(of[name]) for name in names)] for what, of in both]
     return [["tokens", *(name.upper() if name[0] == "p" else name for name in names)], *rows]
-
-
-def fit_rows(found: Described) -> list[list[str]]:
-    """How far fitted distributions are from the log, with a head."""
-    rows = [["fit", "distribution", "KS distance", "P50", "P90", "P99", "taken"]]
-    if shape := found.burstiness:
-        kind = "equal gaps" if shape.equal else f"gamma, shape {shape.shape:.3g}"
-        distance = "–" if shape.distance is None else f"{shape.distance:.3f}"
-        rows.append(["gaps", kind, distance, "–", "–", "–", "Poisson" if shape.poisson else "gamma"])
-    for what, fit in (("prompts", found.prompts.fit), ("answers", found.outputs.fit)):
-        if fit is None:
-            rows.append([what, "none: one length, or too few", "–", "–", "–", "–", "the log's own lengths"])
-        else:
-            kind = f"lognormal, median {three_digits(fit.median)}, sigma {fit.sigma:.3g}, {fit.low:,} to {fit.high:,}"
-            errors = [f"{100 * error:+.0f} %" for error in fit.errors.values()]
-            rows.append([what, kind, f"{fit.distance:.3f}", *errors, "lognormal" if fit.close else "the log's own lengths"])
-    return rows
 
 
 def unlike(found: Described, scale: float) -> Iterator[str]:

@@ -79,8 +79,7 @@ class Compare:
         ),
     ] = None
     difference: Annotated[
-        float | None,
-        option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent),
+        float | None, option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent)
     ] = None
     runs: Annotated[bool, flag("--runs", "Show each level too.")] = False
     json: Json = False
@@ -146,7 +145,7 @@ class Compare:
         return found
 
     def _refuse_unknown(self) -> None:
-        from bench.runs.columns import metric_of
+        from bench.findings.comparison.effects import metric_of
 
         for name in self.metric or ():
             try:
@@ -261,7 +260,6 @@ def _content(found: Comparison, sources: tuple[str, str], difference: float | No
     Args:
         sources: of the baseline and of the candidate, as the user names them. difference: percent to plan sessions for.
     """
-    from bench.findings import identical
     from bench.findings.comparison import words
 
     sides = zip(_SIDES, sources, found.runs, found.invalid, strict=True)
@@ -275,7 +273,7 @@ def _content(found: Comparison, sources: tuple[str, str], difference: float | No
         "absent": found.absent,
         "differences": [words.difference_text(each) for each in found.differences],
         "failures": found.failures,
-        "answers": [{**row, "sentence": identical.same_answers(found, row)} for row in found.answers],
+        "answers": [{**row, "sentence": words.same_answers(found, row)} for row in found.answers],
         "overall": [{**row, "sentence": text} for row, text in texts],
         "configurations": found.configurations.rows(named=True),
         "plan": _plan(found, difference) if difference else None,
@@ -296,7 +294,6 @@ def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
 
 def _print(found: Comparison, sources: tuple[str, str], difference: float | None, *, parts: bool) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
-    from bench.findings import identical
     from bench.findings.comparison import words
 
     for side, source, runs, invalid in zip(_SIDES, sources, found.runs, found.invalid, strict=True):
@@ -311,12 +308,7 @@ def _print(found: Comparison, sources: tuple[str, str], difference: float | None
         print(f"{'alone':<10} {words.place_text(found, row)}{session}, repeat {row['repeat']}: {row['side']} only")
     if len(found.alone) > _NAMED:
         print(f"{'':<10} and {count_text(len(found.alone) - _NAMED, 'more run')} without a counterpart")
-    about = [("absent", f"{name}: no pair has a value of it on both sides") for name in found.absent]
-    about += [("stored", line) for line in words.stored_lines(found)]
-    about += [("differs", words.difference_text(each)) for each in found.differences]
-    about += [("failures", words.failed_requests(found, row)) for row in found.failures]
-    about += [("answers", identical.same_answers(found, row)) for row in found.answers]
-    for head, text in about:
+    for head, text in words.beside(found):
         print(f"{head:<10} {text}")
     if found.overall.height:
         print()

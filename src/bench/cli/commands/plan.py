@@ -78,8 +78,7 @@ class Plan:
         option("N", "How many weights it has, where --model is a config.json without its *.safetensors.", parser=at_least_one),
     ] = None
     accelerator: Annotated[
-        str | None,
-        option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators),
+        str | None, option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators)
     ] = None
     prompt_length: Annotated[str, option("TOKENS", "Prompt tokens of a request; or percentiles, as in p50=800,p95=4000.")] = (
         "128"
@@ -193,13 +192,13 @@ class Plan:
         self, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, lengths: tuple[Lengths, Lengths]
     ) -> None:
         """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
-        from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, needed
+        from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, needed
         from bench.servers.stages import tensor_parallel_sizes
         from bench.study.slo import parse_slo
 
         slos = [parse_slo(text) for text in self.slo or ()]
-        if of_class := [slo.name for slo in slos if slo.request_class]:
-            raise BenchError(f"--slo: a plan has no classes of requests, as in {of_class[0]}. Plan each class by itself.")
+        if odd := [slo.name for slo in slos if slo.request_class or slo.metric not in PLANNED]:
+            raise BenchError(f"--slo: a plan knows {', '.join(PLANNED)} of all requests alone, and not {odd[0]}.")
         limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
         share = EFFICIENCY if self.efficiency is None else self.efficiency / 100
         if not 0 < share <= 1:
@@ -305,8 +304,8 @@ def _lengths(name: str, text: str) -> Lengths:
 def _needed_row(row: Mapping[str, Any]) -> list[str]:
     tpot, cost = row["tpot_s"], row["usd_per_hour"]
     numbers = [_number(row[key]) for key in ("in_flight", "requests_per_s")]
-    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(_gpus(row[key]) for key in ("instances", "gpus"))]
-    ceiling = _gpus(row["at_the_ceilings"]["gpus"])
+    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(_number(row[key]) for key in ("instances", "gpus"))]
+    ceiling = _number(row["at_the_ceilings"]["gpus"])
     return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
 
 
@@ -365,7 +364,7 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
             ],
             [
                 "  by rule of thumb (1.2 × weights, KV, 7.5 % of a GPU), × 1.3",
-                f"{_gpus(rule['min_gpus'])}, {_gpus(rule['gpus_with_headroom'])}",
+                f"{_number(rule['min_gpus'])}, {_number(rule['gpus_with_headroom'])}",
             ],
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
             ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
@@ -431,7 +430,7 @@ def _fewest(weighed: Mapping[str, Any]) -> str:
 
 
 def _dealt(fewest: int | None, dealt: int | None) -> str:
-    return _gpus(fewest) if fewest == dealt else f"{_gpus(fewest)}→{_gpus(dealt)}"
+    return _number(fewest) if fewest == dealt else f"{_number(fewest)}→{_number(dealt)}"
 
 
 def _gib(size: int | None) -> str:
@@ -450,7 +449,3 @@ def _requests(value: float | None) -> str:
 def _at_once(held: float | None, most: int) -> str:
     """Requests that run at once: as many as the KV cache holds, and `most` sequences of a step."""
     return _requests(held if held is None else min(held, most))
-
-
-def _gpus(count: int | None) -> str:
-    return "–" if count is None else str(count)

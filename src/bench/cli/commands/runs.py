@@ -214,7 +214,7 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
 
 def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[tuple[SearchSpec, str, str]]:
     """Each search with its state and its answer. Args: rejected: digests of invalid runs."""
-    from bench.search.answer import search_ended, search_limit
+    from bench.search.words import search_ended, search_limit
     from bench.study.searches import search_record
 
     found = []
@@ -248,12 +248,7 @@ def judged_runs() -> dict[str, Verdict]:
 
     needed = ["digest", "faults", "reasons", "failed", "requests"]
     return {
-        row["digest"]: {
-            "faults": row["faults"],
-            "reasons": row["reasons"],
-            "failures": failures(row),
-            "stopped": stopped(row),
-        }
+        row["digest"]: {"faults": row["faults"], "reasons": row["reasons"], "failures": failures(row), "stopped": stopped(row)}
         for row in _summary(needed, "^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
     }
 

@@ -9,11 +9,11 @@ from typing import Any
 from bench.errors import listed
 from bench.findings import causes, fleet
 from bench.findings.capacity import words as capacity
-from bench.findings.evidence import Bottleneck
+from bench.findings.causes import Bottleneck
 from bench.findings.found import CurveFindings
 from bench.findings.tables import Tables
 from bench.runs.searches import SearchRecord
-from bench.search import answer as searches
+from bench.search import words as searches
 
 
 @dataclass(frozen=True)

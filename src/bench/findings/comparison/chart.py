@@ -6,13 +6,13 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.findings.comparison.compare import Comparison
+from bench.findings.comparison.effects import metric_of
 from bench.findings.comparison.words import sure_sentences, unlike_failures
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.chart_words import pairs_note
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, marked, nothing_to_show
-from bench.runs.columns import metric_of
 
 _OVERALL = "all"
 _STEP = 17  # height of a row
@@ -73,12 +73,7 @@ def _strip(results: Tables, name: str, found: Comparison, axis: str) -> alt.HCon
         panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
     by = f"by {'workload and ' if results.several_workloads else ''}{AXES[axis].title}"
     heading = alt.TitleParams(
-        f"{name} against {baseline}, {by}",
-        subtitle=_words(found),
-        fontSize=15,
-        subtitleFontSize=13,
-        anchor="start",
-        offset=8,
+        f"{name} against {baseline}, {by}", subtitle=_words(found), fontSize=15, subtitleFontSize=13, anchor="start", offset=8
     )
     return alt.hconcat(*panels, spacing=10, title=heading)
 

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects
+from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects, metric_of
 from bench.findings.comparison.failures import failures
 from bench.findings.identical import identical
 from bench.parse.windows import of_windows
-from bench.runs.columns import METRICS, metric_of
+from bench.runs.columns import METRICS
 from bench.servers.settings import SETTINGS, is_own
 from bench.statistics.textbook import student_t
 
@@ -222,18 +222,14 @@ def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFra
 
 
 def _paired(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
-    """A row a pair of runs, the candidate's columns with `_candidate` at their end."""
-    return _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
+    """A row a pair of runs, the candidate's columns with `_candidate` at their end, in the study's order, levels rising."""
+    both = ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left").with_row_index("row")
+    first = pl.col("row").min().over("deployment", "workload")
+    return both.sort(first, "level", "session", "repeat", "nth").drop("row")
 
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
     return runs.with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
-
-
-def _in_order(both: pl.DataFrame) -> pl.DataFrame:
-    """Deployments and workloads as the study has them, their levels rising."""
-    first = pl.col("row").min().over("deployment", "workload")
-    return both.with_row_index("row").sort(first, "level", "session", "repeat", "nth").drop("row")
 
 
 def _estimated(side: pl.DataFrame, metric: str) -> bool:

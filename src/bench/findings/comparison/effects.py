@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bench.errors import BenchError
 from bench.findings.comparison.power import WRONG, Error, smallest_difference
-from bench.runs.columns import metric_of, schema_of
+from bench.runs.columns import COLUMNS, METRICS, Column, schema_of
 from bench.statistics.levels import LEAST_NOISE, squares_within
 from bench.statistics.textbook import FEWEST_POINTS
+from bench.study.slo import Slo
 
 Floats = npt.NDArray[np.float64]
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
@@ -62,6 +64,22 @@ class Effect:
     def beyond(self, wrong: float) -> bool:
         """Whether noise alone is as far from 0 in fewer than so many cases."""
         return self.error is not None and abs(self.log) > self.error.half_width(wrong)
+
+
+def metric_of(name: str) -> Column:
+    """What a comparison may look at: a column of `METRICS`, or any percentile that an SLO may limit, of a class too.
+
+    Raises:
+        BenchError: `name` is neither.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    if slo := Slo.named(name):
+        return replace(COLUMNS[f"{slo.metric}_{slo.percentile}_s"], name=name, title=slo.name)
+    raise BenchError(
+        f"{name}: not among those that are compared: {', '.join(METRICS)}, and any percentile that an SLO may limit, such as "
+        "ttft_p95_s, or class_chat_ttft_p95_s of a class."
+    )
 
 
 def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD, stored: bool = False) -> pl.DataFrame:

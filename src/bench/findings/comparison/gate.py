@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings.comparison.effects import CONFIGURATION, shared_by_machine
+from bench.findings.comparison.effects import CONFIGURATION, metric_of, shared_by_machine
 from bench.findings.comparison.power import Noise, sessions_for
-from bench.runs.columns import metric_of
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.findings.comparison import words
 from bench.findings.comparison.compare import Comparison
-from bench.findings.identical import same_answers
+from bench.findings.comparison.effects import metric_of
 from bench.report.blocks import Cell, Column, Items, Section, Table, Text
-from bench.runs.columns import metric_of
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -48,26 +47,14 @@ def section(view: View) -> Section:
     notes = [_MEANING]
     notes += [f"{baseline} was measured again as {', '.join(again)}, where any difference is chance."] if again else []
     notes += [words.ESTIMATED] if any(each.estimates for each in found.values()) else []
-    beside = [Items(told, name) for name, each in found.items() if (told := _beside(name, each, baseline))]
+    beside = [
+        Items(told, name) for name, each in found.items() if (told := [f"{kind}: {text}" for kind, text in words.beside(each)])
+    ]
     return Section(
         "comparison",
         f"Against {baseline}",
         [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(" ".join(notes)), *beside],
     )
-
-
-def _beside(name: str, found: Comparison, baseline: str | None) -> list[str]:
-    """What failed, which answers are the same, and what else differs or could not be compared."""
-    differs = "; ".join(map(words.difference_text, found.differences))
-    lost = ", ".join(f"{level['workload']} at {level['level']:g}" for level in found.uncompared)
-    absent = ", ".join(str(metric_of(metric).title) for metric in found.absent) if found.matched else ""
-    texts = [f"{name}: {words.failed_requests(found, row)}." for row in found.failures]
-    texts += [f"{name}: {same_answers(found, row)}." for row in found.answers]
-    texts += [f"{name}: {line}" for line in words.stored_lines(found)]
-    texts += [f"{name} differs from {baseline} in {differs}."] if differs else []
-    texts += [f"{name}: both sides measured {lost}, but no pair of their runs is valid and compares."] if lost else []
-    texts += [f"{name}: no pair has {absent} on both sides."] if absent else []
-    return texts
 
 
 def _effect(found: Comparison, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
 from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
-from bench.findings.comparison.effects import shared_by_machine
+from bench.findings.comparison.effects import metric_of, shared_by_machine
 from bench.findings.comparison.gate import blind, regressions, unproven, unseen
 from bench.findings.comparison.power import FAR
 from bench.report.answer import Answer
-from bench.runs.columns import metric_of
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
 
@@ -39,7 +38,7 @@ def sure_sentences(found: Comparison) -> list[str]:
 
 
 def sentence(rows: Rows) -> str:
-    """What the rows of one metric show, such as `tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
+    """What the rows of one metric show, such as `tokens/s: at 12, 16 in flight −48.0 %, worse; elsewhere no difference seen`.
 
     Args:
         rows: those that `effects` has of a metric: levels and all, which comes last.
@@ -63,20 +62,21 @@ def _clause(rows: Rows, side: str) -> str | None:
     sure = [row for row in levels if row["verdict"] == side]
     if sure and len(sure) < len(levels):
         ratio = math.exp(sum(math.log(row["ratio"]) for row in sure) / len(sure))
-        return f"{_where(sure)} {percent_text(ratio)}, {side}"
+        return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
     if whole["pooled"] == side or (sure and len(levels) == len(sure)):
         return f"{percent_text(whole['ratio'])} over all loads ({interval_text(whole['low'], whole['high'])}), {side}"
     return None
 
 
-def _where(sure: Rows) -> str:
-    """The loads in words."""
-    of_workload: dict[str, list[Row]] = {}
+def _where(sure: Rows, levels: Rows) -> str:
+    """The loads in words, of several workloads with their names."""
+    of_workload: dict[str, list[Row]] = {row["workload"]: [] for row in levels}
     for row in sure:
-        of_workload.setdefault(row["workload"], []).append(row)
+        of_workload[row["workload"]].append(row)
     texts = [
-        f"{workload} at {loads_text([row['level'] for row in rows])} {AXES[rows[0]['axis']].short}"
+        f"{f'{workload} ' if len(of_workload) > 1 else ''}at {loads_text([row['level'] for row in rows])} {AXES[rows[0]['axis']].short}"
         for workload, rows in of_workload.items()
+        if rows
     ]
     return ", ".join(texts)
 
@@ -134,6 +134,10 @@ def several(found: Comparison) -> bool:
     return found.effects["deployment"].n_unique() > 1
 
 
+def _whose(found: Comparison, deployment: object) -> str:
+    return f"{deployment}: " if deployment and several(found) else ""
+
+
 def place_text(found: Comparison, row: Row) -> str:
     """A level of a workload, such as `short at 8`; with its deployment where there are several."""
     return f"{row['deployment'] + ' · ' if several(found) else ''}{row['workload']} at {load_of(row)}"
@@ -150,8 +154,9 @@ def regression_lines(found: Comparison, percent: float) -> list[str]:
     worse = regressions(found.effects, percent)
     for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
         places = [f"at {load_of(row)}" for row in rows.filter(scope="level").iter_rows(named=True)]
-        whose = f"{deployment}: " if several(found) else ""
-        lines.append(f"{whose}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}")
+        lines.append(
+            f"{_whose(found, deployment)}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}"
+        )
     return lines
 
 
@@ -164,19 +169,14 @@ def unproven_lines(found: Comparison, percent: float) -> list[str]:
     ]
     at = " at the speed that the machine had for the baseline" if shared_by_machine(found.machine) == "better" else ""
     for row in unproven(found, percent).iter_rows(named=True):
-        whose = f"{row['deployment']}: " if several(found) else ""
-        lines.append(
-            f"{whose}{row['metric']}: {percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}, without proof"
-        )
+        worse = f"{percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}"
+        lines.append(f"{_whose(found, row['deployment'])}{row['metric']}: {worse}, without proof")
     return lines
 
 
 def blind_spots(found: Comparison, percent: float) -> list[str]:
     """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
-    lines = []
-    for row in blind(found, percent):
-        whose = f"{row['deployment']}: " if several(found) and row["deployment"] else ""
-        lines.append(f"{whose}{row['metric']}: {overlooked(row, percent)}")
+    lines = [f"{_whose(found, row['deployment'])}{row['metric']}: {overlooked(row, percent)}" for row in blind(found, percent)]
     levels = [place_text(found, row) for row in unseen(found)]
     return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
 
@@ -207,6 +207,37 @@ def failed_requests(found: Comparison, row: Row) -> str:
 def _sides(row: Row) -> str:
     theirs = f"{row['failed_baseline']} of {row['requests_baseline']}"
     return f"{count_text(row['failed'], 'request', of=row['requests'])} failed, of the baseline's {theirs}"
+
+
+_NOT_KEPT = {
+    "baseline": "the baseline's were not kept (keep_answers)",
+    "candidate": "the candidate's were not kept (keep_answers)",
+    "temperature": "requests do not all ask for temperature 0, so answers differ by chance",
+    "requests": "no request is the same on both sides; of prompts of a file, cache: as_is makes it the same",
+}
+
+
+def same_answers(found: Comparison, row: Mapping[str, Any]) -> str:
+    """How many answers are the same at a level. Args: row: of `found.answers`."""
+    place = place_text(found, row)
+    if row["unknown"]:
+        return f"{place}: whether answers are identical is not known: {_NOT_KEPT[row['unknown']]}"
+    prompts = f" to {count_text(row['prompts'], 'distinct request')}" if row["prompts"] < row["answers"] else ""
+    share, low, high = (f"{100 * row[key]:.0f}" for key in ("share", "low", "high"))
+    same = f"{row['identical']} of {row['answers']}{prompts}"
+    return f"{place}: identical answers: {same} ({share} %, between {low} and {high} % at 95 % confidence)"
+
+
+def beside(found: Comparison) -> Iterator[tuple[str, str]]:
+    """What a reader should know beside the differences, a kind and a line each."""
+    levels = ", ".join(place_text(found, row) for row in found.uncompared)
+    if found.matched:
+        yield from (("absent", f"{name}: no pair has a value of it on both sides") for name in found.absent)
+    yield from [("lost", f"both sides measured {levels}, but no pair of their runs is valid and compares")] if levels else []
+    yield from (("stored", line) for line in stored_lines(found))
+    yield from (("differs", difference_text(each)) for each in found.differences)
+    yield from (("failures", failed_requests(found, row)) for row in found.failures)
+    yield from (("answers", same_answers(found, row)) for row in found.answers)
 
 
 def unlike_failures(found: Comparison) -> list[str]:

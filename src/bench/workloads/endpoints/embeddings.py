@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from bench.runs.form import Omissible
 from bench.work import EMBEDDING
-from bench.workloads.endpoints.kind import Generated, Prompt, Read
-from bench.workloads.endpoints.pooled import Pooled
+from bench.workloads.endpoints.choices import error_of
+from bench.workloads.endpoints.kind import Endpoint, Generated, Prompt, Read
 
 if TYPE_CHECKING:
     import openai
+
+
+class Pooled(Endpoint):
+    """An endpoint of a pooling model. There is no output to time."""
+
+    limits = ()
+    lacks: ClassVar[tuple[Omissible, ...]] = ("ignore_eos", "stream_options", "max_tokens", "temperature")
+    reasons = False
+
+    def usage(self, content: Mapping[str, Any]) -> Any:
+        return content.get("usage")
+
+    def error(self, content: Mapping[str, Any]) -> Any:
+        return error_of(content)
+
+    def text(self, content: Mapping[str, Any]) -> str:  # noqa: ARG002 - numbers spell nothing
+        return ""
 
 
 class Embeddings(Pooled):

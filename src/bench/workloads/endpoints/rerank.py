@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.work import RERANKING
+from bench.workloads.endpoints.embeddings import Pooled
 from bench.workloads.endpoints.kind import Generated, Prompt, Read
-from bench.workloads.endpoints.pooled import Pooled
 
 
 class Rerank(Pooled):

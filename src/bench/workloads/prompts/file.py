@@ -15,8 +15,33 @@ from bench.errors import BenchError, shown
 from bench.package import PINNED, SHA256, fetch_package
 from bench.table_file import Row, read_rows, read_text
 from bench.workloads.endpoints import Prompt
-from bench.workloads.prompts.functions import right_calls_beside, with_functions
 from bench.workloads.prompts.own import Own, OwnPrompt, drawn
+
+_ASKED = (
+    "You answer with calls of functions, and with nothing else: a list of them in Python's syntax, such as "
+    '[first_function(number=1, text="a"), second_function(items=[1, 2])]. Give each argument by its name. '
+    "These are the functions, in JSON:\n"
+)
+
+
+def with_functions(messages: Sequence[Mapping[str, Any]], functions: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """A chat whose system message begins with the functions, and says how to call them.
+
+    Args:
+        functions: as JSON describes them; of BFCL's, `name`, `description` and `parameters`.
+    """
+    asked = _ASKED + json.dumps(functions, ensure_ascii=False)
+    first, *others = messages
+    if first["role"] == "system":
+        return [{**first, "content": f"{asked}\n\n{first['content']}"}, *others]
+    return [{"role": "system", "content": asked}, *messages]
+
+
+def right_calls_beside(file: str) -> str:
+    """Where the answers to a file of such questions lie, as BFCL has them."""
+    folder, slash, name = file.rpartition("/")
+    return f"{folder}{slash}possible_answer/{name}"
+
 
 # Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
 _CHATS = ("messages", "conversations")

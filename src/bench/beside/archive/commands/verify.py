@@ -48,11 +48,7 @@ def verify(
     with status() as say:
         # On a pipe there is no line that progress could replace.
         progress = say if sys.stderr.isatty() else lambda _: None
-        checks = (
-            verify_pack(path, progress)
-            if path.is_file()
-            else verify_results(path, configfile and configfile.absolute(), progress)
-        )
+        checks = verify_pack(path) if path.is_file() else verify_results(path, configfile and configfile.absolute(), progress)
     here = f"{Path.cwd()}/"
     for check in checks:
         check.differs = [text.replace(here, "") for text in check.differs]

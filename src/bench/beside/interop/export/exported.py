@@ -8,16 +8,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bench.errors import BenchError, count_text
-from bench.findings.analysis import read_analysis
 from bench.findings.capacity.words import limit, sustains
 from bench.models.checkpoint_record import Checkpoint
+from bench.results import Results
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.engine import EngineRecord
 from bench.runs.environment import REDACTED, redacted, redacted_command, shown_settings
 from bench.runs.files import read
 from bench.runs.launch import Launch, flags_of
 from bench.runs.paths import Paths
-from bench.runs.summary import read_summary
 from bench.runs.tuning import TuningRecord
 from bench.search.tuning_words import found_line
 from bench.servers.engines import Managed, managed
@@ -73,9 +72,11 @@ def read_exported(deployment: str) -> dict[str, Any]:
         why = f"{deployment} has no image, as {why}. Use --form command."
     cores = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
     cores *= int(launch.configured.get("cores") or 1)
-    pinning = f"It was measured on cores of its own, {cores} in all; Compose does not pin it."
-    if launch.configured.get("cores") == 0:
-        pinning = "It was measured with one thread, pinned to no core."
+    pinning = (
+        "It was measured with one thread, pinned to no core."
+        if launch.configured.get("cores") == 0
+        else f"It was measured on cores of its own, {cores} in all; Compose does not pin it."
+    )
     plan = launch.plan
     bytes_ = 0 if plan is None else plan.needed_bytes if launch.device == "cpu" else (plan.weight_bytes or 0) * gpus
     address = {"host": "0.0.0.0", "port": str(production.port)}  # noqa: S104 - of the container, which publishes its port alone
@@ -118,9 +119,9 @@ def _launch(deployment: str) -> Launch:
     known = sorted(each.parent.name for each in Path().glob(Paths.LAUNCH.format(deployment="*")))
     if deployment not in known:
         there = (
-            f"There are: {', '.join(known)}." if known else "There are none: run this in a study's folder, after its workflow."
+            f"There are: {', '.join(known)}" if known else "There are none: run this in a study's folder, after its workflow"
         )
-        raise BenchError(f"{file}: no such deployment in {Path.cwd()}. {there}")
+        raise BenchError(f"{file}: no such deployment in {Path.cwd()}. {there}.")
     launch = read(Launch, file)
     if launch.argv is None:
         raise BenchError(
@@ -148,13 +149,11 @@ def _uncontained(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What of a command line starts the server, and what follows the model."""
-    if "--model" in argv[:-1]:
-        at = argv.index("--model")
-        return list(argv[:at]), list(argv[at + 2 :])
-    if "serve" in argv[:-1]:  # takes its model by position
-        at = argv.index("serve")
-        return list(argv[: at + 1]), list(argv[at + 2 :])
+    """What of a command line starts the server, and what follows the model: `serve` takes it by position."""
+    for word, kept in (("--model", 0), ("serve", 1)):
+        if word in argv[:-1]:
+            at = argv.index(word)
+            return list(argv[: at + kept]), list(argv[at + 2 :])
     file = Paths.LAUNCH.format(deployment=deployment)
     raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
 
@@ -244,18 +243,16 @@ def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> It
     if facts is None:
         yield "measured: " + ("under another definition; run the workflow again" if stale else "not yet, or not in this folder")
         return
-    summary = Path(Paths.SUMMARY)
-    if summary.exists():
-        started = read_summary(summary).filter(deployment=deployment)["started"].drop_nulls().sort()
-        if len(started):
-            days = dict.fromkeys(str(each)[:10] for each in (started[0], started[-1]))
-            yield f"measured: {' to '.join(days)}, {count_text(len(started), 'run')}"
+    results = Results.open() if Path(Paths.SUMMARY).exists() else None
+    if results and len(started := results.runs.filter(deployment=deployment)["started"].drop_nulls().sort()):
+        days = dict.fromkeys(str(each)[:10] for each in (started[0], started[-1]))
+        yield f"measured: {' to '.join(days)}, {count_text(len(started), 'run')}"
     if Path(Paths.TUNING).exists() and (line := found_line(read(TuningRecord, Path(Paths.TUNING)), deployment)):
         yield line
-    if not Path(Paths.ANALYSED.format(table="capacity.parquet")).exists():
+    if results is None or not Path(Paths.ANALYSED.format(table="capacity.parquet")).exists():
         yield "limit: not known; the study's workflow has not ended, or has no results/analysis"
         return
-    for row in read_analysis(Path(Paths.ANALYSIS)).capacity.filter(deployment=deployment).iter_rows(named=True):
+    for row in results.analysis("capacity").filter(deployment=deployment).iter_rows(named=True):
         slos = ", ".join(row["slos"]) or "none"
         ends = f"; limit: {found}" if (found := limit(row)) else ""
         yield f"workload {row['workload']}, SLOs {slos}: sustains {sustains(row)}{ends}"

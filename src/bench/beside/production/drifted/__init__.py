@@ -112,22 +112,20 @@ def compared_version(
     Args:
         version: of the study. kinds, names: of the study and of production.
     """
-    kind, now = kinds
-    engine = " ".join(filter(None, [kind.title if kind else None, version])) or None
+    then, now = kinds
+    engine = " ".join(filter(None, [then.title if then else None, version])) or None
     bare = Compared("engine and version", "server", "", engine, now.title)
-    if kind is None:
+    if then is None:
         return replace(bare, why="the study has no metrics", shown=False)
-    if kind is not now:
+    if then is not now:
         return replace(bare, verdict=DIFFERS, why="another engine")
-    then, seen, others = (_stems(each, now) for each in (*names, of_other_versions(now, version)))
-    if found := sorted((seen - then) & others):
+    prefixes = "|".join(sorted((re.escape(each.prefix) for each in now.spellings()), key=len, reverse=True))
+    # Without prefix, and without what a type appends; none of a recording rule (`vllm:…:rate5m`).
+    stem = re.compile(rf"(?:{prefixes})([^:]+?)(?:_(?:sum|count|bucket|created|total))?")
+    before, seen, others = (
+        {known[1] for name in each if (known := stem.fullmatch(name))} for each in (*names, of_other_versions(now, version))
+    )
+    if found := sorted((seen - before) & others):
         why = f"it exposes {first_names(found, 3)}, which {engine} does not have: another version"
         return replace(bare, verdict=DIFFERS, why=why)
     return replace(bare, why="no name among its metrics shows another version", shown=False)
-
-
-def _stems(names: Collection[str], kind: Kind) -> set[str]:
-    """Names of an engine's metrics without prefix, and without what a type appends; none of a recording rule (`vllm:…:rate5m`)."""
-    prefixes = "|".join(sorted((re.escape(each.prefix) for each in kind.spellings()), key=len, reverse=True))
-    of = re.compile(rf"(?:{prefixes})([^:]+?)(?:_(?:sum|count|bucket|created|total))?")
-    return {found[1] for name in names if (found := of.fullmatch(name))}

@@ -75,30 +75,38 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
     # An engine that shows E2E shows by it what the time in flight would.
     speeds = [name for name in SPEEDS if name != "held" or blocks["e2e_count"].null_count() == len(blocks)]
     confidence = 1 - (1 - CONFIDENCE) / (3 + len(speeds))  # of both lengths, hits and speeds together
-    traffic = list(_traffic(studied, blocks, confidence))
+    traffic = [_load(studied, blocks), *_lengths(studied, blocks, confidence)]
+    hits, found = _found(HITS, "traffic", "0–1", studied.hits, *sums(blocks, "hits", "queries"), zero=True)
+    if found is not None and studied.hits is not None:
+        error = math.hypot(found.error, studied.hits_error)
+        hits = _judged(hits, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
+    traffic.append(hits)
     return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in speeds)]
 
 
-def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
+def _load(studied: Studied, blocks: pl.DataFrame) -> Compared:
+    """A fact of this time, which needs no test."""
     had = (pl.col("held").fill_null(0) + pl.col("output").fill_null(0)).sum().over("instance") > 0
     busy = blocks.filter(had) if blocks.select(had.any()).item() else blocks  # a spare server makes the others' load no less
     load, _ = _found("requests in flight, a server", "traffic", "requests", studied.loads, *sums(busy, "held", "seconds"))
     seen = load.production
-    if studied.loads and isinstance(seen, float) and not load.why:
-        low, high = studied.loads
-        if seen > high * (1 + _MATTERS):
-            load = replace(load, verdict=DIFFERS, why="more than was measured")
-        elif seen < low:
-            load = replace(load, why="less than was measured" if seen else "there were no requests")
-        else:
-            load = replace(load, verdict=SAME)  # a fact of this time, which needs no test
-    yield load
-    lengths = [("prompt length", "tokens", "prompt", "requests", studied.prompt)]
-    lengths += [("output length", "tokens", "output", "requests", studied.output)]
+    if not studied.loads or not isinstance(seen, float) or load.why:
+        return load
+    low, high = studied.loads
+    if seen > high * (1 + _MATTERS):
+        return replace(load, verdict=DIFFERS, why="more than was measured")
+    if seen < low:
+        return replace(load, why="less than was measured" if seen else "there were no requests")
+    return replace(load, verdict=SAME)
+
+
+def _lengths(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
+    rows = [("prompt length", "tokens", "prompt", "requests", studied.prompt)]
+    rows += [("output length", "tokens", "output", "requests", studied.output)]
     if uncounted := blocks["requests"].null_count() == len(blocks):
         both = studied.prompt / studied.output if studied.prompt and studied.output else None
-        lengths = [(MIXED, "", "prompt", "output", both)]
-    for name, unit, above, below, study in lengths:
+        rows = [(MIXED, "", "prompt", "output", both)]
+    for name, unit, above, below, study in rows:
         each, found = _found(name, "traffic", unit, study, *sums(blocks, above, below))
         if each.why is None and study and found:
             change = math.log(found.value / study)
@@ -106,11 +114,6 @@ def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Itera
         if uncounted and each.verdict == SAME:  # twice as long prompts and answers have the same ratio
             each = replace(each, verdict=UNKNOWN, why="the engine counts no requests, so that lengths are not known")
         yield each
-    each, found = _found(HITS, "traffic", "0–1", studied.hits, *sums(blocks, "hits", "queries"), zero=True)
-    if found is not None and studied.hits is not None:
-        error = math.hypot(found.error, studied.hits_error)
-        each = _judged(each, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
-    yield each
 
 
 def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float, traffic: list[Compared]) -> Compared:

@@ -22,27 +22,22 @@ if TYPE_CHECKING:
 
 @command(
     "bench grade results --set results/packages/b4e2844c8655a2db/HumanEval.jsonl.gz",
-    "bench grade results:fp16 results:fp8 --set my/tasks.jsonl",
+    "bench grade results:fp8 --set my/tasks.jsonl",
     after="Answers that are programs run in a sandbox that limits what they can do: read what SECURITY.md says of it first.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Grade:
     """Grades the answers that were kept (keep_answers), by the tests of the set that they answer (HumanEval's form) or the calls of
     functions that are right (BFCL's), and prints the share of tasks solved (pass@1) with a 95 % interval, beside the throughput of the
-    same runs. Deployments are compared with the baseline on the tasks that both answered.
+    same runs. Deployments are compared with the one that their study names as the baseline, on the tasks that both answered.
 
-    SOURCE and B are what `bench compare` takes. With B, SOURCE is the baseline: its one deployment of all in B, else each of those in B
-    that have the same name. Alone, the baseline is the deployment that its study names so.
+    SOURCE is what `bench compare` takes.
     Requests that failed are left out, and counted. A study's own command grades too, and its report has the same table.
     """
 
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="Results.", show_default=False, autocompletion=completion.deployments)
     ]
-    candidate: Annotated[
-        str | None,
-        typer.Argument(metavar="[B]", help="Others.", show_default=False, autocompletion=completion.deployments),
-    ] = None
     set: Annotated[Path, option("FILE", "The graded set: the file whose prompts were sent.")]
     column: Annotated[
         str | None, option("NAME", "The column of its prompts, where the workload names one.", default="as a workload finds it")
@@ -71,31 +66,23 @@ class Grade:
         from bench.runs.paths import Paths
         from bench.runs.sentences import load_cell
 
-        if self.keep and (self.candidate or not (Path(self.source) / "summary.parquet").is_file()):
-            raise BenchError("--keep writes into a study's results: give their folder, such as results, and nothing beside it.")
-        tasks = read_set(self.set, self.column)
-        texts = [text for text in (self.source, self.candidate) if text]
-        sides = of_windows(*(Results.open(text).own for text in texts))
-        parts = [*sides]
-        if self.candidate:
-            sides = [_as_side(runs, text, baseline=text == self.source) for text, runs in zip(texts, sides, strict=True)]
-            parts = _by_baseline(*sides, source=self.source)
+        results = Results.open(self.source)
+        if self.keep and not (Path(self.source) / "summary.parquet").is_file():
+            raise BenchError("--keep writes into a study's results: give their folder, such as results.")
+        (runs,) = of_windows(results.own)
         with status() as say:
             say("running the tests")
-            rows = []
-            for text, runs in zip(texts, sides, strict=True):
-                found = grade(runs.iter_rows(named=True), tasks, say)
-                if not found:
-                    raise BenchError(
-                        f"{text}: no answer to a prompt of {self.set} was kept. Give the file whose prompts were sent, and measure "
-                        "with keep_answers: true, in single requests."
-                    )
-                rows += found
+            rows = grade(runs.iter_rows(named=True), read_set(self.set, self.column), say)
+        if not rows:
+            raise BenchError(
+                f"{self.source}: no answer to a prompt of {self.set} was kept. Give the file whose prompts were sent, and measure with "
+                "keep_answers: true, in single requests."
+            )
         grades = pl.DataFrame(rows, schema=schema_of("grades"))
         if self.keep:
             file = Path(self.source) / Path(Paths.GRADES).relative_to(Paths.RESULTS)
             write_grades(file, _with_others(file, grades))
-        every = [each for part in parts for each in graded(part, grades)]
+        every = graded(runs, grades)
         if lost := left_out_text(left_out(grades), grades["task"].n_unique()):
             print(lost, file=sys.stderr)
         if self.json:
@@ -118,32 +105,3 @@ def _with_others(file: Path, grades: pl.DataFrame) -> Iterator[dict[str, Any]]:
             pl.read_parquet(file).join(grades, on=["deployment", "run", "digest", "task"], how="anti").iter_rows(named=True)
         )
     yield from grades.iter_rows(named=True)
-
-
-def _as_side(runs: pl.DataFrame, text: str, *, baseline: bool) -> pl.DataFrame:
-    """The runs of one of two results under its name, which stands ahead of the deployments' where it has several; theirs as `own`."""
-    import polars as pl
-
-    several = runs["deployment"].n_unique() > 1
-    name = pl.format("{}:{}", pl.lit(text), "deployment") if several else pl.lit(text)
-    return runs.with_columns(name.alias("deployment"), pl.lit(baseline).alias("baseline"), own="deployment")
-
-
-def _by_baseline(ours: pl.DataFrame, theirs: pl.DataFrame, *, source: str) -> list[pl.DataFrame]:
-    """The runs of both sides, a table for each deployment that others are compared with.
-
-    Raises:
-        BenchError: the baseline has several, and none that the other side has too.
-    """
-    import polars as pl
-
-    both = pl.concat([ours, theirs], how="diagonal_relaxed")
-    names, others = (side["own"].unique(maintain_order=True).to_list() for side in (ours, theirs))
-    if len(names) == 1:
-        return [both]
-    if not set(names) & set(others):
-        raise BenchError(
-            f"the baseline has the deployments {', '.join(names)}, the others are {', '.join(others)}: none in common. Name the one "
-            f"that is meant, as in {source}:{names[0]}."
-        )
-    return both.partition_by("own", maintain_order=True)

@@ -134,7 +134,7 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _print(log: Log, found: Described) -> None:
-    from bench.beside.traffic.words import arrival_rows, fit_rows, hour_rows, length_rows, read_lines
+    from bench.beside.traffic.words import arrival_rows, hour_rows, length_rows, read_lines
 
     print(*read_lines(log), "", sep="\n")
     print_table(arrival_rows(found), "<<", head=False)
@@ -145,9 +145,5 @@ def _print(log: Log, found: Described) -> None:
     print_table(length_rows(found))
     if found.correlation is not None:
         print(f"\nRank correlation of prompts and answers: {found.correlation:+.2f}.")
-    print(
-        "\nFitted; the KS distance is the largest difference between shares of requests, and percentiles are the fit's error:\n"
-    )
-    print_table(fit_rows(found), "<<>>>><")
     for line in log.notes:
         print(f"Note: {line}")

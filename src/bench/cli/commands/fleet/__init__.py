@@ -171,7 +171,7 @@ class Fleet:
         except NotPredictedError as error:
             why = [doubt_text(doubt) for doubt in error.doubts]
             if self.json:
-                print_json({"refused_because": why})
+                print_json({"doubts": why})
             else:
                 print("\n".join(f"Not predicted: {text}." for text in why))
             raise SystemExit(1) from None

@@ -65,7 +65,8 @@ def loads(asked: Fleet) -> None:
         found[level] = predict(there, partial(_plans, load, level), held=held, limits=server.what_if)
     extrapolated = dict(times) if set(times.values()) != {1.0} else None
     if asked.json:
-        print_json({"extrapolated": extrapolated, "predictions": [_as_json(*each) for each in found.items()]})
+        predictions = [{"level": level, **_plain(predicted)} for level, predicted in found.items()]
+        print_json({"extrapolated": extrapolated, "predictions": predictions})
     else:
         if changed := server.changed:
             print(f"What if: {', '.join(changed)}.\n")
@@ -109,7 +110,8 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
     starts, told = server.starts
     course = for_traffic(question, traffic, peak, starts) if asked.traffic else None
     if asked.json:
-        print_json(_fleet_json(question, traffic.peak, peak, course, starts))
+        days = {"start_up_s": list(starts), **_plain(course), "days": [_plain(day) for day in course.days]} if course else {}
+        print_json({**question.asked, "peak_rps": traffic.peak, **_plain(peak), **days})
         return
     _print_peak(question, traffic.peak, peak)
     if course:
@@ -239,17 +241,12 @@ def _traffic(asked: Fleet, workload: Workload) -> Traffic:
 # What is printed
 
 
-def _as_json(level: float, load: Predicted) -> dict[str, Any]:
-    return {
-        "level": level,
-        **{name: vars(interval) for name, interval in load.numbers.items() if not load.doubts},
-        "kv_peak": load.kv_peak,
-        "cached_share": load.cached,
-        "waiting": load.waiting,
-        "preemptions": load.preemptions,
-        "shares_of_time": {} if load.doubts else load.shares,
-        "refused_because": [doubt_text(doubt) for doubt in load.doubts],
-    }
+def _plain(answer: Any) -> dict[str, Any]:
+    """The fields of an answer for another program, doubts in words; without the numbers of a load that is doubted."""
+    plain: dict[str, Any] = asdict(answer)
+    if doubts := getattr(answer, "doubts", None):
+        plain |= {"doubts": [doubt_text(doubt) for doubt in doubts], **({"numbers": {}} if "numbers" in plain else {})}
+    return plain
 
 
 def _print_loads(loads: Mapping[float, Predicted], asked: int) -> None:
@@ -265,29 +262,11 @@ def _print_loads(loads: Mapping[float, Predicted], asked: int) -> None:
     print_table(rows)
     print()
     for level, load in loads.items():
-        print(shares_text(f"a load of {level:g}", load.shares))
+        if said := shares_text(f"a load of {level:g}", load.shares):
+            print(said)
         answered = load.numbers.get("throughput_requests_per_s")
         if asked and answered and answered.high < _KEEPS_UP * level * asked:
             print(f"At {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come.")
-
-
-def _fleet_json(question: Question, rate: float, peak: PeakFleet, course: Course | None, starts: Sequence[float]) -> Any:
-    together = max(peak.behind)
-    days = course.days if course else []
-    return {
-        "slos": list(map(str, question.slos)),
-        "peak_rps": rate,
-        "router": question.router,
-        "alone_rps": vars(peak.alone.rate),
-        "alone_there": {name: vars(interval) for name, interval in peak.alone.at.numbers.items()},
-        "together": together,
-        "together_rps": vars(peak.behind[together]),
-        "instances": vars(peak.instances),
-        "start_up_s": list(starts) if days else None,
-        "traffic": [asdict(day) | {"doubts": [doubt_text(doubt) for doubt in day.doubts]} for day in days],
-        "hours": [asdict(hour) for hour in course.hours] if course else [],
-        "notes": course.notes if course else [],
-    }
 
 
 def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
@@ -337,14 +316,14 @@ def _of_trace(question: Question, asked: Fleet) -> None:
             "a part with its busiest time: bench traffic LOG --from MOMENT --to MOMENT --output DIR."
         )
     needed, shares = for_trace(question, plans)
-    seconds, slos = max(plan.due_s or 0.0 for plan in plans), list(map(str, question.slos))
+    seconds = max(plan.due_s or 0.0 for plan in plans)
     if asked.json:
         within = {str(count): vars(share) for count, share in shares.items()}
-        content = {"slos": slos, "requests": len(plans), "seconds": seconds, "router": question.router}
-        print_json({**content, "instances": vars(needed), "within": within})
+        told = {"requests": len(plans), "seconds": seconds, "instances": vars(needed), "within": within}
+        print_json({**question.asked, **told})
         return
     hour = "the trace" if scale == 1 else f"the replay ({scale:g} h of the trace)"
-    print(f"Predicted, with 90 % intervals, within {' and '.join(slos)}, each hour of {hour} by itself:\n")
+    print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}, each hour of {hour} by itself:\n")
     rows = [
         ["requests of the trace", f"{len(plans):,} in {seconds:,.0f} s"],
         [f"instances behind a router ({question.router})", _interval(needed)],
