@@ -164,8 +164,8 @@ def test_the_page_says_it_all(tmp_path, summary):
     lines = short.splitlines()
     assert lines[0] == "## a sustains about 4 requests/s (4 to 7) at 2 requests in flight; a full KV cache ends it"
     assert lines[2] == "t **All 3 runs are valid.** The whole study has 4 runs."
-    first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | peak KV usage |")
-    assert [line.rpartition(" | ")[0] for line in lines[first + 2 : first + 5]] == [
+    first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | peak KV usage | USD a million output tokens |")
+    assert [line.rsplit(" | ", 2)[0] for line in lines[first + 2 : first + 5]] == [
         "| a · short | 1 | **100 ms** | 2 | 100", "| a · short | 2 | **120 ms** | 4 | 100", "| a · short | 4 | 3 s | 8 | 100"
     ]  # fmt: skip
     top = lines.index("| curve | sustains | limit | first load that misses | because | would raise it |")

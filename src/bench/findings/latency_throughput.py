@@ -111,27 +111,30 @@ def _levels(results: Tables, runs: pl.DataFrame, columns: list[str]) -> pl.DataF
     ends = runs.group_by("curve", *curve, "axis", "level", maintain_order=True).agg(
         pl.col("whole").any(), low=pl.col(_X).min(), high=pl.col(_X).max(), n=pl.len()
     )
-    peaks = results.analysis.saturation.filter(saturation_kind="peak").select(*curve, falls=pl.lit(True))
+    falls = results.analysis.saturation.filter(saturation_kind="peak").select(*curve, falls_from="saturation_at")
     rows = (
         ends.join(level_values(runs, [_X, *columns]), on=[*curve, "axis", "level"], how="left", maintain_order="left")
         .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in columns)
         .join(results.points.select(*curve, "c_max"), on=curve, how="left", maintain_order="left")
-        .join(peaks, on=curve, how="left", maintain_order="left")
+        .join(falls, on=curve, how="left", maintain_order="left")
         .sort("curve", "level")
         .with_columns(ring=pl.col("level") == pl.col("c_max"))
     )
     level = pl.col("level")
     named = ((level == level.min().over("curve")) | pl.col("ring").fill_null(False)).alias("named")
-    parts = [
-        # a fall that is not more than what runs vary by is noise, and no path back
-        part.with_columns(
-            along=part[_X] if part["falls"][0] else pl.Series(isotonic(part[_X].log().to_numpy(), part["n"].to_numpy())).exp()
-        )
-        for part in rows.with_columns(named).partition_by("curve", maintain_order=True)
-    ]
+    parts = [_without_noise(part) for part in rows.with_columns(named).partition_by("curve", maintain_order=True)]
     found = pl.concat(parts) if parts else rows.with_columns(named, along=pl.col(_X))
     labels = [load_label(*row[:2]) if row[2] else None for row in found.select("level", "axis", "named").iter_rows()]
-    return found.with_columns(label=pl.Series(labels, dtype=pl.String)).drop("c_max", "falls", "named")
+    return found.with_columns(label=pl.Series(labels, dtype=pl.String)).drop("c_max", "falls_from", "named")
+
+
+def _without_noise(part: pl.DataFrame) -> pl.DataFrame:
+    """Add `along`: a curve's throughput as it rises, and as it falls beyond its peak where it has one; what else goes back is noise."""
+    log, runs = part[_X].log().to_numpy(), part["n"].to_numpy()
+    peak = part["falls_from"][0]
+    top = len(log) if peak is None else int((part["level"] <= peak).sum())
+    along = [*isotonic(log[:top], runs[:top]), *(isotonic(log[top:], runs[top:], rising=False) if top < len(log) else ())]
+    return part.with_columns(along=pl.Series(along, dtype=pl.Float64).exp())
 
 
 def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Slo, across: Span) -> alt.LayerChart:

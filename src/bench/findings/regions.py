@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from bench.report.altair import alt
 from bench.report.chart_words import throughput_title
 from bench.report.figure import figure
 from bench.report.theme import (
+    Span,
     curve_colour,
     in_order,
     is_log,
@@ -308,15 +309,14 @@ def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     runs = with_whole(results, with_curve(results, results.runs))
     if runs[_COLUMN].is_null().all():
         return nothing_to_show("no run counts its tokens")
-    points_of = _points(results, runs)
-    mean = load_panel(
-        results, runs, _COLUMN, results.tokens_per_s, heading="mean", format=".3g", over=_turns(results, points_of)
-    )
-    if runs[_PEAK].is_null().all():
-        return mean
-    return alt.concat(
-        mean, load_panel(results, runs, _PEAK, results.tokens_per_s, heading="best second", format=".3g"), columns=2
-    )
+    over = _turns(results, _points(results, runs))
+    mean = _panel(results, runs, _COLUMN, "mean", over)
+    return mean if runs[_PEAK].is_null().all() else alt.concat(mean, _panel(results, runs, _PEAK, "best second"), columns=2)
+
+
+def _panel(results: Tables, runs: pl.DataFrame, column: str, heading: str, over: Sequence[alt.Chart] = ()) -> alt.LayerChart:
+    span = Span.of(runs[column], log=False)
+    return load_panel(results, runs, column, results.tokens_per_s, heading=heading, span=span, over=over)
 
 
 def _points(results: Tables, runs: pl.DataFrame) -> pl.DataFrame:

@@ -328,7 +328,8 @@ def _sustained(results: Tables) -> alt.LayerChart:
         else ""
         for row in rows.to_dicts()
     ]
-    rows = rows.select("curve", "c_max", "missed_at", "predicted", said=pl.Series(ended, dtype=pl.String))
+    said = pl.Series(ended, dtype=pl.String)
+    rows = rows.select("curve", "c_max", "missed_at", "predicted", said=said, place=pl.coalesce("c_max", "missed_at"))
     loads = sorted({*results.runs["level"], *(float(round(each)) for each in rows["predicted"].drop_nulls())})
     scale = Span(0.8 * loads[0], 1.25 * loads[-1], log=is_log(results)).scale
     axis = alt.Axis(values=loads, format="d", labelOverlap="greedy", labelBound=12)
@@ -343,7 +344,12 @@ def _sustained(results: Tables) -> alt.LayerChart:
         base.mark_point(size=330, strokeWidth=2, opacity=1, shape="circle").encode(
             x=alt.X("predicted:Q", title=x["title"], scale=scale), y=y, color=colour, tooltip=tooltip
         ),
-        base.mark_text(align="left", dy=24, fontSize=12, color="#333333").encode(x=x, y=y, text="said:N"),
+        base.mark_tick(thickness=2, size=14, orient="vertical").encode(
+            x=alt.X("missed_at:Q", title=x["title"], scale=scale), y=y, color=colour
+        ),
+        base.mark_text(align="left", dy=24, fontSize=12, color="#333333").encode(
+            x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N"
+        ),
     ]
     title = _heading("what is sustained (filled), and what fits (ring)")
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)
