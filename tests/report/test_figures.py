@@ -185,7 +185,7 @@ def test_a_comparison_shows_every_load_and_all_together(summary):
         f"{name} against a, by concurrency (requests in flight)" for name in "bc"
     ]
     assert spec["vconcat"][0]["title"]["subtitle"] == []
-    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("tokens/s: from 16 in flight on −60.0 %, worse")
+    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("tokens/s: at 16, 64 in flight −60.0 %, worse")
     rows = drawn_rows(spec, "verdict")
     assert {row["load"] for row in rows} == {"1", "4", "16", "64", "all"}
     assert {row["verdict"] for row in rows} == {"no evidence", "worse"}
