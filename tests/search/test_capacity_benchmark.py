@@ -132,8 +132,7 @@ def test_a_verdict_is_of_the_truth():
     point = {"usable_rps": 6.36, "low": 5.4, "high": None, "usable_low": 5.4, "usable_high": 5.7}
     verdict = judge(case, {"point": point, "cause": "kv"})
     assert verdict == {
-        "number": 5, "ratio": 1.06, "levels": True, "interval": False, "cause": "wrong", "found": "kv", "error": None,
-        "width": None, "both": None, "both_width": None,
+        "number": 5, "ratio": 1.06, "levels": True, "width": None, "both": None, "both_width": None, "interval": False, "cause": "wrong", "found": "kv", "error": None,
     }  # fmt: skip
     silent = judge(case, {"point": {"usable_rps": None}, "cause": "unknown"})
     assert (silent["ratio"], silent["levels"], silent["cause"]) == (None, None, "unknown")
