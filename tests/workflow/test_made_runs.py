@@ -148,9 +148,15 @@ def test_a_session_is_planned_for_another_level_and_where_an_index_is_gone(proje
 
 
 def test_a_file_that_is_gone_is_drawn_alone(project):
+    """And a finished workflow ends: Snakemake's limit of jobs would have it look for jobs as long as that lasts."""
+    rules = project.folder / "workflow/rules/common.smk"
+    project.keep(rules).write_text(
+        rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n"
+    )
     (project.folder / "results/figures/ttft.png").unlink()
     assert project.jobs(target="results/figures/ttft.png") == {"figure"}
     assert project.drawn == {"ttft"}
+    assert "limiter None" in project.said
 
 
 def test_another_limit_or_peak_draws_what_depends_on_it(project):

@@ -78,6 +78,9 @@ include: "cluster.smk"
 
 onstart:
     end_jobs_on_sigterm()
+    # With its limit of jobs a second, Snakemake looks for jobs every second for each one that ended, on cores that are measured. No
+    # option takes the limit away: one of an hour keeps a finished workflow waiting for it.
+    workflow.scheduler.job_rate_limiter = None
     if len(FILES) == 1 and config.get("study") == read_yaml(FILES[0]).get("study"):
         remember_study(Path(os.path.relpath(FILES[0])), config.get("scale"))
     starting = set() if workflow.touch else {job.rule.name for job in workflow.dag.needrun_jobs()}
