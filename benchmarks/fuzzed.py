@@ -61,7 +61,7 @@ _STUDY: dict[str, Any] = {
     "deployments": {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB", "environment": {"A": "b"}, "flags": {"x": 1}}},
     "workloads": {
         "short": {
-            "arrival": "burst", "prompt_tokens": 32, "output_tokens": {"distribution": "normal", "mean": 9.0, "sd": 2.0, "max": 20}},
+            "arrival": "burst", "prompt_tokens": 32, "output_tokens": {"distribution": "uniform", "min": 9, "max": 20}},
         "open": {"arrival": "poisson", "archetype": "chat", "duration_s": 5.0,
                  "step": {"factor": 2.0, "start_s": 1.0, "duration_s": 1.0}}},
     "measurement": {"scrape_interval_s": 0.2, "seed": 0, "telemetry": {"d": "http://127.0.0.1:9/metrics"}},

@@ -25,4 +25,5 @@ def test_no_other_module_has_a_status_of_its_own():
 
 
 def test_no_other_module_asks_for_models():
-    assert where("/v1/models", lambda value: isinstance(value, str) and value == "/v1/models") == {"http.py"}
+    """The planted server answers."""
+    assert where("/v1/models", lambda value: isinstance(value, str) and value == "/v1/models") == {"http.py", "planted.py"}

@@ -19,8 +19,10 @@ def course(frame, series):
 
 def test_the_course_of_a_run_by_hand(tmp_path, summary):
     frame = timeseries_frame([written(tmp_path / "r", summary)])
-    # One token in each of the bins 0–0.5 and 0.5–0.75 s; an answer that came as a whole has no rate.
-    assert course(frame, "throughput") == [(0.25, 2.0), (pytest.approx(0.625, abs=0.13), 4.0)]
+    # One token in each of the bins 0.2–0.4 and 0.6–0.75 s; an answer that came as a whole has no rate.
+    throughput = frame.filter(series="throughput")
+    assert throughput["elapsed_s"].to_list() == pytest.approx([0.1, 0.3, 0.5, 0.675])
+    assert throughput["value"].to_list() == pytest.approx([0, 5, 0, 1 / 0.15])
     assert course(frame, "completed") == [(0.0, 0.0), (0.75, 1.0), (1.0, 2.0)]
     assert course(frame, "running") == [(0.0, 1.0), (0.5, 2.0)]
     assert course(frame, "gpu_power_w/0") == [(0.0, 100.0), (0.5, 200.0)]

@@ -112,7 +112,6 @@ def naming(content, file):
     for what, change, ladder in (
         ("a lock", {"engines": {"e": {"source": "lock", "locks": [file]}}}, {}),
         ("prompts", {"workloads": {"short": {**own, "prompts": {"source": "file", "file": file}}}}, {}),
-        ("a text", {"workloads": {"short": {**short, "prompts": {"source": "text", "file": file}}}}, {}),
         ("lengths", {"workloads": {"short": {**short, "output_tokens": lengths}}}, {}),
         ("a trace", {"workloads": {"short": {"arrival": "trace", "trace": file}}}, {"time_scale": [1]}),
         ("lengths of a search", auto, {"concurrency": "auto"}),

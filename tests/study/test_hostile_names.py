@@ -191,9 +191,8 @@ def test_no_rule_and_no_module_has_a_shell():
                 assert not any(keyword.arg == "shell" for keyword in node.keywords), source
                 assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source
     # What the study gives a cluster beside numbers is whether a job has its node for itself.
-    assert "slurm_extra=further_options," in (ROOT / "workflow/rules/measure.smk").read_text()
-    options = re.search(r"def further_options.*?\n\n", (ROOT / "workflow/rules/cluster.smk").read_text(), re.DOTALL)[0]
-    assert re.findall(r"--[\w-]+", options) == ["--exclusive"]
+    (option,) = re.findall("slurm_extra=.*", (ROOT / "workflow/rules/measure.smk").read_text())
+    assert re.findall(r"--[\w-]+", option) == ["--exclusive"]
 
 
 # --- What servers say
@@ -284,7 +283,8 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
     folder = page(tmp_path / "hostile", hostile, plain)
     found = Elements((folder / "report.html").read_text())
     assert found.tags.count("script") == plain_page.tags.count("script")
-    assert not {"img", "iframe", "object", "embed", "form", "base"} & set(found.tags)
+    assert found.tags.count("img") == plain_page.tags.count("img")  # of readers without scripts
+    assert not {"iframe", "object", "embed", "form", "base"} & set(found.tags)
     assert found.attributes <= plain_page.attributes | {"title"}
     for script in re.findall(
         r'<script type="application/json"[^>]*>(.*?)</script>', (folder / "report.html").read_text(), re.DOTALL

@@ -33,7 +33,7 @@ def given(name):
 def prepare_slurm(sessions):
     """Before the first job is submitted; it refuses jobs that would stay pending for ever, or measure what another one does."""
     own = workflow.executor_settings
-    refuse_wrong_profile(own.status_command)
     put_programs(Path(".snakemake/slurm"))
     partition = "" if own.partition_config else given("slurm_partition")
     refuse_untaken(PLAN, sessions, Path.cwd(), gpu_model=given("gpu_model"), partition=partition)
+    refuse_wrong_profile(own.status_command)

@@ -51,15 +51,13 @@ def demo(
 @contextmanager
 def _planted() -> Iterator[str]:
     """A server's address, while it runs."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.servers.planted", "--port", "0"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.terminate()
-        process.wait()
+    command = [sys.executable, "-m", "bench.servers.planted", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
 
 
 def _study(base_url: str, truth: Any) -> dict[str, Any]:
