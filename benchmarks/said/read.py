@@ -144,7 +144,13 @@ def _markdown(text: str, found: Outputs) -> None:
         elif not begun:
             heads = cells
             found.tables.append(
-                Table("report.md", "Every level" if "load" in cells else heading, heads, [heads], [[False] * len(heads)])
+                Table(
+                    "report.md",
+                    "Every level" if "load" in cells and "turn" not in cells else heading,
+                    heads,
+                    [heads],
+                    [[False] * len(heads)],
+                )
             )
         else:
             found.tables[-1].rows.append([cell.replace("**", "") for cell in cells])

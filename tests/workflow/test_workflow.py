@@ -105,7 +105,7 @@ def test_a_session_starts_for_what_is_wanted_of_it_and_measures_what_is_not_ther
     # Nothing says that a folder is gone; who asks for its results is told what to do.
     shutil.rmtree(next(project.folder.glob("results/runs/a/*_c0002_*")))
     project.run(target=TABLE, status=1)
-    assert "1 of 2 runs cannot be parsed" in project.output
+    assert "1 of 3 runs cannot be parsed" in project.output
     project.bench("runs", "--discard", "a/*_c0002_*")
     assert measured(a) == 1
 

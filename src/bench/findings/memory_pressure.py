@@ -7,12 +7,14 @@ from typing import Any
 
 import polars as pl
 
+from bench.axes import AXES
 from bench.findings.course import course
 from bench.findings.tables import Tables
 from bench.report.altair import alt
 from bench.report.chart_words import load_label
 from bench.report.figure import figure
 from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, with_curve
+from bench.runs.sentences import load_text
 
 _COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are deployments
 _WIDTH = 280
@@ -31,10 +33,9 @@ def _finding(results: Tables) -> str | None:
         seen = course(results.timeseries.filter(deployment=run["deployment"], run=run["run"]))
         if seen.full_after_s is not None:
             waits = f", and up to {run['waiting_peak']:.0f} requests wait" if run["waiting_peak"] else ""
-            return (
-                f"{run['curve']} at {load_label(run['level'], run['axis'])}: the KV cache is full after {seen.full_after_s:.2g} s, for "
-                f"{seen.full_for_s:.2g} s{waits}"
-            )
+            load = load_text(run["level"], AXES[run["axis"]].unit)
+            full = f"the KV cache is full after {seen.full_after_s:.2g} s, for {seen.full_for_s:.2g} s"
+            return f"{run['curve']} at {load}: {full}{waits}"
     return "No run drawn fills the KV cache" if (results.timeseries["series"] == "kv_usage").any() else None
 
 
