@@ -332,6 +332,7 @@ def _sustained(results: Tables) -> alt.LayerChart:
     rows = rows.select("curve", "c_max", "missed_at", "predicted", said=said, place=pl.coalesce("c_max", "missed_at"))
     loads = sorted({*results.runs["level"], *(float(round(each)) for each in rows["predicted"].drop_nulls())})
     scale = Span(0.8 * loads[0], 1.25 * loads[-1], log=is_log(results)).scale
+    half = math.sqrt(loads[0] * loads[-1]) if is_log(results) else (loads[0] + loads[-1]) / 2
     axis = alt.Axis(values=loads, format="d", labelOverlap="greedy", labelBound=12)
     x = alt.X("c_max:Q", title=level_axis(results)["title"], scale=scale, axis=axis)
     y = alt.Y("curve:N", title=None, sort=rows["curve"].to_list(), axis=alt.Axis(labelFontSize=14, labelLimit=220))
@@ -347,8 +348,11 @@ def _sustained(results: Tables) -> alt.LayerChart:
         base.mark_tick(thickness=2, size=14, orient="vertical").encode(
             x=alt.X("missed_at:Q", title=x["title"], scale=scale), y=y, color=colour
         ),
-        base.mark_text(align="left", dy=24, fontSize=12, color="#333333").encode(
-            x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N"
+        *(
+            base.transform_filter(f"datum.place {side} {half}")
+            .mark_text(align=align, dy=24, fontSize=12, color="#333333")
+            .encode(x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N")
+            for side, align in (("<=", "left"), (">", "right"))  # into the panel
         ),
     ]
     title = _heading("what is sustained (filled), and what fits (ring)")
