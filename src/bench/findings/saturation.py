@@ -339,6 +339,7 @@ def _sustained(results: Tables) -> alt.LayerChart:
     base, colour, shape = alt.Chart(rows), curve_colour(results).legend(None), curve_shape(results).legend(None)
     tooltip = ["curve:N", alt.Tooltip("c_max:Q", title="sustained"), alt.Tooltip("missed_at:Q", title="misses at"),
                alt.Tooltip("predicted:Q", title="fit in the cache", format=".3g")]  # fmt: skip
+    ended_at = base.encode(x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N")
     layers = [
         base.mark_rule(strokeWidth=5, opacity=0.4).encode(x=x, x2="missed_at:Q", y=y, color=colour),
         base.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
@@ -348,12 +349,9 @@ def _sustained(results: Tables) -> alt.LayerChart:
         base.mark_tick(thickness=2, size=14, orient="vertical").encode(
             x=alt.X("missed_at:Q", title=x["title"], scale=scale), y=y, color=colour
         ),
-        *(
-            base.transform_filter(f"datum.place {side} {half}")
-            .mark_text(align=align, dy=24, fontSize=12, color="#333333")
-            .encode(x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N")
-            for side, align in (("<=", "left"), (">", "right"))  # into the panel
-        ),
+        # into the panel
+        ended_at.transform_filter(f"datum.place <= {half}").mark_text(align="left", dy=24, fontSize=12, color="#333333"),
+        ended_at.transform_filter(f"datum.place > {half}").mark_text(align="right", dy=24, fontSize=12, color="#333333"),
     ]
     title = _heading("what is sustained (filled), and what fits (ring)")
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)
