@@ -421,7 +421,7 @@ def test_how_many_instances_a_rate_takes(capsys):
     )
     text = capsys.readouterr().out
     for said in ("2,140 + 300 tokens in the mean", "within TPOT P95 ≤ 50 ms", "At 57 % of the ceilings (docs/h200", "2024-12 at the latest, more than a "
-                 "year old", "bench find --base-url URL --model NAME --request-rate --prompt-length 2140", "bench fleet --usable-rps"):  # fmt: skip
+                 "year old", "bench find --base-url URL --model NAME --request-rate --prompt-length 2140", "bench fleet --sustained-rps"):  # fmt: skip
         assert said in text, said
     # The fewest GPUs of each kind, without a name.
     assert len(planned(capsys, *asked, "--efficiency", "60")["needed"]) == len(accelerators())

@@ -257,9 +257,9 @@ class Plan:
             plain = " ".join(
                 f"--{side}-length {round(each.mean)}" for side, each in zip(("prompt", "output"), lengths, strict=True)
             )
-            fleet = f"--usable-rps {best['requests_per_s']:.3g} --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
+            fleet = f"--sustained-rps {best['requests_per_s']:.3g} --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
             print(
-                f"Next, measure what one instance carries: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
+                f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
             )
             print(f"Then size the fleet by that, in place of this plan's: `bench fleet {fleet}`.")
 
