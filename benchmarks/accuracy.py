@@ -81,9 +81,6 @@ REFEREES = {
         False,
         "Streams made as bytes: hidden tokens, several tokens a chunk, speculation, proxies that gather.",
     ),
-    "regions": Referee(
-        "Are turning points right?", "--draws 100", False, "Curves with known equilibrium and saturation points."
-    ),
     "factors": Referee(
         "Is the deciding factor found?", "", False, "Factor studies with known effects, in three sizes with three noises."
     ),
