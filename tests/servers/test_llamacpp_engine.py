@@ -201,7 +201,10 @@ def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
         monkeypatch.chdir(tmp_path)
         options = {"set": f"endpoint={endpoint}", "prompt-length": 40, "num-requests": 12, "concurrency": 2}
         options |= {"model": "tiny", "base-url": server.base_url, "output-dir": "run"}
-        assert main(["workload", "--scrape", "--set=vocabulary=512", *(f"--{name}={value}" for name, value in options.items())]) == 0
+        assert (
+            main(["workload", "--scrape", "--set=vocabulary=512", *(f"--{name}={value}" for name, value in options.items())])
+            == 0
+        )
     assert main(["parse", "run"]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     wrong = [summary[name] for name in ("wrong_prompt_tokens", "wrong_output_tokens", "uncounted_answers")]
