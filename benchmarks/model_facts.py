@@ -11,6 +11,7 @@ has no class for them.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -49,18 +50,20 @@ _PUBLISHED = {
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     kept = {row["name"]: row for row in _rows(_EXPECTED)}
-    with _EXPECTED.open("w", encoding="utf-8") as out:
-        for row in _rows(_CONFIGS):
-            try:
-                found = _truth(row)
-            except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-                found = {"source": None, "error": f"{type(error).__name__}: {error}"[:200]}
-            if "kv_source" in (before := kept.get(row["name"], {})):
-                found = before
-            elif row["name"] in _PUBLISHED:
-                found |= {"source": "as published", "parameters": _PUBLISHED[row["name"]]}
-            print(json.dumps({"name": row["name"], **found}, separators=(",", ":")), file=out, flush=True)
+    lines = []
+    for row in _rows(_CONFIGS):
+        try:
+            found = _truth(row)
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            found = {"source": None, "error": f"{type(error).__name__}: {error}"[:200]}
+        if "kv_source" in (before := kept.get(row["name"], {})):
+            found = before
+        elif row["name"] in _PUBLISHED:
+            found |= {"source": "as published", "parameters": _PUBLISHED[row["name"]]}
+        lines.append(json.dumps({"name": row["name"], **found}, separators=(",", ":")) + "\n")
+    _EXPECTED.write_text("".join(lines), encoding="utf-8")  # once all are there: without transformers the file stays
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:

@@ -47,8 +47,8 @@ AXES = {
     for axis in (
         Axis(
             CONCURRENCY,
-            meaning="Levels for `burst` and `closed`: requests in flight. `auto`, for `closed`: the session searches for the highest "
-            "load within the SLOs, or for what `search` names.",
+            meaning="Levels for `burst` and `closed`: requests in flight; or `auto` (`closed`): the highest load within the SLOs is "
+            "searched for.",
             title="concurrency (requests in flight)",
             unit="requests in flight",
             short="in flight",
@@ -59,8 +59,7 @@ AXES = {
         ),
         Axis(
             "users",
-            meaning="Levels for `burst` and `closed` with `turns`: users. Each goes through one conversation after another, and has no "
-            "request in flight while thinking.",
+            meaning="Levels for `burst` and `closed` with `turns`: users, each in one conversation after another.",
             title="users (conversations at once)",
             unit="users",
             short="users",
@@ -72,7 +71,7 @@ AXES = {
         ),
         Axis(
             RATE,
-            meaning="Levels for `constant`, `poisson` and `gamma`: requests/s; with `turns`, conversations/s. Or `auto`, likewise.",
+            meaning="Levels for `constant`, `poisson` and `gamma`: requests/s (with `turns`, conversations/s); or `auto`.",
             title="request rate (requests/s)",
             unit="requests/s",
             short="requests/s",

@@ -141,7 +141,7 @@ def test_commands_exist_and_print_what_is_shown(clone, capsys, monkeypatch):
         for page in PAGES
         for line in re.findall(r"^    ((?:\.venv/bin/)?(?:bench|make) .*)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
     ]
-    assert len(found) > 10
+    assert found
     for line in found:
         for words in commands(line):
             check(words, clone, capsys)

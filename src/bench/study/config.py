@@ -85,18 +85,18 @@ class Ladder(_Loads):
 
     prompt_tokens: Annotated[list[Tokens], BeforeValidator(_levels)] | None = Field(
         default=None,
-        description="Prompt lengths (tokens) to measure at each level, in place of the workload's own, which must be given too. "
-        "With two loads or more, each length gets a capacity of its own.",
+        description="Prompt lengths (tokens) to measure at each level; the workload must have a `prompt_tokens` too. With two "
+        "loads or more, each length gets a capacity of its own.",
     )
     output_tokens: Annotated[list[Tokens], BeforeValidator(_levels)] | None = Field(
         default=None, description="Output lengths (tokens) likewise; with `prompt_tokens`, every pair."
     )
     repeats: Count = Field(
         default=1,
-        description="Runs of each level. Repeat n of every level of the deployment forms round n; its order is drawn "
-        "from the seed. A search repeats by itself what is in doubt.",
+        description="Runs of each level. Repeat n of all of a deployment's levels is round n. A search repeats by itself what is "
+        "in doubt.",
     )
-    search: Search | None = Field(default=None, description="What `auto` looks for, how precisely, and within which bounds.")
+    search: Search | None = Field(default=None, description="Precision, bounds and budget of `auto`.")
 
     @model_validator(mode="after")
     def _one_axis(self) -> Ladder:
@@ -160,20 +160,18 @@ class Measurement(Strict):
     )
     warmup_requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] = Field(
         default=21,
-        description="Most warm-up requests before the first run: one after another, until the TTFTs of three in a row lie "
-        "within a fourth of their median; then four at once. Rounded down to a multiple of 3, at least 3; 0: none. They count in no "
-        "result.",
+        description="Most warm-up requests before the first run, one after another until three TTFTs in a row lie within a fourth "
+        "of their median; then four at once. A multiple of 3, at least 3; 0: none.",
     )
     reference_requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] = Field(
         default=8,
-        description="Requests of the reference load, sent twice before each run, but within 5 s of the last one; 0: none. It is always "
-        "the same (at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
-        "in no result.",
+        description="Requests of the reference load (at most 256 + 32 tokens), which is sent before each run to show the "
+        "machine's speed; 0: none.",
     )
     telemetry: dict[Name, Annotated[str, AfterValidator(_endpoint)]] = Field(
         default_factory=dict,
-        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`; `nvml:0,1` "
-        "reads GPUs 0 and 1 of this machine. The GPUs of a server that is started here are read in any case.",
+        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`; `nvml:0,1` reads GPUs 0 "
+        "and 1 of this machine. GPUs of a server that is started here are read anyway.",
     )
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = Field(
         default=0, description="Seed of the prompts, together with a run's digest."
@@ -185,37 +183,34 @@ class Thresholds(Strict):
 
     loop_lag_p99_s: NotNegative = Field(
         default=0.05,
-        description="Largest P99 delay of the client's event loop (s); a single one may be five times as long, then time stamps bunch.",
+        description="Largest P99 delay of the client's event loop (s); a single one may be five times as long.",
     )
     schedule_delay_p99_s: NotNegative = Field(
         default=0.05,
-        description="Open loop: largest P99 of the time by which requests leave late (s). A burst may take twice as long to leave.",
+        description="Open loop: largest P99 delay of requests as they leave (s). A burst may take twice as long to leave.",
     )
     scrape_gap_s: NotNegative = Field(
         default=2.0,
-        description="Longest time without a scrape during the load (s). Of the scrapes that are due, 0.5 s ÷ this has to arrive: a "
-        "fourth, by default.",
+        description="Longest time without a scrape during the load (s). A share of 0.5 s ÷ this of the scrapes has to arrive.",
     )
     client_cpu_share: Annotated[float, Field(ge=0)] = Field(
         default=0.95,
-        description="Largest CPU time of a load process, as a share of the run's time (0–1); beyond it the client is "
-        "the limit.",
+        description="Largest share of a core that a load process uses (0–1); beyond it the client is the limit.",
     )
     other_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.15,
-        description="Largest share of the machine's CPU time used by anything but the server and its load (0–1); known "
-        "where the server is started here.",
+        description="Largest share of the cores' time that other programs use (0–1); known if the server is on this machine.",
     )
     drift: Annotated[float, Field(ge=0)] = Field(
         default=0.1,
-        description="Largest difference between a round's reference loads and those of the other rounds, as a share of "
-        "theirs; more where their own noise is larger. Rounds of one or two runs show large ones only.",
+        description="Largest relative difference between a round's reference loads and those of the others; more if they are "
+        "noisy.",
     )
     count_error: Annotated[float, Field(ge=0)] = Field(
         default=0.25,
-        description="Largest difference between what the server's metrics and the client count, as a share of the client's: of "
-        "requests in flight (running + waiting), and of the generated tokens. Too many: others use the server. Too few: requests are "
-        "held back, or the metrics are another server's, one of several replicas', or old.",
+        description="Largest relative difference between the server's and the client's counts of requests in flight and generated "
+        "tokens. Too many: others use the server. Too few: requests are held back, or the metrics are another "
+        "server's.",
     )
     clock_skew_s: ClassVar[float] = 0.001  # between the clocks of the load processes; convention
     prefix_hit_error: ClassVar[float] = 0.05  # between the prefix cache's hit rate and the workload's; convention
@@ -251,18 +246,16 @@ class Study(Strict):
     title: str = Field(description="The study's question in one line; the report's heading.")
     ladders: list[Ladder] = Field(
         default_factory=list,
-        description="What is measured, one ladder each. Where `tune` is given, none are needed: then the default's highest rate within "
-        "the SLOs is searched for.",
+        description="What is measured. With `tune` none are needed.",
     )
     baseline: Name | None = Field(
         default=None,
-        description="Deployment with which every other is compared at the loads they share, in the report and the "
-        "figure `comparison`.",
+        description="Deployment with which every other is compared at the loads they share.",
     )
     sessions: Count = Field(
         default=1,
-        description="Server starts of each deployment; its rounds are dealt to them in turn. Starts differ, so a "
-        "comparison needs several. Each ladder needs as many `repeats` or more.",
+        description="Server starts of each deployment; rounds are dealt to them in turn, so each ladder needs as many `repeats`. "
+        "Starts differ: a comparison needs several.",
     )
 
     @model_validator(mode="after")
@@ -277,9 +270,7 @@ class Config(Strict):
     """A whole configuration file."""
 
     study: Study = Field(description="What is measured.")
-    models: dict[Name, Model] = Field(
-        default_factory=dict, description="Models by name; none are needed for `external` servers alone."
-    )
+    models: dict[Name, Model] = Field(default_factory=dict, description="Models by name.")
     engines: dict[Name, Engine] = Field(description="Engines by name.")
     deployments: dict[Name, Deployment] = Field(description="Servers by name.")
     workloads: dict[Name, Workload] = Field(description="Workloads by name.")
@@ -289,33 +280,31 @@ class Config(Strict):
     tune: Tune | None = Field(default=None, description="Servers that compete: `bench tune` finds the best of them.")
     hardware: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
-        description="GPUs of your own: entries like those of `src/bench/models/accelerators.yaml`, which they extend or "
-        "override key by key.",
+        description="GPUs of your own: entries like those of `src/bench/models/accelerators.yaml`, which they extend or override "
+        "key by key.",
     )
     scales: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
-        description="The study at other scales, by name: entries of the sections above, such as `study: {ladders: […]}` or "
-        "`models: {NAME: …}`, each of which is added to the file's or replaces the one of that name, whole. Of the shipped studies, "
-        "`cpu` is for two CPU cores.",
+        description="The study at other scales, by name. A scale holds sections of the file. Its entries are added to the file's, "
+        "or take the place of those with the same name.",
     )
     scale: Name | None = Field(
         default=None,
-        description="The one of `scales` that is measured; without it, what the file says itself. For one call: "
-        "`make figures CONFIG=FILE SCALE=cpu`, `--config scale=cpu`, or `bench runs --scale cpu`.",
+        description="The scale that is measured; by default, the file as it stands. For one call: `SCALE=cpu` of `make`, "
+        "`--config scale=cpu`, or `--scale cpu` of `bench runs`.",
     )
     select: str | list[str] = Field(
         default="*",
-        description="Shell patterns of `deployment/run`: only runs that match one are measured and drawn. For one call: "
-        "`--config select='*c0020*'`.",
+        description="Shell patterns of `deployment/run`: only matching runs are measured and drawn. For one call: `--config "
+        "select='*c0020*'`.",
     )
     files: dict[str, str] = Field(
         default_factory=dict,
-        description="Written by `bench pack`: SHA-256 of each file that workloads read, by path. The files, which may be private, need "
-        "not be where the pack is read.",
+        description="Written by `bench pack`: SHA-256 of each file that workloads read, by path.",
     )
     packed: bool = Field(
         default=False,
-        description="Written by `bench pack`: the runs were measured elsewhere, so nothing is deployed or measured.",
+        description="Written by `bench pack`: the runs were measured elsewhere, so nothing is measured here.",
     )
 
     @model_validator(mode="after")

@@ -15,14 +15,12 @@ _Positive = Annotated[float, Field(gt=0)]
 class Search(Strict):
     """What `auto` looks for, and how. A change goes on from what is measured."""
 
-    slo: SloTexts | None = Field(default=None, description="Limits to search by, in place of those of `decision.slo`.")
+    slo: SloTexts | None = Field(default=None, description="Limits to search by; default: `decision.slo`.")
     precision: Annotated[float, Field(ge=0.02, lt=1)] = Field(
         default=0.1,
-        description="Half the width of the answer's interval (95 %), as a share of it, at which the search ends.",
+        description="Half the width of the interval (95 %) at which the search ends, as a share of the limit.",
     )
-    start: _Positive | None = Field(
-        default=None, description="First load. Default: near what is looked for, as a probe of a few seconds shows it."
-    )
+    start: _Positive | None = Field(default=None, description="First load. Default: near the limit, by a probe.")
     lowest: _Positive | None = Field(
         default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of the first load for a rate."
     )

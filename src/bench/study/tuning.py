@@ -25,27 +25,22 @@ class Tune(Strict):
     deployments: Annotated[list[Name], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
         description="Keys of `deployments` that compete; of one with `sweep`, each of its combinations.", min_length=1
     )
-    workload: Name = Field(
-        description="Key of `workloads`: the highest load within the SLOs decides, requests/s of an open loop, requests in flight of a "
-        "closed one."
-    )
+    workload: Name = Field(description="Key of `workloads`. The highest load within the SLOs decides.")
     default: Name | None = Field(
         default=None,
-        description="Deployment that the others have to beat. Default: the first one, so of a sweep the first value of each key.",
+        description="Deployment that the others have to beat. Default: the first, so of a sweep the first value of each key.",
     )
     objective: Objective = Field(
         default="requests",
-        description="`requests`: the highest load within the SLOs. `cost`: the highest for each GPU, and so, of requests/s, the least "
-        "that a token costs.",
+        description="`requests`: the highest load within the SLOs. `cost`: the same per GPU.",
     )
     minutes: Annotated[float, Field(gt=0, le=MOST_S / 60, strict=False)] = Field(  # `--config` gives a text
         default=60.0,
-        description="Time for all starts of servers and their searches (min). More of it goes on from what is measured.",
+        description="Time for all starts and their searches (min). With more, a tuning goes on.",
     )
     search: Search = Field(
         default_factory=_visit,
-        description="As a ladder's `search`, of each start: how precisely, and with how many runs and seconds under load at most; by "
-        "default `precision: 0.15`, `runs: 8` and `seconds: 600`.",
+        description="As a ladder's `search`, for each start; by default `precision: 0.15`, `runs: 8` and `seconds: 600`.",
     )
 
 

@@ -21,26 +21,24 @@ class RequestClass(Strict):
     """One class of a workload's requests. What it does not say is the workload's."""
 
     share: Annotated[float, Field(gt=0, lt=1)] = Field(
-        description="Share of the requests that are sent (0–1); those of all classes are 1 together. Of the requests in flight, a "
-        "class with slow answers has more."
+        description="Share of the requests sent (0–1); those of all classes are 1 together."
     )
     model: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="The model's name in its requests, in place of the deployment's: a LoRA adapter, or a model that a router knows.",
+        description="The model's name in its requests: a LoRA adapter, or a model that a router knows.",
     )
     archetype: Literal["rag", "code", "completion"] | None = Field(
-        default=None, description="A preset for lengths and shared prefix, in place of the workload's."
+        default=None, description="A preset for lengths and shared prefix."
     )
     prompts: Prompts | None = Field(default=None, description="Where its prompts come from.")
     prompt_tokens: Length | None = Field(default=None, description="Exact prompt length (tokens).")
     output_tokens: Length | None = Field(default=None, description="Exact output length (tokens).")
     body: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further keys of each request's body, beside the workload's and in place of those of the same name: "
-        "`{priority: 1}`, say.",
+        description="Further keys of each request's body, such as `{priority: 1}`; they override the workload's.",
     )
     cache: Literal["unique", "shared", "repeated", "natural", "as_is"] | None = Field(
-        default=None, description="What a prefix cache can reuse, among the requests of this class alone."
+        default=None, description="What a prefix cache can reuse among the requests of this class."
     )
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="`cache: shared`: share of each prompt that all of this class have in common (0–1)."

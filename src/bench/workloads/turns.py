@@ -39,25 +39,23 @@ class Turns(Strict):
     """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history."""
 
     count: Annotated[int, Field(ge=2, le=MOST_REQUESTS)] = Field(
-        description="Requests in a conversation. Of a file of `prompts`, those chats are sent that have so many turns or more: each "
-        "ends with a user's message, or with what tools answered."
+        description="Requests in a conversation. Of a file of `prompts`, chats with as many turns or more are sent."
     )
     new_tokens: Length | None = Field(
-        default=None, description="Tokens that each turn after the first adds to the prompt; a file of `prompts` has its own."
+        default=None, description="Tokens that each further turn adds to the prompt; a file of `prompts` has its own."
     )
     think_s: Annotated[float, Field(ge=0, le=MOST_S)] | Pause = Field(
-        default=0.0, description="Pause between an answer and the next turn (s): a number or a distribution."
+        default=0.0, description="Pause between an answer and the next turn (s)."
     )
     history: Literal["scripted", "own"] | None = Field(
         default=None,
-        description="Answers in the history. `scripted`, the default of random prompts: drawn from the seed at the length asked for, "
-        "or those of a file of `prompts`, so that every server gets the same prompts. `own`, the default of a file: what the server "
-        "answered, without reasoning; prompts have the lengths that it counts. An answer that failed stands there as far as it came. "
-        "Calls of tools stand there as recorded, with their results, whatever the server answered.",
+        description="Answers in the history. `scripted`, the default of random prompts: drawn from the seed, or those of the "
+        "file, so that every server gets the same prompts. `own`, the default of a file: what the server answered, "
+        "without reasoning. Calls of tools and their results are as recorded.",
     )
     session_header: Annotated[str, AfterValidator(_session_header)] | None = Field(
         default=None,
-        description="A header that names the conversation, the same in all of its turns, by which a router can keep it on one server.",
+        description="A header that names the conversation, by which a router can keep it on one server.",
     )
 
     @property

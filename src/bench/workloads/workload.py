@@ -93,15 +93,13 @@ class Workload(Strict):
 
     archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
         default=None,
-        description="A preset for the keys below; keys that are given override it. Numbers and sources: "
-        "`src/bench/workloads/archetypes.py`.",
+        description="A preset for the keys below, which override it. Source: `src/bench/workloads/archetypes.py`.",
     )
     arrival: Arrival = Field(
-        description="When requests are sent. `burst`: as many as the level, all at once. `closed`: the level is held in flight until "
-        "`num_requests` are done; with `turns` it is users, each in a conversation. Open loops send at the level's rate and never wait "
-        "for an answer: "
+        description="When requests are sent. `burst`: as many as the level, at once. `closed`: the level is held in flight until "
+        "`num_requests` are done. Open loops send at the level's rate, whatever comes back: "
         + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
-        + ". `trace`: as recorded in the file. With `turns`, a rate counts conversations.",
+        + ". `trace`: as recorded. With `turns`, a rate counts conversations.",
     )
     prompts: Prompts = Field(
         default=RANDOM,
@@ -111,71 +109,69 @@ class Workload(Strict):
     )
     prompt_tokens: Length | None = Field(
         default=None,
-        description="Exact prompt length (tokens), as a number or a distribution; a `trace` and a file of `prompts` have their own.",
+        description="Exact prompt length (tokens). A `trace` and a file of `prompts` have their own.",
     )
     output_tokens: Length | None = Field(
         default=None,
-        description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own. "
-        "`{distribution: natural, max: 400}`: answers end by themselves, after 400 tokens at the latest; their lengths are measured.",
+        description="Exact output length (tokens; `ignore_eos` is set). `{distribution: natural, max: 400}`: answers end by "
+        "themselves, after 400 tokens at the latest. A `trace` has its own.",
     )
     num_requests: _Count | None = Field(
         default=None,
-        description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
-        "with `turns`, conversations. A search sends as many as it needs instead. `auto`, the default: over all repeats of a level "
-        "90 for a P90, 180 for a P95 and 920 for a P99, the strictest in `decision.slo` (2.5 times the fewest that can show at 95 % "
-        "confidence that it is met, more for bursty arrivals; 250 without an SLO), and in each run of a closed loop at least five "
-        "times its level. `bench runs` shows the number.",
+        description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; with "
+        "`turns`, conversations. `auto`, the default: over all repeats of a level 90 for a P90, 180 for a P95 and 920 "
+        "for a P99, the strictest in `decision.slo` (more for bursty arrivals; 250 without an SLO), and at least five "
+        "times the level in each run of a closed loop. A search decides by itself.",
     )
     duration_s: Seconds | None = Field(
         default=None, description="Open loop: how long requests are sent (s), in place of `num_requests`."
     )
     burstiness: Annotated[float, Field(ge=0.001)] | None = Field(
         default=None,
-        description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, less is burstier.",
+        description="`gamma`: shape of the gaps' distribution; 1 is Poisson, less is burstier.",
     )
     step: Step | None = Field(default=None, description="Open loop: a higher or lower rate for some time.")
     trace: str | None = Field(
         default=None,
-        description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
-        "`prompt_tokens`, `output_tokens`; or those of a published trace: "
+        description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root, with `arrival_s` (s), "
+        "`prompt_tokens` and `output_tokens`, or as published: "
         + ", ".join(PUBLISHERS)
         + "; or sessions of Weka, or spans of OpenTelemetry.",
     )
     trace_unit: TraceUnit | None = Field(
         default=None,
-        description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
-        "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
+        description="`trace`: unit of its arrivals (`us`: microseconds). Required for files with `timestamp`, `input_length` and "
+        "`output_length` alone.",
     )
     trace_block: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="`trace`: tokens of a block of its `hash_ids`, in place of its publisher's (Mooncake 512, Bailian 16). Prompts "
-        "share the blocks with which their ids begin alike, and nothing else. 0: they share nothing.",
+        description="`trace`: tokens of a block of its `hash_ids`; default: its publisher's (Mooncake 512, Bailian 16). Prompts "
+        "share the blocks with which their ids begin alike. 0: they share nothing.",
     )
     trace_every: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="`trace`: each so many-th user is sent, by a column `user`, `session_id` or the like, else each so many-th session "
-        "or request: a tenth of the load, as bursty as it came. The level makes a trace faster or slower instead.",
+        description="`trace`: only each so many-th user is sent (a column `user`, `session_id` or the like), else session or "
+        "request.",
     )
     trace_longest: Tokens | None = Field(
-        default=None, description="`trace`: tokens to which longer prompts and answers are cut, for a server with less room."
+        default=None, description="`trace`: tokens to which longer prompts and answers are cut."
     )
     body: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further keys of each request's body, in place of what would be sent: `{temperature: 0.7, top_p: 0.9}`. The "
-        "temperature is 0 unless this says otherwise. Recorded: no place for secrets.",
+        description="Further keys of each request's body, such as `{temperature: 0.7, top_p: 0.9}`; by default the temperature is "
+        "0. Recorded: no place for secrets.",
     )
     endpoint: EndpointName = Field(
         default="completions",
         description="Where requests go. " + "; ".join(f"`{name}`: {each.meaning}" for name, each in ENDPOINTS.items()) + ".",
     )
-    stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
+    stream: bool = Field(default=True, description="Whether answers are streamed; otherwise there is no TTFT.")
     cache: Literal["unique", "shared", "repeated", "natural", "as_is"] = Field(
         default="unique",
         description="What a prefix cache can reuse within a run. `unique`: nothing. `shared`: a common beginning "
-        "(`shared_prefix`). `repeated`: one prompt for all. What these two reuse is sent once before the run. `natural`: what a "
-        "file of `prompts` has in common, which is sent as it is but for eight letters of the run. `as_is`: the same without them, so "
-        "that answers of two servers compare (`keep_answers`); a server that has answered a prompt in an earlier run, or at another "
-        "level, may serve it from its cache.",
+        "(`shared_prefix`). `repeated`: one prompt for all. `natural`: what prompts of a file have in common. "
+        "`as_is`: the same without the letters ahead of each, so that answers compare; a server may know such a "
+        "prompt from an earlier run.",
     )
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
@@ -183,24 +179,23 @@ class Workload(Strict):
     turns: Turns | None = Field(default=None, description="Conversations of several requests each.")
     classes: dict[Name, RequestClass] = Field(
         default_factory=dict,
-        description="Classes of requests that are mixed, by name. `decision.slo` may limit each (`chat.ttft_p99=1s`).",
+        description="Classes of requests, by name. `decision.slo` may limit each (`chat.ttft_p99=1s`).",
     )
     honour_retry_after: bool = Field(
         default=False,
-        description="Whether a request that is refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT "
-        "counts from the first time. Otherwise it has failed.",
+        description="Whether a request refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT counts "
+        "from the first time.",
     )
     stop_overloaded: bool = Field(
         default=False,
-        description="Open loop of single requests whose rate does not change: end a run early once it is plainly overloaded, so that "
-        "requests pile up under any SLO. What was sent is answered; the rest is not sent. Runs of searches always end so.",
+        description="Open loop of single requests at a constant rate: whether a run ends early once requests plainly pile up. "
+        "Runs of searches always do.",
     )
 
     keep_answers: bool = Field(
         default=False,
-        description="Whether the text of each answer, without reasoning, is kept with its request's record, and which prompt of a file "
-        "it answers, so that two deployments' answers can be compared and graded. Part of what identifies a run, although the same is "
-        "sent: runs without answers cannot serve, and are measured again. Texts are recorded as they come, and packs hold them.",
+        description="Whether the text of each answer is kept in its request's record, so that answers can be compared and graded. "
+        "Runs without answers are measured again. Packs hold the texts.",
     )
 
     @model_validator(mode="before")

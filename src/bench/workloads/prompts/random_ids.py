@@ -28,14 +28,14 @@ class RandomIds(Source):
     """Random prompts of the lengths that the workload asks for."""
 
     name: ClassVar[str] = "random"
-    meaning: ClassVar[str] = (
-        "random tokens, of exactly the lengths asked for. To endpoint `rerank` go a query of 12 tokens and `documents` of equal lengths"
-    )
+    meaning: ClassVar[str] = "random tokens, of exactly the lengths asked for"
     sized: ClassVar[bool] = True
     caches: ClassVar[tuple[str, ...]] = ("unique", "shared", "repeated")
 
     source: Literal["random"] = Field(description="Random tokens.")
-    documents: Count = Field(default=1, description="Documents of each request to endpoint `rerank`.")
+    documents: Count = Field(
+        default=1, description="Documents of each request to endpoint `rerank`, of equal lengths, beside a query of 12 tokens."
+    )
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:  # noqa: ARG002
         if self.documents > 1 and not endpoint.ranks:
