@@ -112,7 +112,7 @@ def test_a_study_goes_through_the_pipeline(tmp_path, monkeypatch):
         folder.mkdir()
         monkeypatch.setattr(files, "ROUNDS", rounds)
         write_study(case, folder)
-        told = evaluate(folder)
+        told = evaluate(folder, causes=True)
         assert told["runs"] == told["valid"] == len(list((folder / "runs").iterdir())) >= 8 * rounds
         stored = json.loads((folder / "server.json").read_text())
         assert Case.of({key: value for key, value in stored.items() if key != "reference_rps"}) == case
