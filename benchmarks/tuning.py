@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.runs.tuning import Visit
+from bench.runs.searches import Visit
 from bench.search.placing import Aim
 from bench.search.race import Ask, race
 from bench.search.search import Budget, Measured, search

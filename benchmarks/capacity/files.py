@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.runs.checksums import checksums
 from bench.runs.deployment import DeploymentFacts, Hardware
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.launch import Launch, flags_of, settings_of
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord, Worker

@@ -18,8 +18,8 @@ from bench.beside.quality.sandbox import sandbox
 from bench.errors import BenchError
 from bench.findings.accuracy import accuracy, accuracy_difference, graded
 from bench.parse.table import summary_frame
-from bench.runs.checksums import checksum
 from bench.runs.columns import schema_of
+from bench.runs.files import checksum
 from bench.study.config import Thresholds
 from bench.study.read import load_workload
 from bench.workloads.prompts.own import prompt_digest

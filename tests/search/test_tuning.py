@@ -25,8 +25,8 @@ from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
+from bench.runs.searches import Confirmed, TuningRecord, Visit, Visits, read_visits
 from bench.runs.store import Store
-from bench.runs.tuning import Confirmed, TuningRecord, Visit, Visits, read_visits
 from bench.search.race import Ask, Rival, race
 from bench.search.standing import Seen, Space, Standing
 from bench.search.tuning_words import found_line, state_line, tuning_lines

@@ -31,7 +31,7 @@ DECIDING = {
     "load": "__main__ answer client connection events exchange introduction loop overload payload records response sdk timer",
     "measure": "recording reference rounds scraper session warmup",
     "models": "checkpoint config_json gguf tokenizer",
-    "runs": "form request run",
+    "runs": "request run",
     "servers": "fleet launch llama_server llamacpp server vllm",
     "workloads": "gaps lengths pacer schedule trace",
     ".": "table_file",

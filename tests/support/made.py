@@ -13,9 +13,8 @@ from typing import Any
 from benchmarks.exposition import sample_name, with_catalogue
 
 from bench.models.config_json import geometry_of_model
-from bench.runs.checksums import checksums
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.launch import MemoryPlan
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord

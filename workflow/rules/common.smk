@@ -24,7 +24,7 @@ from bench.errors import BenchError
 from bench.findings.registry import figures_of, module_of, used_by
 from bench.plugins import plugin
 from bench.report.measuring import measuring_lines
-from bench.runs.checksums import checksum
+from bench.runs.files import checksum
 from bench.runs.grades import failed_gradings
 from bench.runs.paths import TABLES, Paths as paths
 from bench.runs.store import Store

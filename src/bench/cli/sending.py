@@ -52,7 +52,7 @@ def above(low: float, most: float = math.inf, *, least: bool = False) -> Callabl
 
 
 def _names(value: Any) -> list[str]:
-    from bench.runs.form import OPTIONAL
+    from bench.runs.request import OPTIONAL
 
     names = value if isinstance(value, list) else [value]
     if not all(name in OPTIONAL for name in names):

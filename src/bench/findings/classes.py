@@ -10,8 +10,7 @@ import polars as pl
 from bench.findings import cells
 from bench.parse.level_values import level_values
 from bench.report.blocks import Column, Section, Table, Text
-from bench.runs.classes import class_column, class_names
-from bench.runs.latencies import LATENCIES
+from bench.runs.latencies import LATENCIES, class_column, class_names
 from bench.study.slo import Slo
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from bench.findings.capacity.curves import limits_text
 from bench.parse.level_values import level_values
 from bench.report.answer import Answer, shortened
 from bench.report.blocks import Block, Cell, Column, Section, Table, Text
-from bench.runs.classes import class_names
+from bench.runs.latencies import class_names
 from bench.runs.sentences import latency_text, load_text, time_text
 from bench.study.slo import Slo, applying
 from bench.work import unit_of

@@ -22,7 +22,7 @@ from bench.report.theme import (
     with_curve,
     with_whole,
 )
-from bench.runs.classes import class_column, class_names
+from bench.runs.latencies import class_column, class_names
 from bench.study.slo import Slo, time_text
 
 _USUAL = "p95"  # where no SLO limits another percentile

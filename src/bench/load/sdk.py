@@ -14,7 +14,7 @@ from bench.load.answer import ends_in_error
 from bench.load.events import DONE
 from bench.load.exchange import Exchange, oversized
 from bench.load.target import Target
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.workloads.endpoints import Endpoint, Prompt, Read
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from bench.models.geometry import Geometry
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.models.model import Model
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read
+from bench.runs.launch import EngineRecord
 from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.servers.engines import managed

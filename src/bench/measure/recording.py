@@ -23,8 +23,7 @@ from bench.load.target import Target
 from bench.measure.host import HostWatch, wall_ahead_s
 from bench.measure.metrics import metric_values
 from bench.measure.scraper import scraping
-from bench.runs.checksums import checksums
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
 from bench.servers.metrics import exposition_names

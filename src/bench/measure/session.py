@@ -25,9 +25,8 @@ from bench.measure.metrics import engine_kind, kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import AT_ONCE, warm_up
-from bench.runs.checksums import record_digest, whole
 from bench.runs.deployment import DeploymentFacts, Start
-from bench.runs.files import read, write_record
+from bench.runs.files import read, record_digest, whole, write_record
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run import DECODE, RECORD, SessionHeader, of_role

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.axes import AXES
 from bench.parse.server import FULL
-from bench.runs.run_summary import read_run_summary
+from bench.runs.summary import read_run_summary
 
 
 def answer_lines(runs: Path, names: Iterable[str]) -> list[str]:

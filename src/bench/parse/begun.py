@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.runs.classes import parts_of
+from bench.runs.latencies import parts_of
 
 
 def is_natural(definition: Mapping[str, Any]) -> bool:

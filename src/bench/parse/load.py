@@ -13,7 +13,7 @@ from bench.parse.begun import is_natural, whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import FEWEST_SCRAPES, gauges
-from bench.runs.classes import parts_of
+from bench.runs.latencies import parts_of
 from bench.runs.run import RunRecord
 from bench.statistics.percentiles import percentile
 from bench.workloads.endpoints import ENDPOINTS

@@ -21,14 +21,12 @@ from bench.parse.speculation import answer_figures, speculation_figures
 from bench.parse.steady import SteadyWindow, in_steady_state, rates_between, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.parse.turns import by_turn
-from bench.runs.classes import class_column
 from bench.runs.environment import environment_text
-from bench.runs.form import RequestForm
-from bench.runs.latencies import LATENCIES
-from bench.runs.request import KEPT
+from bench.runs.latencies import LATENCIES, class_column
+from bench.runs.request import KEPT, RequestForm
 from bench.runs.request_table import request_table
 from bench.runs.run import REQUESTS, TELEMETRY, RunRecord, read_run
-from bench.runs.run_summary import RunSummary, write_run_summary
+from bench.runs.summary import RunSummary, write_run_summary
 from bench.statistics.percentiles import percentile, upper_bound
 from bench.workloads.endpoints import ENDPOINTS, Endpoint
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.parse.run import parse_run
 from bench.runs.files import read_known, write_record
-from bench.runs.session import ParsedSession
+from bench.runs.store import ParsedSession
 
 _TABLES = {"requests": "requests.parquet", "telemetry": "telemetry.parquet", "wide": "metrics.csv", "summary": "summary.json"}
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from bench.parse.level_values import became_steady
-from bench.runs.classes import class_column, class_names
 from bench.runs.columns import COLUMNS
+from bench.runs.latencies import class_column, class_names
 
 _LOAD = ("workload", "axis", "level")
 # Column → that of the steady window.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from bench.runs.tuning import MISSES, Confirmed, Phase, Visit
+from bench.runs.searches import MISSES, Confirmed, Phase, Visit
 from bench.search.standing import START, Seen, Space, Standing
 from bench.statistics.textbook import student_t
 

@@ -16,8 +16,8 @@ from bench.measure.session import measure
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
+from bench.runs.searches import Contribution, TuningRecord, Visit, Visits, read_visits
 from bench.runs.store import Store
-from bench.runs.tuning import Contribution, TuningRecord, Visit, Visits, read_visits
 from bench.search.laddered import LadderSearches, Terms
 from bench.search.race import Ask, Outcome, race
 from bench.search.standing import Space

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.runs.tuning import Visit
+from bench.runs.searches import Visit
 from bench.search.placing import Aim, Answer, Placing, Step, interval, place
 from bench.search.race import Ask, Rival
 from bench.statistics.limit import Belief, believe

@@ -16,10 +16,9 @@ from bench.models.config_json import geometry_of, served_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_per_token
 from bench.models.gguf import gguf_of
 from bench.models.tokenizer import ids_below
-from bench.runs.engine import EngineRecord
 from bench.runs.environment import redacted
 from bench.runs.files import read, write_record
-from bench.runs.launch import Launch, MemoryPlan, RouterLaunch
+from bench.runs.launch import EngineRecord, Launch, MemoryPlan, RouterLaunch
 from bench.servers.deployment import Deployment
 from bench.servers.engines import managed
 from bench.servers.gpus import least_memory

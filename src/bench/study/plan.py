@@ -17,8 +17,7 @@ from bench.errors import BenchError, shown
 from bench.models.accelerators import Accelerator, accelerator_named, accelerators
 from bench.models.fingerprint import fingerprint
 from bench.models.model import UNNAMED
-from bench.runs.checksums import checksum
-from bench.runs.files import digest
+from bench.runs.files import checksum, digest
 from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import located

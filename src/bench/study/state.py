@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from bench.errors import BenchError
-from bench.runs.checksums import checksum, record_digest, whole
-from bench.runs.files import read_known, write_record
+from bench.runs.files import checksum, read_known, record_digest, whole, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
-from bench.runs.session import SessionIndex
-from bench.runs.store import Store
+from bench.runs.store import SessionIndex, Store
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.searches import SearchSpec, search_record

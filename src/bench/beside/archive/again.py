@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from bench.beside.archive.check import key_of
-from bench.runs.checksums import files_of
+from bench.runs.files import files_of
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.shipped import ROOT, SNAKEFILE

@@ -11,10 +11,9 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.runs.checksums import checksum
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import counted
-from bench.runs.files import UNREADABLE, digest, read, read_object
+from bench.runs.files import UNREADABLE, checksum, digest, read, read_object
 from bench.runs.launch import Launch
 from bench.runs.run import RECORD, RunRecord, read_record
 from bench.servers.spec import DeploymentSpec

@@ -22,9 +22,8 @@ import yaml
 
 from bench.commit import commit_of
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.runs.checksums import files_of, record_digest, whole
 from bench.runs.environment import redacted, redacted_text, without_user
-from bench.runs.files import read_object, typed
+from bench.runs.files import files_of, read_object, record_digest, typed, whole
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store

@@ -12,8 +12,7 @@ from bench.beside.archive.check import Check, check_deployments, check_runs, key
 from bench.beside.archive.pack import packed_study
 from bench.beside.archive.unpack import extract, runs_of_visits, study_of
 from bench.errors import BenchError, count_text, is_are
-from bench.runs.checksums import checked_names, checksum
-from bench.runs.files import UNREADABLE, read_object
+from bench.runs.files import UNREADABLE, checked_names, checksum, read_object
 from bench.runs.paths import Paths
 from bench.runs.run import RunRecord
 from bench.study.plan import Plan

@@ -84,8 +84,7 @@ def _measured(study: dict[str, Any]) -> list[str]:
     from bench.parse.session import parse_session
     from bench.runs.files import read
     from bench.runs.paths import Paths
-    from bench.runs.session import SessionIndex
-    from bench.runs.store import Store
+    from bench.runs.store import SessionIndex, Store
     from bench.servers.environment import prepare_engine
     from bench.servers.launch import write_launch
     from bench.study.last import remember_study

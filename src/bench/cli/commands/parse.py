@@ -90,7 +90,7 @@ def parse(
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from bench.runs.classes import class_column, class_names
+    from bench.runs.latencies import class_column, class_names
     from bench.statistics.percentiles import tail_text
 
     for name in class_names(summary["classes"]):

@@ -165,7 +165,7 @@ def _list(plan: Plan, *, json: bool) -> None:
 
 def _tuning_text(plan: Plan) -> str:
     from bench.runs.files import read
-    from bench.runs.tuning import TuningRecord, read_visits
+    from bench.runs.searches import TuningRecord, read_visits
     from bench.search.tuning_words import state_line
 
     assert plan.tuned is not None

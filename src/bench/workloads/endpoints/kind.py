@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.errors import shown
 from bench.runs.environment import without_secrets
-from bench.runs.form import Omissible, RequestForm
+from bench.runs.request import Omissible, RequestForm
 from bench.work import GENERATION, Work
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Endpoint(ABC):
         keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
-        lacks: names in `bench.runs.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
+        lacks: names in `bench.runs.request.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.

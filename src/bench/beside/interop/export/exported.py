@@ -12,12 +12,11 @@ from bench.findings.capacity.words import limit, sustains
 from bench.models.checkpoint_record import Checkpoint
 from bench.results import Results
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.engine import EngineRecord
 from bench.runs.environment import REDACTED, redacted, redacted_command, shown_settings
 from bench.runs.files import read
-from bench.runs.launch import Launch, flags_of
+from bench.runs.launch import EngineRecord, Launch, flags_of
 from bench.runs.paths import Paths
-from bench.runs.tuning import TuningRecord
+from bench.runs.searches import TuningRecord
 from bench.search.tuning_words import found_line
 from bench.servers.engines import Managed, managed
 from bench.servers.kind import arguments

@@ -19,8 +19,7 @@ from bench.beside.interop.imported.kind import Format, Part, PeerRun
 from bench.beside.interop.imported.vllm import VLLM
 from bench.errors import BenchError
 from bench.parse.foreign import ForeignRun, foreign_run, write_run
-from bench.runs.checksums import checksum
-from bench.runs.files import UNREADABLE, digest
+from bench.runs.files import UNREADABLE, checksum, digest
 
 __all__ = ["FORMATS", "Imported", "imported", "read_peers", "write_imported"]
 

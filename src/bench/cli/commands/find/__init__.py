@@ -129,7 +129,7 @@ class Find(Sending):
     def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
         """The server, with the form of requests that the last search here found; None without one, or after another `--omit`."""
         from bench.measure.exposition import find_metrics
-        from bench.runs.form import RequestForm
+        from bench.runs.request import RequestForm
 
         try:
             last = json.loads((self.output_dir / _RESULT).read_text())

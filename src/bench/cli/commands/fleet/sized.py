@@ -14,7 +14,7 @@ from bench.findings.capacity.words import with_texts
 from bench.findings.fleet import UNKNOWN_GPUS, little, meets, next_step, no_point, sized_rows
 from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.results import Results
-from bench.runs.classes import class_names
+from bench.runs.latencies import class_names
 from bench.study.slo import Slo
 
 
