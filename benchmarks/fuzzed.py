@@ -26,8 +26,7 @@ from bench.load.connection import UNREADABLE, Connection
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.measure.metrics import kv_facts, metric_names, metric_values
-from bench.parse.exposition import ExpositionReader
-from bench.parse.reference_samples import ExpositionError
+from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.parse.run import parse_run
 from bench.runs.store import Store
 from bench.servers.metrics import exposition_names, find_catalogue

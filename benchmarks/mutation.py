@@ -64,8 +64,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_needed", "servers/test_parallel"],
     ),
     "parse": (
-        [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "latency", "server", "run",
-                                            "scrapes", "exposition", "devices")] + [f"{_STATISTICS}/percentiles.py"],
+        [f"{_PARSE}/{name}.py" for name in ("steady", "load", "latency", "server", "run", "scrapes", "exposition", "devices")]
+        + [f"{_STATISTICS}/percentiles.py"],
         ["parse/test_steady", "parse/test_load_figures", "parse/test_in_flight",
          "statistics/test_percentiles", "parse/test_parse",
          "parse/test_devices", "servers/test_engine_metrics", "parse/test_exposition"],

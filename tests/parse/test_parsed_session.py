@@ -3,8 +3,7 @@
 import pytest
 
 from bench.errors import BenchError
-from bench.parse.answers import answer_lines
-from bench.parse.session import parse_session
+from bench.parse.session import answer_lines, parse_session
 from bench.runs.files import checksum, read
 from bench.runs.store import ParsedSession
 from bench.study.plan import Plan

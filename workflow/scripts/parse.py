@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from bench.parse.answers import answer_lines
-from bench.parse.session import parse_session
+from bench.parse.session import answer_lines, parse_session
 from bench.runs.files import read
 from bench.runs.paths import Paths
 from bench.runs.store import SessionIndex

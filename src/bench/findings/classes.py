@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench.findings import cells
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.report.blocks import Column, Section, Table, Text
 from bench.runs.latencies import LATENCIES, class_column, class_names
 from bench.study.slo import Slo

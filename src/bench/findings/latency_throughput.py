@@ -9,8 +9,7 @@ import polars as pl
 
 from bench.errors import listed
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_values
-from bench.parse.windows import in_windows
+from bench.parse.windows import in_windows, level_values
 from bench.report.altair import alt
 from bench.report.chart_words import WINDOWS, load_label, numbers_note, sustained_title
 from bench.report.figure import figure

@@ -12,7 +12,7 @@ from bench.axes import AXES
 from bench.errors import count_text
 from bench.findings import cells
 from bench.findings.capacity.curves import limits_text
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.report.answer import Answer, shortened
 from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.runs.latencies import class_names

@@ -14,7 +14,7 @@ from bench.findings.capacity.words import UNFILLED
 from bench.findings.predicted import ceiling_text
 from bench.findings.regions import POINTS, regions, turning_point
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_value
+from bench.parse.windows import level_value
 from bench.report.altair import alt
 from bench.report.answer import Answer, by_advice, shortened
 from bench.report.blocks import Block, Cell, Column, Section, Table, Text

@@ -9,7 +9,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import listed
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.report.altair import alt
 from bench.report.figure import figure
 from bench.report.theme import (

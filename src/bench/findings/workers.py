@@ -15,7 +15,7 @@ from bench.findings import cells
 from bench.findings.capacity.judging import judged_levels, limits_of, unmeasured
 from bench.findings.capacity.points import limit_ends
 from bench.findings.tables import Tables
-from bench.parse.workers import Check, WorkerVerdict, workers_of_runs
+from bench.parse.fleet import Check, WorkerVerdict, workers_of_runs
 from bench.report.altair import alt
 from bench.report.blocks import Block, Column, Items, Section, Table, Text
 from bench.report.figure import figure

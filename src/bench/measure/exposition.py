@@ -13,7 +13,7 @@ from bench.errors import BenchError, shown
 from bench.headers import ABSENT, UNAUTHORIZED, own_headers, same_server
 from bench.http import get, leads_away, metrics_root, problem, wanted
 from bench.measure.metrics import metric_names, metric_values
-from bench.parse.reference_samples import ExpositionError, reference_samples
+from bench.parse.exposition import ExpositionError, reference_samples
 from bench.runs.environment import without_secrets, without_user, without_values
 from bench.servers.facts import server_info
 from bench.servers.metrics import Catalogue, find_catalogue

@@ -8,19 +8,30 @@ from typing import Any
 
 import polars as pl
 
-from bench.parse.begun import is_natural, request_share, whole_requests
-from bench.parse.counted import counted_bounds, counted_tokens
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.drift import place_of_run
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
-from bench.parse.latency import latency_columns
+from bench.parse.latency import by_turn, latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
-from bench.parse.server import FEWEST_SCRAPES, server_figures
-from bench.parse.speculation import answer_figures, speculation_figures
-from bench.parse.steady import SteadyWindow, in_steady_state, rates_between, steady_figures
+from bench.parse.server import (
+    FEWEST_SCRAPES,
+    answer_figures,
+    counted_bounds,
+    counted_tokens,
+    server_figures,
+    speculation_figures,
+)
+from bench.parse.steady import (
+    SteadyWindow,
+    in_steady_state,
+    is_natural,
+    rates_between,
+    request_share,
+    steady_figures,
+    whole_requests,
+)
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
-from bench.parse.turns import by_turn
 from bench.runs.environment import environment_text
 from bench.runs.latencies import LATENCIES, class_column
 from bench.runs.request import KEPT, RequestForm

@@ -13,8 +13,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.parse.exposition import ExpositionReader, Series
-from bench.parse.reference_samples import ExpositionError
+from bench.parse.exposition import ExpositionError, ExpositionReader, Series
 
 TELEMETRY_SCHEMA = {
     "scrape": pl.Int32,

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import polars as pl
 
 from bench.axes import AXES, RATE
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.report.altair import alt
 from bench.report.chart_words import whole_runs_note
 

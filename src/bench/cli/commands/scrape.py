@@ -78,7 +78,7 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
 
     from bench.errors import shown
     from bench.http import get, leads_away, problem
-    from bench.parse.reference_samples import ExpositionError, reference_samples
+    from bench.parse.exposition import ExpositionError, reference_samples
     from bench.runs.environment import without_user
 
     try:

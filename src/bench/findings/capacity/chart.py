@@ -3,7 +3,7 @@
 import polars as pl
 
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.report.altair import alt
 from bench.report.chart_words import margin_title
 from bench.report.figure import figure
