@@ -22,9 +22,8 @@ from statistics import median
 
 import numpy as np
 
-from bench.predict.calibrate import Calibrated, calibrate
+from bench.predict.calibrate import Calibrated, calibrate, members
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.ensemble import members
 from bench.predict.fleet import Router, replay_fleet
 from bench.predict.judge import self_judged
 from bench.predict.replay import replay

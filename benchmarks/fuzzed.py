@@ -25,7 +25,7 @@ from bench.beside.archive.unpack import unpack
 from bench.load.connection import UNREADABLE, Connection
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
-from bench.measure.metrics import kv_facts, metric_names, metric_values
+from bench.measure.exposition import kv_facts, metric_names, metric_values
 from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.parse.run import parse_run
 from bench.runs.store import Store

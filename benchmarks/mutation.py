@@ -27,7 +27,7 @@ _FINDINGS, _MODELS, _PARSE, _STATISTICS = (f"src/bench/{room}" for room in ("fin
 # Module by module, the quickest tests first: the first that fails ends a mutant.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
-        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "shares", "speed")]
+        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "shares")]
         + [f"{_PARSE}/{name}.py" for name in ("observation", "slo", "windows")]
         + [f"{_FINDINGS}/capacity/{name}.py" for name in ("points", "judging")],
         ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
@@ -58,7 +58,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "findings/test_causes", "findings/test_capacity_rules", "findings/test_compare"],
     ),
     "models": (
-        [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "safetensors")),
+        [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "checkpoint_record")),
          *(f"src/bench/servers/{name}.py" for name in ("memory", "needed", "plan", "roofline", "stages"))],
         ["models/test_models", "models/test_plan_examples", "models/test_roofline", "models/test_capacity",
          "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_needed", "servers/test_parallel"],

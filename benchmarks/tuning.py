@@ -34,7 +34,7 @@ from bench.search.placing import Aim
 from bench.search.race import Ask, race
 from bench.search.search import Budget, Measured, search
 from bench.search.standing import START, Space, Standing
-from bench.search.visits import placing_of, visit_of
+from bench.search.tuning import placing_of, visit_of
 from bench.statistics.textbook import Z
 from bench.study.slo import parse_slo
 

@@ -24,8 +24,8 @@ from bench.runs.paths import Paths
 from bench.runs.summary import read_run_summary, read_summary
 from bench.shipped import BENCH
 from bench.study.decision import Decision
+from bench.study.read import kept_thresholds, thresholds_of
 from bench.study.slo import Slo, applying, parse_slo
-from bench.study.thresholds import kept_thresholds, thresholds_of
 
 if TYPE_CHECKING:
     import altair as alt

@@ -19,7 +19,7 @@ from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA, request_table
 from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run
 from bench.runs.summary import RunSummary, read_run_summary, write_run_summary
-from bench.study.last import remember_study
+from bench.study.state import remember_study
 from tests.support import records
 
 # As the first version that resolved launches wrote them.

@@ -33,7 +33,7 @@ from bench.search.tuning_words import found_line, state_line, tuning_lines
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.tuning import candidates
+from bench.study.search import candidates
 from tests.support import records
 from tests.support.fake_server import fake_server
 from tests.support.made import make_run

@@ -16,7 +16,7 @@ from bench.load.introduction import introduce
 from bench.load.records import record_of
 from bench.load.sdk import sdk_reading
 from bench.load.target import Target
-from bench.measure.metrics import metric_names
+from bench.measure.exposition import metric_names
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of

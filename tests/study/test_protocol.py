@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from bench.errors import BenchError
-from bench.measure.comparable import hardware_of, refuse_others
+from bench.measure.preflight import hardware_of, refuse_others
 from bench.measure.session import measure
 from bench.models.model import Model
 from bench.runs.files import digest, write_record
@@ -29,7 +29,7 @@ from tests.support.study import ROOT
 # again); one that does not, such as a name, only renews the digest below: `pytest tests/study/test_protocol.py` prints it.
 DECIDING = {
     "load": "__main__ answer client connection events exchange introduction loop overload payload records response sdk timer",
-    "measure": "recording reference rounds scraper session warmup",
+    "measure": "recording rounds scraper session warmup",
     "models": "checkpoint config_json gguf tokenizer",
     "runs": "request run",
     "servers": "fleet launch llama_server llamacpp server vllm",
@@ -41,7 +41,7 @@ MODULES = [
     *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / "workloads" / room).glob("*.py")),
     *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "275a7a34c8212875")
+KNOWN = (6, "834b4f7b3f893e64")
 
 
 def code_of(file):

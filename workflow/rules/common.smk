@@ -28,7 +28,7 @@ from bench.runs.files import checksum
 from bench.runs.grades import failed_gradings
 from bench.runs.paths import TABLES, Paths as paths
 from bench.runs.store import Store
-from bench.study.last import remember_study
+from bench.study.state import remember_study
 from bench.study.plan import PROTOCOL, Plan
 from bench.study.read import load_config
 from bench.study.state import refuse_lacking, unended_searches, unmeasured_sessions

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.findings.sizing import HOUR_S, gpus_of
 from bench.findings.tables import Tables
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.report.altair import alt
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import figure

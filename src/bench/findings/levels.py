@@ -18,7 +18,7 @@ from bench.report.blocks import Block, Cell, Column, Section, Table, Text
 from bench.runs.latencies import class_names
 from bench.runs.sentences import latency_text, load_text, time_text
 from bench.study.slo import Slo, applying
-from bench.work import unit_of
+from bench.workloads.endpoints.kind import unit_of
 
 if TYPE_CHECKING:
     from bench.findings.view import View

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import __version__
-from bench.commit import labelled
 from bench.errors import count_text
 from bench.findings import (
     accuracy,
@@ -37,6 +36,7 @@ from bench.report.page import read_figure, write_markdown, write_page
 from bench.report.theme import with_curve
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
+from bench.shipped import labelled
 from bench.study.config import Thresholds
 
 _FIRST = ("headline", "answers")  # above the overview

@@ -25,7 +25,7 @@ from bench.load.connection import Address
 from bench.load.exchange import Assignment, Report
 from bench.load.loop import Loop, ParentGone
 from bench.load.records import record_of
-from bench.realtime import ahead_of_the_server, like_all_others
+from bench.load.timer import ahead_of_the_server, like_all_others
 
 if TYPE_CHECKING:
     import ssl

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.errors import BenchError
-from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.metrics import engine_kind, kv_facts
+from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
 from bench.runs.deployment import KvFacts
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.servers.kind import common, total

@@ -13,7 +13,7 @@ import polars as pl
 from bench.servers.engines import Kind
 from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 from bench.statistics.percentiles import percentile
-from bench.work import Work
+from bench.workloads.endpoints.kind import Work
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention

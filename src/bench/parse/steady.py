@@ -18,8 +18,8 @@ from bench.parse.server import gauges
 from bench.runs.latencies import parts_of
 from bench.statistics.percentiles import percentile_of
 from bench.statistics.shares import RATE_BATCHES
-from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.endpoints.kind import Work
 
 
 def is_natural(definition: Mapping[str, Any]) -> bool:

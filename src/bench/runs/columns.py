@@ -1,4 +1,6 @@
-"""The catalogue of the columns of tables: what each is, in which unit, and where it comes from; and its tables in the documentation."""
+"""The catalogue of the columns of tables: what each is, in which unit, and where it comes from; and its tables in the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(("below", "growth"), pl.Float64),
     "close": pl.Boolean,
 }
-# Of type `gains`: as `bench.predict.relief_record.Gain` has it.
+# Of type `gains`: as `bench.predict.calibration.Gain` has it.
 _GAIN_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "resource": pl.String,
     **dict.fromkeys(("gain", "low", "high"), pl.Float64),

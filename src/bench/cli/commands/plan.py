@@ -19,8 +19,7 @@ from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text, listed, shown_gib
 
 if TYPE_CHECKING:
-    from bench.models.accelerators import Accelerator
-    from bench.models.catalogue import CatalogueEntry
+    from bench.models.catalogue import Accelerator, CatalogueEntry
     from bench.models.geometry import Geometry
     from bench.servers.needed import Lengths
     from bench.servers.plan import Demand, Setting
@@ -129,8 +128,7 @@ class Plan:
 
     def run(self) -> None:
         """Print the plan of each model on each accelerator that is asked for."""
-        from bench.models.accelerators import accelerator_named, accelerators
-        from bench.models.catalogue import catalogue
+        from bench.models.catalogue import accelerator_named, accelerators, catalogue
         from bench.servers.plan import Demand, plan
         from bench.yaml_file import read_yaml
 

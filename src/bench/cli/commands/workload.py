@@ -19,8 +19,8 @@ from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError, shown
 from bench.runs.paths import THRESHOLDS
-from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.endpoints.kind import Work
 
 if TYPE_CHECKING:
     from bench.measure.recording import Recording
@@ -98,15 +98,15 @@ class Workload(Sending):
 
     def run(self) -> None:
         """Send the load, and print what came of it."""
-        from bench.commit import commit_of
         from bench.errors import count_text
         from bench.load.client import Load
         from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
         from bench.runs.files import digest
         from bench.runs.run import RunHeader
+        from bench.shipped import commit_of
+        from bench.study.read import keep_thresholds, thresholds_of
         from bench.study.specs import PROTOCOL
-        from bench.study.thresholds import keep_thresholds, thresholds_of
         from bench.workloads.schedule import at_least_s, schedule
 
         target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.runs.request import Omissible
-from bench.work import EMBEDDING
 from bench.workloads.endpoints.choices import error_of
-from bench.workloads.endpoints.kind import Endpoint, Generated, Prompt, Read
+from bench.workloads.endpoints.kind import EMBEDDING, Endpoint, Generated, Prompt, Read
 
 if TYPE_CHECKING:
     import openai

@@ -91,8 +91,8 @@ class Find(Sending):
         from bench.runs.files import write_object
         from bench.search.chart import draw
         from bench.search.search import Budget
+        from bench.study.read import thresholds_of
         from bench.study.slo import parse_slo
-        from bench.study.thresholds import thresholds_of
 
         slos = tuple(parse_slo(text) for text in self.slo)
         self._refuse_contradictions(slos)
@@ -229,7 +229,7 @@ class Find(Sending):
         self, content: dict[str, Any], aim: Aim, target: Target, found: Metrics, recording: dict[str, Any]
     ) -> RunningServer:
         from bench.search.running import RunningServer
-        from bench.study.thresholds import thresholds_of
+        from bench.study.read import thresholds_of
 
         return RunningServer(
             target=target,
