@@ -9,7 +9,7 @@ from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.comparison.compare import Differs
 from bench.findings.comparison.effects import Ratio
-from bench.findings.factors import words as factors
+from bench.findings.factors import decided as factors
 from bench.findings.factors.decided import Decided
 from bench.findings.lengths import LengthCost, StreamingGain
 from bench.findings.settings import Load, SettingGain

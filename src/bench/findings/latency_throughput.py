@@ -10,9 +10,8 @@ import polars as pl
 from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.windows import in_windows, level_values
-from bench.report.altair import alt
 from bench.report.chart_words import WINDOWS, load_label, numbers_note, sustained_title
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
     WIDTH,

@@ -11,9 +11,8 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.answer import Answer
-from bench.report.figure import figure
+from bench.report.blocks import Answer
+from bench.report.figure import alt, figure
 from bench.report.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
 from bench.runs.sentences import load_text
 from bench.statistics.textbook import FEWEST_POINTS, student_t

@@ -15,9 +15,8 @@ from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
 from bench.predict.calibration import Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.report.altair import alt
 from bench.report.blocks import Block, Column, Section, Table, Text
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
     WIDTH,

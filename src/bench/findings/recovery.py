@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.report.answer import Answer
+from bench.report.blocks import Answer
 from bench.runs.sentences import load_cell
 
 

@@ -15,10 +15,8 @@ from bench.findings.predicted import ceiling_text
 from bench.findings.regions import POINTS, regions, turning_point
 from bench.findings.tables import Tables
 from bench.parse.windows import level_value
-from bench.report.altair import alt
-from bench.report.answer import Answer, by_advice, shortened
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text
-from bench.report.figure import figure
+from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, by_advice, shortened
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
     WIDTH,

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.errors import count_text, is_are, listed, shown_share
 from bench.parse.validity import CHECKS, Reason, invalid, reason_texts
-from bench.report.answer import AGAIN
+from bench.report.blocks import AGAIN
 from bench.shipped import BENCH
 from bench.study.config import Thresholds
 

@@ -10,8 +10,7 @@ from bench.axes import AXES
 from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
-from bench.report.altair import alt
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     Span,
     curve_column,

@@ -11,9 +11,8 @@ from typing import Any
 import vl_convert
 
 from bench.axes import AXES
-from bench.report.altair import alt
 from bench.report.chart_words import invalid_note, missing_note
-from bench.report.figure import KINDS, Figure
+from bench.report.figure import KINDS, Figure, alt
 from bench.report.paper import Paper, on_paper, written
 from bench.report.theme import curve_column, disturbed, finish, inks, lacking, nothing_to_show, why_empty
 

@@ -12,8 +12,8 @@ import polars as pl
 
 from bench.axes import AXES, RATE
 from bench.parse.windows import level_values
-from bench.report.altair import alt
 from bench.report.chart_words import whole_runs_note
+from bench.report.figure import alt
 
 __all__ = [
     "HEIGHT",

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from bench.axes import AXES, CONCURRENCY, RATE
-from bench.report.altair import alt
+from bench.report.figure import alt
 from bench.report.save import save_chart
 from bench.report.theme import NEUTRAL, PALETTE, finish, layered, marked, nothing_to_show, shapes
 from bench.search.placing import Aim

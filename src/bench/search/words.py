@@ -10,8 +10,8 @@ from bench.axes import AXES
 from bench.errors import count_text, shown_share, two_digits
 from bench.measure.progress import duration_text
 from bench.parse.observation import CAP
-from bench.report.answer import Answer as Answered
-from bench.report.answer import shortened
+from bench.report.blocks import Answer as Answered
+from bench.report.blocks import shortened
 from bench.runs.latencies import LATENCIES
 from bench.runs.searches import SearchRecord
 from bench.search.placing import Aim, Answer
