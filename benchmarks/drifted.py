@@ -25,7 +25,7 @@ from tests.support.production import CASES, tried
 
 from bench.beside.production.curve import read_curve
 from bench.beside.production.drifted import Window, find_drift
-from bench.beside.production.drifted.lines import conclusion, rows
+from bench.beside.production.drifted.judged import conclusion, rows
 from bench.beside.production.guard import read_measured
 from bench.cli.output import print_table
 from bench.runs.files import read

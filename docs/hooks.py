@@ -20,8 +20,7 @@ from mkdocs.structure.pages import Page
 from rich.text import Text
 
 from bench.beside.archive.pack import PackIndex
-from bench.cli.entry import loaded
-from bench.cli.run import app
+from bench.cli.entry import app, loaded
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs.columns import ANALYSIS, SECTIONS, with_tables
 from bench.runs.deployment import DeploymentFacts

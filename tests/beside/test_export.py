@@ -13,7 +13,7 @@ import pytest
 import requests
 import yaml
 
-from bench.beside.interop.commands.export import Form
+from bench.beside.interop.commands import Form
 from bench.beside.interop.export import FORMS
 from bench.findings.analysis import Analysis, write_analysis
 from bench.models.config_json import config_of

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.beside.quality.answers import program_of
 from bench.beside.quality.graded_set import Task, graded_sets, read_set
-from bench.beside.quality.program import program_of
 from bench.beside.quality.sandbox import sandbox
 from bench.errors import BenchError
 from bench.findings.accuracy import accuracy, accuracy_difference, graded

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from bench.cli import completion, main, output
 from bench.cli.commands import plan
-from bench.cli.entry import loaded
-from bench.cli.run import app
+from bench.cli.entry import app, loaded
 from bench.models.catalogue import accelerators, catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from bench.cli.checks import headers_of
-from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, option
+from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, headers_of, option
 from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS
 

@@ -37,7 +37,7 @@ def scrape(
     """On an absolute schedule, with the raw text and the time of sending and receiving each, in DIR/telemetry.jsonl.gz. Ends after
     --duration, on Ctrl-C or on SIGTERM. A --header goes to the server of the first --url alone: its scheme, host and port.
     """
-    from bench.cli.checks import headers_of, refuse_missing_gpus
+    from bench.cli.options import headers_of, refuse_missing_gpus
     from bench.headers import same_server
     from bench.measure.scraper import scrape
     from bench.servers.gpu_metrics import is_nvml

@@ -12,9 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from bench.cli.checks import refuse_missing_gpus, refuse_wrong_address
 from bench.cli.entry import command
-from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
+from bench.cli.options import (
+    LOAD,
+    Json,
+    ThresholdValues,
+    at_least_one,
+    flag,
+    option,
+    positive,
+    refuse_missing_gpus,
+    refuse_wrong_address,
+)
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError, shown

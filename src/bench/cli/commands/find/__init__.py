@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bench.axes import CONCURRENCY, RATE
-from bench.cli.checks import refuse_strange_classes, refuse_wrong_address
 from bench.cli.entry import command
-from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive
+from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive, refuse_strange_classes, refuse_wrong_address
 from bench.cli.output import print_json
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError

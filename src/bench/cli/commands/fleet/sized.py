@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.cli.checks import refuse_strange_classes
 from bench.cli.commands.fleet import Fleet
+from bench.cli.options import refuse_strange_classes
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
 from bench.findings.capacity.words import with_texts
