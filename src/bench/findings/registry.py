@@ -33,7 +33,7 @@ _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_mi
 FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
     "comparison": (questions.beside_baseline, "comparison.section", ()),
-    "kv-saturation": (questions.shows_kv_cache, "saturation", _SLO),
+    "kv-saturation": (questions.shows_kv_cache, "kv_saturation", _SLO),
     "ttft": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "ttft", ("slo",)),
     "throughput": (questions.levels(2), "regions", ()),
     "slo-margin": (questions.wanted("slo"), "capacity.section", _SLO),
