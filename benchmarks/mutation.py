@@ -27,7 +27,7 @@ _FINDINGS, _MODELS, _PARSE, _STATISTICS = (f"src/bench/{room}" for room in ("fin
 # Module by module, the quickest tests first: the first that fails ends a mutant.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
-        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "shares")]
+        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "percentiles")]
         + [f"{_PARSE}/{name}.py" for name in ("observation", "slo", "windows")]
         + [f"{_FINDINGS}/capacity/{name}.py" for name in ("points", "judging")],
         ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
@@ -71,7 +71,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "parse/test_devices", "servers/test_engine_metrics", "parse/test_exposition"],
     ),
     "answers": (
-        [*(f"src/bench/load/{name}.py" for name in ("events", "answer")), f"{_PARSE}/stream.py"],
+        [*(f"src/bench/load/{name}.py" for name in ("response", "answer")), f"{_PARSE}/stream.py"],
         ["load/test_answers_read", "load/test_streamed_tokens", "load/test_records", "runs/test_reading"],
     ),
     "servers": (

@@ -363,7 +363,7 @@ def project(tmp_path):
 
 @pytest.mark.long(part="workflows")
 def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
-    monkeypatch.setattr("bench.beside.archive.again.subprocess", FORKING)
+    monkeypatch.setattr("bench.beside.archive.check.subprocess", FORKING)
     results, report = project.folder / "results", project.folder / "results/report.md"
     jobs = project.run()
     assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))

@@ -13,7 +13,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, kv_facts, metric_names, worth_reading
-from bench.measure.fleet import find_workers
+from bench.measure.served import find_workers
 from bench.parse.load import in_flight_figures
 from bench.parse.scrapes import telemetry_table
 from bench.parse.server import gauges, lag_s, server_figures

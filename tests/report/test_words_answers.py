@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from bench.findings import lengths, recovery
+from bench.findings import course, lengths
 from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
@@ -98,7 +98,7 @@ def test_single_loads_and_steps():
         {**step, "valid": valid, "recovered": recovered, "recovery_s": after}
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
-    snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])
+    snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", course.answer(steps))])
 
 
 def test_where_curves_saturate():

@@ -11,7 +11,7 @@ import polars as pl
 
 from bench.errors import count_text, first_names, signed_percent
 from bench.report.blocks import Block, Cell, Column, Section, Table, Text, cell_of_load
-from bench.statistics.shares import Share
+from bench.statistics.percentiles import Share
 from bench.statistics.textbook import Z
 
 if TYPE_CHECKING:

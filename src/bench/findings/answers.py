@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.axes import AXES
-from bench.findings import advice, lengths, recovery
+from bench.findings import advice, course, lengths
 from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
@@ -73,7 +73,7 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
     if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
         yield setting_gain.answer(gains)
     if steps := runs.drop_nulls("recovered").to_dicts():
-        yield recovery.answer(steps)
+        yield course.answer(steps)
     full = [each.saturation for each in curves if each.saturation and not each.point and AXES[each.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
     if full and not compared:  # else it is a detail, which the tables have

@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.load.events import BARE, DONE, Event, events, json_object
 from bench.load.exchange import Exchange
-from bench.load.response import Response
+from bench.load.response import BARE, DONE, Event, Response, events, json_object
 from bench.runs.environment import without_secrets
 from bench.workloads.endpoints import ENDPOINTS, Drafts, Endpoint, Generated, Usage
 

@@ -14,9 +14,8 @@ from bench.errors import BenchError, count_text, first_names, shown_size
 from bench.headers import filled_headers
 from bench.http import api_root
 from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.external import refuse_unlike
-from bench.measure.fleet import find_workers
 from bench.measure.nvml import gpus_missing, nvml_endpoint, nvml_problem
+from bench.measure.served import find_workers, refuse_unlike
 from bench.models.config_json import config_of, geometry_at, geometry_of_model, stated_weights
 from bench.models.geometry import Geometry
 from bench.models.gguf import gguf_tensors

@@ -17,11 +17,11 @@ from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
-from bench.measure.fleet import find_workers, held_together, version_of_all
 from bench.measure.gpus import further_endpoints
 from bench.measure.preflight import hardware_of, refuse_others, refuse_strange_launch
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
+from bench.measure.served import find_workers, held_together, version_of_all
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.runs.deployment import DeploymentFacts, Start
 from bench.runs.files import read, record_digest, whole, write_record

@@ -16,8 +16,7 @@ import polars as pl
 from bench.axes import AXES
 from bench.parse.server import gauges
 from bench.runs.latencies import parts_of
-from bench.statistics.percentiles import percentile_of
-from bench.statistics.shares import RATE_BATCHES
+from bench.statistics.percentiles import RATE_BATCHES, percentile_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.endpoints.kind import Work
 

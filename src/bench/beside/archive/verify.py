@@ -7,8 +7,19 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from bench.beside.archive.again import at, copy_measurements, parsed_of, run_workflow, summary_of, why_not_parsed
-from bench.beside.archive.check import Check, check_deployments, check_runs, key_of, same_numbers
+from bench.beside.archive.check import (
+    Check,
+    at,
+    check_deployments,
+    check_runs,
+    copy_measurements,
+    key_of,
+    parsed_of,
+    run_workflow,
+    same_numbers,
+    summary_of,
+    why_not_parsed,
+)
 from bench.beside.archive.pack import packed_study
 from bench.beside.archive.unpack import extract, runs_of_visits, study_of
 from bench.errors import BenchError, count_text, is_are

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from bench.findings.comparison.effects import CONFIGURATION
-from bench.statistics.shares import Share
+from bench.statistics.percentiles import Share
 from bench.statistics.textbook import rarer_by_chance
 
 LEAST_SHARE = 0.01  # share of the requests by which the sides must differ; convention

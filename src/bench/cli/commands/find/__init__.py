@@ -88,8 +88,8 @@ class Find(Sending):
         """Search, and print the answer; the exit status says how it ended."""
         from bench.cli.commands.find.searching import answered, as_json, searched
         from bench.runs.files import write_object
-        from bench.search.chart import draw
         from bench.search.search import Budget
+        from bench.search.words import draw
         from bench.study.read import thresholds_of
         from bench.study.slo import parse_slo
 

@@ -32,10 +32,10 @@ from bench.predict.instances import (
     for_trace,
     for_traffic,
 )
-from bench.predict.judge import self_judged
 from bench.predict.limits import Given, Limits
 from bench.predict.predict import Predicted, misfits, predict
 from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
+from bench.predict.study import self_judged
 from bench.results import Results
 from bench.runs.latencies import LATENCIES
 from bench.study.read import read_workload
