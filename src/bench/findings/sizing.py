@@ -57,13 +57,8 @@ class OperatingPoint:
         point: Mapping[str, Any],
         run: Mapping[str, Any],
     ) -> OperatingPoint | None:
-        """A measured one.
-
-        Args:
-            point: row of `operating_points`. run: a summary row of its curve.
-
-        Returns:
-            None where no measured load meets the SLOs, or nothing came at it.
+        """A measured one. Args: point: row of `operating_points`. run: a summary row of its curve. Returns: None where no measured
+        load meets the SLOs, or nothing came at it.
         """
         if point["c_max"] is None or not point["usable_rps"]:
             return None
@@ -107,10 +102,8 @@ class Fleet:
 
 
 def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fleet:
-    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
-
-    Args:
-        peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
+    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs. Args:
+    peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
     """
     instances = math.ceil(_exact(peak_rps / point.usable_rps))
     bought = math.ceil(_exact(instances * safety))
@@ -240,10 +233,8 @@ def sized(
 
 
 def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: float, utilisation: float = 1.0) -> float:
-    """USD for 10⁶ tokens: price × GPUs ÷ (tokens an hour × utilisation).
-
-    Args:
-        price_per_hour: of one GPU (USD). tokens_per_s: what those GPUs give together. utilisation: share of it that is used.
+    """USD for 10⁶ tokens: price × GPUs ÷ (tokens an hour × utilisation). Args: price_per_hour: of one GPU (USD). tokens_per_s: what
+    those GPUs give together. utilisation: share of it that is used.
     """
     return price_per_hour * gpus / (tokens_per_s * HOUR_S * utilisation) * 1e6
 

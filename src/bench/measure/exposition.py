@@ -36,10 +36,8 @@ def metric_names(text: str) -> set[str]:
 
 
 def metric_values(text: str, names: Collection[str], kind: Kind | None = None) -> list[float] | None:
-    """Values of the samples with these names that count each request once (`apart`); None where they cannot be read.
-
-    Args:
-        kind: of the engine; None: found by the exposition.
+    """Values of the samples with these names that count each request once (`apart`); None where they cannot be read. Args: kind: of
+    the engine; None: found by the exposition.
     """
     samples = _samples(text, names)
     if samples is None:
