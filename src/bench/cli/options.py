@@ -102,8 +102,7 @@ ThresholdValues = Annotated[
     ),
 ]
 Configfile = Annotated[
-    Path | None,
-    option("FILE", "The study's file.", default="the study measured last in this folder, else config/config.yaml"),
+    Path | None, option("FILE", "The study's file.", default="the study measured last in this folder, else config/config.yaml")
 ]
 Select = Annotated[
     str | None,

@@ -90,17 +90,7 @@ def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
             ends = (int(known[x].min()), int(known[x].max())) if known.height else None  # type: ignore[arg-type]
             line = _line(known[x], 1000 * known[y]) if known[x].n_unique() >= FEWEST_POINTS else ()
             found.append(
-                LengthCost(
-                    str(deployment),
-                    str(family),
-                    str(axis),
-                    float(level),
-                    kind,
-                    ends,
-                    known.height,
-                    group.height,
-                    *line,
-                )
+                LengthCost(str(deployment), str(family), str(axis), float(level), kind, ends, known.height, group.height, *line)
             )
     return found
 

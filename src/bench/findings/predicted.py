@@ -296,11 +296,7 @@ def section(view: View) -> Section:
     of_judged = [Column("deployment", "deployment"), *(Column(head, str(i)) for i, head in enumerate(_JUDGED))]
     tables: list[Block] = [
         Table("What a step of the engine costs (90 % of a bootstrap over the runs)", _FITTED, rows),
-        Table(
-            "How far predictions of unseen runs are off",
-            of_judged,
-            judged,
-        ),
+        Table("How far predictions of unseen runs are off", of_judged, judged),
     ]
     without = [Text(f"No model of {model.deployment}: {why}.") for model in models if (why := no_model(model))]
     return Section("models", "A model of each server", [*tables, *blocks, *without, Text(_MODELS)] if models else [])

@@ -70,10 +70,7 @@ def section(view: View) -> Section:
             Items(_often([row["failures"] for row in rows])),
         ]
     if notes := _often([list(stream_notes(row)) for row in rows]):
-        found += [
-            Text("A chunk of a stream is not always a token:"),
-            Items(notes),
-        ]
+        found += [Text("A chunk of a stream is not always a token:"), Items(notes)]
     table = Fold(f"All {len(rows)} runs", [Table("Every run", _RUNS, rows)], opened=len(rows) <= _OPENED)
     return Section("runs", "Runs", [table, Text(_MEANING), *found], short=found)
 

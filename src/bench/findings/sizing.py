@@ -52,11 +52,7 @@ class OperatingPoint:
     usable_high: float | None = None
 
     @classmethod
-    def of(
-        cls,
-        point: Mapping[str, Any],
-        run: Mapping[str, Any],
-    ) -> OperatingPoint | None:
+    def of(cls, point: Mapping[str, Any], run: Mapping[str, Any]) -> OperatingPoint | None:
         """A measured one. Args: point: row of `operating_points`. run: a summary row of its curve. Returns: None where no measured
         load meets the SLOs, or nothing came at it.
         """

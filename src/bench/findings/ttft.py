@@ -11,16 +11,7 @@ from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
 from bench.report.figure import alt, figure
-from bench.report.theme import (
-    Span,
-    curve_column,
-    load_panel,
-    nothing_to_show,
-    panels_a_row,
-    whole_note,
-    with_curve,
-    with_whole,
-)
+from bench.report.theme import Span, curve_column, load_panel, nothing_to_show, panels_a_row, whole_note, with_curve, with_whole
 from bench.runs.latencies import class_column, class_names
 from bench.study.slo import Slo, time_text
 

@@ -91,12 +91,7 @@ def scrape(
 
 
 def _follow(
-    url: str,
-    headers: Mapping[str, str],
-    start: float,
-    interval_s: float,
-    ended: threading.Event,
-    lines: SimpleQueue[_Line],
+    url: str, headers: Mapping[str, str], start: float, interval_s: float, ended: threading.Event, lines: SimpleQueue[_Line]
 ) -> None:
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
     slot, last, lag, end = 0, False, None, math.inf

@@ -101,13 +101,7 @@ def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dic
 
 
 def find_workers(
-    base_url: str,
-    addresses: Mapping[str, str],
-    headers: Mapping[str, str],
-    *,
-    named: str,
-    prefill: int = 0,
-    alike: bool = True,
+    base_url: str, addresses: Mapping[str, str], headers: Mapping[str, str], *, named: str, prefill: int = 0, alike: bool = True
 ) -> tuple[Worker, ...]:
     """Ask each worker once.
 

@@ -68,10 +68,7 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         .sort("bin")
         .with_columns(covered=(end - begin))
         .filter(pl.col("covered") >= _LEAST_COVERED * width_s)
-        .select(
-            elapsed_s=begin + pl.col("covered") / 2,
-            tokens_per_s=pl.col("tokens").fill_null(0.0) / pl.col("covered"),
-        )
+        .select(elapsed_s=begin + pl.col("covered") / 2, tokens_per_s=pl.col("tokens").fill_null(0.0) / pl.col("covered"))
     )
 
 

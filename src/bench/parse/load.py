@@ -195,11 +195,7 @@ def _of_all(values: Iterable[str]) -> str:
 
 
 def load_figures(
-    record: RunRecord,
-    requests: pl.DataFrame,
-    telemetry: pl.DataFrame,
-    counters: Mapping[str, Any],
-    window: tuple[float, float],
+    record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame, counters: Mapping[str, Any], window: tuple[float, float]
 ) -> dict[str, Any]:
     """The load that came about.
 

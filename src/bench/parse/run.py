@@ -161,12 +161,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     content |= _latencies(ok, gaps_between_tokens(content))
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
-    steady, figures = steady_figures(
-        record.definition,
-        requests,
-        telemetry,
-        stopped=record.stopped is not None,
-    )
+    steady, figures = steady_figures(record.definition, requests, telemetry, stopped=record.stopped is not None)
     content |= figures | {
         f"steady_{key}": value
         for key, value in _latencies(

@@ -298,11 +298,7 @@ def in_steady_state(window: SteadyWindow) -> pl.Expr:
 
 
 def steady_figures(
-    definition: Mapping[str, Any],
-    requests: pl.DataFrame,
-    telemetry: pl.DataFrame,
-    *,
-    stopped: bool = False,
+    definition: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, *, stopped: bool = False
 ) -> tuple[SteadyWindow | None, dict[str, Any]]:
     """The steady window of a run and its numbers, all of which start with `steady`.
 

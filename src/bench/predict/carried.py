@@ -45,12 +45,7 @@ class Carried:
 
 
 def rates_carried(
-    ensemble: Iterable[Member],
-    workload: Workload,
-    slos: Sequence[Slo],
-    *,
-    instances: int = 1,
-    router: Router = "round-robin",
+    ensemble: Iterable[Member], workload: Workload, slos: Sequence[Slo], *, instances: int = 1, router: Router = "round-robin"
 ) -> list[float]:
     """The highest rate that one of so many instances sustains within the SLOs, for each member of the ensemble (requests/s;
     conversations/s). Args: workload: an open loop. Returns: 0 where none is within them, or no request fits.

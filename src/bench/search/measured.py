@@ -39,12 +39,7 @@ def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None)
         seed = f"probe/{next(number)}/{load.seed}"  # other prompts each time, or a prefix cache would know them
         workload = Workload.model_validate({**given, "arrival": "closed", "num_requests": count})
         sent = replace(
-            load,
-            workload=workload,
-            level=in_flight,
-            seed=seed,
-            schedule_seed=seed,
-            timeout_s=min(timeout_s, load.timeout_s),
+            load, workload=workload, level=in_flight, seed=seed, schedule_seed=seed, timeout_s=min(timeout_s, load.timeout_s)
         )
         try:
             with PreparedLoad(target, sent).waiting(alive) as now:

@@ -167,11 +167,7 @@ class _Race:
 
 
 def race(
-    names: Sequence[str],
-    space: Space,
-    units: Mapping[str, float],
-    budget_s: float,
-    visit: Callable[[Ask], Visit],
+    names: Sequence[str], space: Space, units: Mapping[str, float], budget_s: float, visit: Callable[[Ask], Visit]
 ) -> Outcome:
     """Find the best candidate, and what it gains over the first one, the default.
 

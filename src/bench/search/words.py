@@ -317,11 +317,7 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
 def _rows(found: Found) -> pl.DataFrame:
     """What each run reached of each limit, with its 95 % interval."""
     rows = [
-        (
-            each.load,
-            criterion_text(key),
-            *(_readable(math.exp(excess.value + side * Z * excess.error)) for side in (0, -1, 1)),
-        )
+        (each.load, criterion_text(key), *(_readable(math.exp(excess.value + side * Z * excess.error)) for side in (0, -1, 1)))
         for each in found.observations
         for key, excess in each.excesses.items()
         if key not in (FAILED, GROWTH)

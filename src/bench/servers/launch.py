@@ -234,13 +234,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
     dtype = served or "bfloat16"  # which only shapes blocks then
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     bytes_known = not external or served is not None
-    stages = stages_of(
-        geometry,
-        _parallel(spec),
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        block_size=kind.block_size(spec, geometry),
-    )
+    stages = stages_of(geometry, _parallel(spec), dtype=dtype, kv_dtype=kv_dtype, block_size=kind.block_size(spec, geometry))
     memory = None if external else _device_memory(spec.engine.backend)
     overhead = kind.cpu_overhead
     if not cpu:

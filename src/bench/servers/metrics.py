@@ -17,10 +17,7 @@ COUNTERS = (
 )
 MEANS = ("spec_accepted_length",)  # gauges of means over the server's latest steps; 0 before there was one
 # Seconds; read as the difference of sum and count between the run's first and last scrape.
-HISTOGRAMS = (
-    *("server_ttft", "server_itl", "server_queue_time"),
-    *("server_prefill_time", "server_decode_time", "server_e2e"),
-)
+HISTOGRAMS = (*("server_ttft", "server_itl", "server_queue_time"), *("server_prefill_time", "server_decode_time", "server_e2e"))
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 

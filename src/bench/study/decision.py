@@ -48,8 +48,7 @@ class Decision(Strict):
         "requests alone, in each workload that has one of that name. C_max, usable requests/s, goodput and the fleet follow from them.",
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.01,
-        description="Largest share of requests that may fail at a load that counts as sustained (0–1).",
+        default=0.01, description="Largest share of requests that may fail at a load that counts as sustained (0–1)."
     )
     peak_rps: _Positive | None = Field(default=None, description="Requests/s at the busiest moment; the fleet is sized for it.")
     safety: Annotated[float, Field(ge=1)] = Field(

@@ -24,8 +24,7 @@ class Search(Strict):
 
     slo: SloTexts | None = Field(default=None, description="Limits to search by, in place of those of `decision.slo`.")
     precision: Annotated[float, Field(ge=0.02, lt=1)] = Field(
-        default=0.1,
-        description="Half the width of the answer's interval (95 %), as a share of it, at which the search ends.",
+        default=0.1, description="Half the width of the answer's interval (95 %), as a share of it, at which the search ends."
     )
     start: _Positive | None = Field(
         default=None, description="First load. Default: near what is looked for, as a probe of a few seconds shows it."

@@ -101,7 +101,7 @@ class Workload(Strict):
         "`num_requests` are done; with `turns` it is users, each in a conversation. Open loops send at the level's rate and never wait "
         "for an answer: "
         + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
-        + ". `trace`: as recorded in the file. With `turns`, a rate counts conversations.",
+        + ". `trace`: as recorded in the file. With `turns`, a rate counts conversations."
     )
     prompts: Prompts = Field(
         default=RANDOM,

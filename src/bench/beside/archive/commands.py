@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from bench.beside.archive.check import Check
 
 
-@command(
-    "bench pack",
-    "bench pack --configfile config/studies/h200.yaml --output h200.tar.gz",
-)
+@command("bench pack", "bench pack --configfile config/studies/h200.yaml --output h200.tar.gz")
 def pack(
     configfile: Configfile = None,
     select: Select = None,
@@ -48,13 +45,9 @@ def pack(
     print(f"{output}: {packed_text(done)}, {output.stat().st_size / 2**20:.1f} MiB")
 
 
-@command(
-    "bench unpack h100.tar.gz",
-    "bench unpack monday.tar.gz tuesday.tar.gz",
-)
+@command("bench unpack h100.tar.gz", "bench unpack monday.tar.gz tuesday.tar.gz")
 def unpack(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `bench pack` wrote.")],
-    json: Json = False,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `bench pack` wrote.")], json: Json = False
 ) -> None:
     """Checks every file of a pack and puts its runs among the results here. The next workflow on the pack's study parses and draws
     them, and measures nothing.
@@ -100,8 +93,7 @@ _MOST_LINES = 20  # of what differs; JSON has all
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A pack, or a folder of results.")],
     configfile: Annotated[
-        Path | None,
-        option("FILE", "The study's file.", default="the one that the workflow noted in the folder"),
+        Path | None, option("FILE", "The study's file.", default="the one that the workflow noted in the folder")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -83,12 +83,10 @@ class Workload(Sending):
         int | None, option("N", "Hold N requests, or users with turns, in flight.", LOAD, parser=at_least_one)
     ] = None
     request_rate: Annotated[
-        float | None,
-        option("R", "Open loop: R requests a second, however slowly answers come.", LOAD, parser=positive),
+        float | None, option("R", "Open loop: R requests a second, however slowly answers come.", LOAD, parser=positive)
     ] = None
     duration: Annotated[
-        float | None,
-        option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive),
+        float | None, option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive)
     ] = None
     scrape: Annotated[bool, flag("--scrape", "Scrape URL/metrics meanwhile.", _METRICS)] = False
     metrics: Annotated[str | None, option("URL", "With --scrape, where the server's metrics are, if elsewhere.", _METRICS)] = (
