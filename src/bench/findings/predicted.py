@@ -181,22 +181,14 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     return {"throughput_tokens_per_s": None, first.column: first}
 
 
-def _title(results: Tables) -> str | None:
-    return predictions_title(results.calibration)
-
-
-def _unpredicted(results: Tables) -> str:
-    return unpredicted_note(results.calibration, results.axis)
-
-
 @figure(
     "predicted-loads",
     title="Predicted beside measured",
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
-    finding=_title,
-    note=_unpredicted,
+    finding=lambda results: predictions_title(results.calibration),
+    note=lambda results: unpredicted_note(results.calibration, results.axis),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve. Args: results: `calibration`, of

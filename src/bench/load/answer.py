@@ -307,12 +307,8 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
 
 
 def _refusal(response: Response) -> str:
-    said = _text(json_object(response.body) or _shown_page(response.body.decode(errors="replace")))
+    said = _text(json_object(response.body) or " ".join(response.body.decode(errors="replace").split()))
     return f"{said or 'moved'}, to {response.location[:200]}" if response.location else said
-
-
-def _shown_page(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _text(error: Any) -> str:

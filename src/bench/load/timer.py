@@ -22,11 +22,6 @@ def ahead_of_the_server() -> bool:
     return True
 
 
-def like_all_others() -> None:
-    """Give the real-time priority back."""
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 

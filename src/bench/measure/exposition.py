@@ -35,14 +35,12 @@ def metric_names(text: str) -> set[str]:
     return set(names) if 2 * len(names) > len(found) else set()  # a page may have a line that looks like a sample
 
 
-def metric_values(text: str, names: Collection[str], kind: Kind | None = None) -> list[float] | None:
-    """Values of the samples with these names that count each request once (`apart`); None where they cannot be read. Args: kind: of
-    the engine; None: found by the exposition.
-    """
+def metric_values(text: str, names: Collection[str]) -> list[float] | None:
+    """Values of the samples with these names that count each request once (`apart`); None where they cannot be read."""
     samples = _samples(text, names)
     if samples is None:
         return None
-    if kind := kind or find_catalogue({sample.name for sample in samples}).kind:
+    if kind := find_catalogue({sample.name for sample in samples}).kind:
         alike = [[sample for sample in samples if sample.name == name] for name in names]
         samples = [series[place] for series in alike for place in apart([sample.labels for sample in series], kind)]
     return [float(sample.value) for sample in samples]

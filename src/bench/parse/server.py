@@ -56,13 +56,8 @@ def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]
     found = find_catalogue(exposed["name"].unique().to_list())
     named = [found.names.get(metric, "") for metric in metrics]
     counted = marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
-    rose = rises_of(counted, telemetry["scrape"])
+    rose = _rises(counted, telemetry["scrape"])[0]
     return [rose.get(name) for name in named]
-
-
-def rises_of(counters: pl.DataFrame, scrapes: pl.Series) -> dict[str, float]:
-    """By name what counters rose by from the first scrape to the last, over all of their label sets; without those that fell."""
-    return _rises(counters, scrapes)[0]
 
 
 def requests_served(telemetry: pl.DataFrame) -> float | None:

@@ -19,10 +19,6 @@ from bench.report.theme import curve_column, disturbed, finish, inks, lacking, n
 _PIXELS_A_UNIT = 2.0
 
 
-def _none(_: Any) -> dict[str, str]:
-    return {}
-
-
 def chart_of(drawn: Figure, parts: Sequence[Any], *, leave_out: Callable[[str], None] | None = None) -> Any:
     """A figure of each part as one Altair chart, with its texts under `usermeta`; None of one that is left out.
 
@@ -108,7 +104,7 @@ def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
         curves, unit = len(curve_column(part)), AXES[part.axis].unit
         notes += [
             missing_note(column, what, lacking(part, column), curves=curves, unit=unit)
-            for column, what in (drawn.columns or _none)(part).items()
+            for column, what in (drawn.columns(part) if drawn.columns else {}).items()
         ]
     return {
         "title": found or drawn.title,

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 import polars as pl
 
 from bench.axes import AXES, RATE
+from bench.errors import count_text
 from bench.parse.windows import level_values
-from bench.report.chart_words import whole_runs_note
 from bench.report.figure import alt
 
 __all__ = [
@@ -347,7 +347,8 @@ def with_whole(results: Curves, runs: pl.DataFrame) -> pl.DataFrame:
 
 def whole_note(results: Curves) -> str:
     """The note on the hollow points; empty where there are none."""
-    return whole_runs_note(results.whole_runs.height)
+    runs = results.whole_runs.height
+    return f"Hollow: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:

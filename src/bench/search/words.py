@@ -108,10 +108,6 @@ class LoadUnit:
         )
 
 
-def _unit_of(record: SearchRecord) -> LoadUnit:
-    return LoadUnit(AXES[record.axis].held, record.turns > 1)
-
-
 def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: str) -> str:
     """The limit with its interval, such as `12 in flight (11 to 13 at 95 % confidence)`."""
     if why == "alone":
@@ -138,7 +134,7 @@ def search_limit(record: SearchRecord) -> str:
     high = math.inf if record.high is None else record.high
     if record.limit is None:
         return "not known"
-    return limit_text(record.limit, record.low, high, unit=_unit_of(record), why=record.why)
+    return limit_text(record.limit, record.low, high, unit=LoadUnit(AXES[record.axis].held, record.turns > 1), why=record.why)
 
 
 def search_ended(record: SearchRecord) -> str:

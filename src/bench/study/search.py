@@ -49,10 +49,6 @@ class Search(Strict):
 Objective = Literal["requests", "cost"]
 
 
-def _visit() -> Search:
-    return Search(precision=0.15, runs=8, seconds=600.0)
-
-
 class Tune(Strict):
     """The best of several servers under one load: which settings, and what they gain over the default."""
 
@@ -77,7 +73,7 @@ class Tune(Strict):
         description="Time for all starts of servers and their searches (min). More of it goes on from what is measured.",
     )
     search: Search = Field(
-        default_factory=_visit,
+        default_factory=lambda: Search(precision=0.15, runs=8, seconds=600.0),
         description="As a ladder's `search`, of each start: how precisely, and with how many runs and seconds under load at most; by "
         "default `precision: 0.15`, `runs: 8` and `seconds: 600`.",
     )

@@ -119,7 +119,10 @@ def _make_again(
     ladders = {(run.deployment.name, run.workload_name) for run in plan.runs if run.key in drawn and run.searched}
     searches = [each.key for each in plan.searches if (each.deployment.name, each.workload_name) in ladders]
     measured = {run.key for run in plan.every}  # which the report counts
-    files = [*_locks(plan), *(file for workload in plan.config.workloads.values() for file in workload.files)]
+    files = [
+        *(lock for engine in plan.config.engines.values() for lock in engine.locks),
+        *(file for workload in plan.config.workloads.values() for file in workload.files),
+    ]
     here = copy_measurements(folder, [run for run in intact if key_of(run) in measured], files, to)
     content = packed_study(read_yaml(file), plan, [*map(key_of, runs), *searches])
     said = run_workflow(content, parsed_of(plan, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
@@ -189,11 +192,6 @@ def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Map
             f"{file} defines {len(other)} of the {len(runs)} runs otherwise than when they were drawn, such as {other[0]}"
         )
     return runs, {**checked_names(figures), **page}
-
-
-def _locks(plan: Plan) -> list[str]:
-    """The lock files that a study names: their digests are part of its runs'."""
-    return [lock for engine in plan.config.engines.values() for lock in engine.locks]
 
 
 def _study(folder: Path) -> tuple[Path, str | None]:

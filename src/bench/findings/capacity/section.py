@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.findings.capacity.curves import Curve
 from bench.findings.predicted import time_spent
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
@@ -17,6 +16,7 @@ from bench.report.theme import Span, curve_colour, level_axis, load_panel, nothi
 from bench.study.slo import Slo
 
 if TYPE_CHECKING:
+    from bench.findings.capacity.curves import Curve
     from bench.findings.view import View
 
 

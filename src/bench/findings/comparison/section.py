@@ -14,7 +14,6 @@ from bench.findings.comparison.effects import metric_of
 from bench.findings.comparison.words import sure_sentences, unlike_failures
 from bench.findings.tables import Tables
 from bench.report.blocks import Cell, Column, Items, Section, Table, Text
-from bench.report.chart_words import pairs_note
 from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, marked, nothing_to_show
 
@@ -96,7 +95,7 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
     "go on. Loads at which one side fails more requests are missing: above each strip is which, and what the marks say in words.",
     invalid="Left out, with their counterparts",
     by_axis=False,
-    note=lambda results: pairs_note(_left_out(results.study)),
+    note=lambda results: f"Pairs that are not compared for that: {left}." if (left := _left_out(results.study)) else "",
 )
 def comparison(results: Tables) -> alt.VConcatChart | alt.LayerChart:
     """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load."""
