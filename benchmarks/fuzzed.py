@@ -30,8 +30,9 @@ from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.parse.run import parse_run
 from bench.runs.store import Store
 from bench.servers.metrics import exposition_names, find_catalogue
-from bench.study.plan import PROTOCOL, Plan
+from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
+from bench.study.specs import PROTOCOL
 
 __all__ = ["TARGETS", "Target"]
 

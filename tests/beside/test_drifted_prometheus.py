@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.beside.production.drifted import SAME, Window
+from bench.beside.production.drifted.judged import SAME
+from bench.beside.production.drifted.served import Window
 from bench.errors import BenchError
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record

@@ -22,8 +22,7 @@ from bench.servers.facts import hardware
 from bench.servers.launch import memory_plan
 from bench.servers.metrics import GAUGES, find_catalogue
 from bench.servers.spec import DeploymentSpec
-from bench.study.plan import PROTOCOL
-from bench.study.specs import RunSpec
+from bench.study.specs import PROTOCOL, RunSpec
 
 __all__ = ["made_facts", "made_study", "make_run"]
 

@@ -19,9 +19,8 @@ from bench.http import get, leads_away, metrics_root, problem, wanted
 from bench.parse.exposition import ExpositionError, reference_samples
 from bench.runs.deployment import KvFacts
 from bench.runs.environment import without_secrets, without_user, without_values
-from bench.servers.engines import Kind
 from bench.servers.facts import server_info
-from bench.servers.kind import Labelled
+from bench.servers.kind import Kind, Labelled
 from bench.servers.metrics import Catalogue, apart, find_catalogue
 
 _NAME_END = re.compile(r"[{ \t]")

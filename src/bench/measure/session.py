@@ -35,8 +35,8 @@ from bench.servers.fleet import server_of
 from bench.servers.server import Server, ServerDied, blaming, refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import commit_of
-from bench.study.plan import PROTOCOL, Plan
-from bench.study.specs import RunSpec
+from bench.study.plan import Plan
+from bench.study.specs import PROTOCOL, RunSpec
 from bench.study.state import kept_facts
 from bench.workloads.prefix_cache import room_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.servers.engines import Kind
+from bench.servers.kind import Kind
 from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 from bench.statistics.percentiles import percentile
 from bench.workloads.endpoints.kind import Work

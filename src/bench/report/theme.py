@@ -15,41 +15,6 @@ from bench.errors import count_text
 from bench.parse.windows import level_values
 from bench.report.figure import alt
 
-__all__ = [
-    "HEIGHT",
-    "NEUTRAL",
-    "PALETTE",
-    "WIDTH",
-    "Span",
-    "curve_colour",
-    "curve_column",
-    "curve_dash",
-    "curve_shape",
-    "deployment_colours",
-    "disturbed",
-    "finish",
-    "in_order",
-    "inks",
-    "is_log",
-    "layered",
-    "level_axis",
-    "level_span",
-    "limit_line",
-    "line_ends",
-    "load_panel",
-    "marked",
-    "nothing_to_show",
-    "panels_a_row",
-    "points",
-    "series_colour",
-    "series_shape",
-    "shapes",
-    "whole_note",
-    "why_empty",
-    "with_curve",
-    "with_whole",
-]
-
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
 # In this order, in which the first ones are as unlike as can be in print: 87, 151 and 119 of 255.
 PALETTE = ["#0072B2", "#CC79A7", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#000000"]

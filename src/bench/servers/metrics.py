@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.servers.engines import ENGINES, Exposed, Kind, Spelling
+from bench.servers.engines import ENGINES
+from bench.servers.kind import Exposed, Kind, Spelling
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up

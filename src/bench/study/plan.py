@@ -27,11 +27,9 @@ from bench.study.precision import with_requests
 from bench.study.search import Search, candidates, competing
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import applying, parse_slo
-from bench.study.specs import PROTOCOL, Place, RunSpec, alternating, places_of
+from bench.study.specs import Place, RunSpec, alternating, places_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
-
-__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
 
 _LOCK_BYTES = 16 * 2**20  # largest lock file that is read (bytes); convention: those with hashes of all wheels have 1 MiB
 _SKETCHED = 4  # levels that stand for those of a search before there are any; convention

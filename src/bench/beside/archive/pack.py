@@ -28,10 +28,10 @@ from bench.runs.run import RECORD
 from bench.runs.store import Store
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import commit_of
-from bench.study.plan import PROTOCOL, Plan
+from bench.study.plan import Plan
 from bench.study.read import at_scale
 from bench.study.searches import search_record
-from bench.study.specs import RunSpec
+from bench.study.specs import PROTOCOL, RunSpec
 from bench.study.state import kept_facts
 from bench.study.sweep import expand
 

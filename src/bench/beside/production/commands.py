@@ -32,7 +32,8 @@ def guard(
     """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg and keda.yaml, with the metric names of the server or fleet
     that was measured. What the study does not know is left out, and a line says so.
     """
-    from bench.beside.production.guard import FILES, read_measured, written
+    from bench.beside.production.guard import FILES, written
+    from bench.beside.production.guard.measured import read_measured
 
     measured = read_measured(results, deployment, workload)
     print(f"{measured.deployment}: {measured.limit_text}.")
@@ -85,8 +86,9 @@ def drifted(
     from dataclasses import asdict
 
     from bench.beside.production.curve import read_curve
-    from bench.beside.production.drifted import DIFFERS, UNKNOWN, Window, find_drift
-    from bench.beside.production.drifted.judged import advice, conclusion, rows
+    from bench.beside.production.drifted import find_drift
+    from bench.beside.production.drifted.judged import DIFFERS, UNKNOWN, advice, conclusion, rows
+    from bench.beside.production.drifted.served import Window
 
     curve = read_curve(results, deployment, workload)
     until = time.time() if end is None else _moment(end)

@@ -21,8 +21,8 @@ from bench.runs.launch import EngineRecord, Launch, flags_of
 from bench.runs.paths import Paths
 from bench.runs.searches import TuningRecord
 from bench.search.tuning_words import found_line
-from bench.servers.engines import Managed, managed
-from bench.servers.kind import arguments
+from bench.servers.engines import managed
+from bench.servers.kind import Managed, arguments
 
 # A path by itself, or a text in JSON or a list that begins like one; no address, and no id of the hub.
 _PATH = re.compile(r"""(?:^|["'\s=:,])(?:\.{0,2}/|results/)\w""")
@@ -259,8 +259,6 @@ def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> It
         ends = f"; limit: {found}" if (found := limit(row)) else ""
         yield f"workload {row['workload']}, SLOs {slos}: sustains {sustains(row)}{ends}"
 
-
-__all__ = ["FORMS", "read_exported", "written"]
 
 #: The forms, each a template.
 FORMS = ("command", "compose", "kubernetes")

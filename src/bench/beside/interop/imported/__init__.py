@@ -21,8 +21,6 @@ from bench.errors import BenchError
 from bench.parse.foreign import ForeignRun, foreign_run, write_run
 from bench.runs.files import UNREADABLE, checksum, digest
 
-__all__ = ["FORMATS", "Imported", "imported", "read_peers", "write_imported"]
-
 #: The tools whose result files are read. One more is a file beside this one, and a row here.
 FORMATS = {each.name: each for each in (VLLM, GUIDELLM, AIPERF, INFERENCE_PERF)}
 # What reading values of other types than a tool writes may raise.

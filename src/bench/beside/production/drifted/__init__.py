@@ -13,10 +13,8 @@ from bench.beside.production.drifted.judged import DIFFERS, LENGTHS, SAME, TITLE
 from bench.beside.production.drifted.served import Window, read_names, scraped_twice, served
 from bench.beside.production.drifted.studied import read_studied
 from bench.errors import BenchError, first_names
-from bench.servers.engines import Kind
+from bench.servers.kind import Kind
 from bench.servers.metrics import find_catalogue, of_other_versions
-
-__all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "Drift", "Window", "find_drift"]
 
 
 @dataclass(frozen=True)
