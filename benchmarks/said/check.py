@@ -17,7 +17,7 @@ from typing import Any
 from bench.predict.calibration import LITTLE
 from bench.statistics.levels import FLAT
 from benchmarks.said.read import Outputs, Panel, Table, Text, read_outputs
-from benchmarks.said.truth import Curve, Slo, Study, slo_of
+from benchmarks.said.truth import Curve, Level, Slo, Study, slo_of
 
 __all__ = ["KINDS", "Checked", "Finding", "check"]
 
@@ -464,6 +464,7 @@ _OF_HEADS = {
 _OPERATED = "tokens/s at the operating point"
 _COUNTED = "kv_usage_peak of the runs whose counts hold, whether their latencies do or not"
 _MISSING = "first load that misses"  # a column of the first screen's table, whose rows are read as sentences
+_EDGES = (0.05, 20.0)  # of a limit, where latencies far from it are drawn
 _ROUNDED = ("usable_rps", "usable_low", "usable_high", "equilibrium_at", "saturation_at")  # by their intervals
 _CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")
 _POINTS = {name: tuple(f"{name}_{end}" for end in ("at", "low", "high")) for name in ("equilibrium", "saturation")}
@@ -514,6 +515,7 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
             if usage := [run["kv_usage_peak"] for run in level.runs if run["kv_usage_peak"] is not None]:
                 yield Shown.of(curve, level.load, "kv_usage_peak", "summary.parquet", max(usage))
         counted = [run for run in curve.rows if run["counts_valid"] and run["kv_usage_peak"] is not None]
+        yield from _of_runs(curve)
         for run in counted:
             at = max(each["kv_usage_peak"] for each in counted if each["level"] == run["level"])
             yield Shown.of(curve, run["run"], "kv_usage_peak", "summary.parquet", run["kv_usage_peak"])
@@ -524,6 +526,15 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
         yield from _of_sentence(study, text)
     for where, title, row in outputs.drawn:
         yield from _of_drawn(study, where, title, row)
+
+
+def _of_runs(curve: Curve) -> Iterator[Shown]:
+    """Each run's latencies: of the requests that are judged, or of the whole run, which figures draw hollow."""
+    for run in curve.rows:
+        alone = Level(float(run["level"]), [run])
+        for column in _PERCENTILES if alone.judged else ():
+            if values := [*alone.values(column), *([run[column]] if run.get(column) is not None else [])]:
+                yield Shown.of(curve, run["run"], column, "summary.parquet", *values)
 
 
 def _of_table(study: Study, table: Table) -> Iterator[Shown]:
@@ -573,27 +584,19 @@ def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iter
     if len(curves) != 1 or row.get("valid") is False or row.keys() & {"shared", "metric", "line"}:
         return
     curve = study.curves.get((row.get("deployment") or curves[0].deployment, curves[0].workload), curves[0])
-    at, found = row.get("run") or row.get("level"), re.match(r"(TTFT|TPOT|E2E) (P\d+)", title)
+    at, slo = row.get("run") or row.get("level"), slo_of(title)
+    times = slo[2] if slo and "÷ its limit" in title else 0.001 if "(ms" in title else 1.0
     values = {name: row[name] for name in row.keys() & curve.rows[0].keys() if name.endswith(("_s", "_peak"))}
-    values |= (
-        {f"{found[1]}_{found[2]}_s".lower(): row.get("tail"), f"{found[1]}_p50_s".lower(): row.get("median")} if found else {}
-    )
+    values |= {name: row[name] * times for name in row.keys() & set(_PERCENTILES) if row[name] not in (None, *_EDGES)}
     if where == "figure kv-saturation" and not row.get("run") and "kv_usage_peak" in values:
         values[_COUNTED] = values.pop("kv_usage_peak")
-    if (slo := slo_of(str(row.get("slo")))) and slo[3] is None:
-        values[f"{slo[0]}_p{100 * slo[1]:.0f}_s"] = row["seconds"]
-    if row.get("a_user"):
-        values["tpot_p50_s"] = 1 / row["a_user"]
     yield from (
         Shown.of(curve, at, name, where, value) for name, value in values.items() if at and isinstance(value, int | float)
     )
-    if row.get("mark") == "C_max":
-        yield Shown.of(curve, None, "c_max", where, row["level"])
     if row.get("point"):
         yield Shown.of(curve, None, "equilibrium_at" if row["point"] == "A|B" else "saturation_at", where, row["level"])
-    if "slo" in row or row.get("limit_s") in [slo[2] for slo in curve.slos.values()]:
-        names = ("low", "high") if "slo" in row else _CAPACITY
-        yield from (Shown.of(curve, None, name, where, row[name]) for name in names if row.get(name) is not None)
+    if "bar" in row:  # where the limit lies
+        yield from (Shown.of(curve, None, name, where, row[name]) for name in ("low", "high") if row.get(name) is not None)
 
 
 def _first(text: str) -> float:

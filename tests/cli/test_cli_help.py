@@ -105,6 +105,8 @@ def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
         (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
         (["runs", "my study.yaml", "b"], "bench: my study.yaml is not expected here. Name a study's file with --configfile"),
         (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
+        (["workload", "--endpoint", "chat"], "bench: No such option: --endpoint. Write --set endpoint=VALUE.\n"),
+        (["find", "--max-runs", "3"], "bench: No such option: --max-runs. Write --set max_runs=VALUE.\n"),
         (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),
         (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
         (["scrape"], "bench: Missing option '--url'."),

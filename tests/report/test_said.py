@@ -68,6 +68,8 @@ FAULTS = (
     ("one value", "both", "report.md", r"\*\*(?:about )?[\d.]+\*\* requests/s", "**19.9** requests/s"),
     ("one value", "both", "report.html", r"(data-value=\"[\d.]+\">)(\d{3})<", r"\g<1>1\2<"),
     ("one value", "open", "figures/latency-throughput.json", r"(\"throughput_tokens_per_s\": )(\d)", r"\g<1>1\2"),
+    ("one value", "open", "figures/slo-margin.json", r"(\"ttft_p90_s\": 0\.)", r"\g<1>1"),
+    ("one value", "open", "figures/ttft.json", r"(\"ttft_p50_s\": )", r"\g<1>1"),
     ("one value", "open", "figures/kv-saturation.json", r"(\"kv_usage_peak\": )0", r"\g<1>7"),
     ("no more", "relieved", "report.md", r"(replayed with [^,]*), [^;|]*", r"\1, no more"),
     ("no more", "relieved", "report.md", r"(\| alpha \| [^|]* at )8( requests in flight)", r"\g<1>2\2; up to 8 requests in flight it sustains hardly more"),

@@ -199,9 +199,12 @@ def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
         target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=ARCHITECTURE["vocabulary"])
         assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
-        options = {"set": f"endpoint={endpoint}", "prompt-length": 40, "num-requests": 12, "concurrency": 2, "vocabulary": 512}
+        options = {"set": f"endpoint={endpoint}", "prompt-length": 40, "num-requests": 12, "concurrency": 2}
         options |= {"model": "tiny", "base-url": server.base_url, "output-dir": "run"}
-        assert main(["workload", "--scrape", *(f"--{name}={value}" for name, value in options.items())]) == 0
+        assert (
+            main(["workload", "--scrape", "--set=vocabulary=512", *(f"--{name}={value}" for name, value in options.items())])
+            == 0
+        )
     assert main(["parse", "run"]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     wrong = [summary[name] for name in ("wrong_prompt_tokens", "wrong_output_tokens", "uncounted_answers")]

@@ -234,6 +234,20 @@ def test_what_the_profile_would_submit(tmp_path, content):
         assert (status, "Traceback" in said, "File " in said) == (1, False, False), said
         why = f"nothing was submitted: {missing} is not on PATH. Start the workflow on a login node of the cluster."
         assert said.splitlines()[-1].endswith(why)
+    programs(tmp_path / "bin", squeue="exit 0", sinfo="echo 'main*|up|infinite|64|256000|(null)|idle|1'")
+    for words, short in (
+        ((), "wide: partition main: 2 GPUs needed, a node has 0"),  # a profile that names none takes the default one
+        (
+            ("--set-resources", "measure:gpu_model=h100", "--jobs=2"),
+            "wide: partition main: 2 GPUs of type h100 needed, a node has 0",
+        ),
+        (
+            ("--set-resources", "measure:slurm_partition='night'", "--jobs=2"),
+            "wide: there is no partition night; the cluster has main",
+        ),
+    ):
+        status, said = ran(*words, "measured")
+        assert (status, short in said) == (1, True), said
     status, said = ran("--dry-run", "measured")
     assert status == 0, said
     asked = dict(

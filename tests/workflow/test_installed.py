@@ -123,7 +123,7 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
         )
     assert [(status, errors) for status, _, errors in results if status] == []
     said = "".join(out for _, out, _ in results[len(names) :])
-    parts = ("fewest GPUs", "llama-3.1-8b", "USD an hour", "6 requests in", "TTFT P50", "drawn/latencies.svg", "no evidence")
+    parts = ("fewest GPUs", "llama-3.1-8b", "USD an hour", "6 requests in", "TTFT P50", "drawn/ttft.svg", "no evidence")
     assert [part for part in parts if part not in said] == []
     # The commit of the folder around it is not that of these sources.
     commit = json.loads((tmp_path / "runs/one/run.json").read_text())["commit"]

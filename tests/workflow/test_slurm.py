@@ -173,7 +173,7 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
         "two": {**deployments["two"], "cores": 7},
         "three": {**deployments["three"], "tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4},
     }
-    run(project, cluster, "--set-resources", "measure:gpu_model=h100", status=1)
+    run(project, cluster, "--set-resources", "measure:gpu_model=h100", "--jobs", "2", status=1)
     project.config["deployments"] = deployments
     assert "two: partition main: 9 cores needed, a node has 8" in project.output
     assert "8 GPUs of type h100 needed, a node has 4" in project.output

@@ -26,8 +26,8 @@ def given(name):
     """What the profile gives every session of a resource, `set-resources` first; None if it gives none, empty if one that differs."""
     settings = workflow.resource_settings
     own = (settings.overwrite_resources or {}).get("measure", {}).get(name) or (settings.default_resources or {}).get(name)
-    value = own and str(getattr(own, "value", own))
-    return "" if value and "wildcards" in value else value
+    text = None if own is None or own.raw is None else str(own.raw).strip("'\"")  # a value is known to a rule alone
+    return "" if text and "wildcards" in text else text
 
 
 def prepare_slurm(sessions):

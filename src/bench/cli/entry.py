@@ -180,6 +180,10 @@ def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
         message = _unexpected(extra[1], arguments, flags)
     if near := getattr(error, "possibilities", None):
         message = f"{error.message}. Did you mean {near[0]}?"
+    if (name := getattr(error, "option_name", None)) and context and any(each.name == "set" for each in context.command.params):
+        from bench.cli.sending import said_by_set
+
+        message = said_by_set(name, context.info_name) or message
     command = getattr(context, "command_path", "bench")
     return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
 

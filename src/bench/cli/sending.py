@@ -199,6 +199,16 @@ class Sending:
         )
 
 
+def said_by_set(option: str, command: str) -> str | None:
+    """How to say what an unknown option of a command asks for, where it is a key that `--set` takes; None where it is none."""
+    from bench.workloads.workload import Workload
+
+    settings = next((each.settings for each in Sending.__subclasses__() if each.__name__.lower() == command), {})
+    name = option.lstrip("-").replace("-", "_")
+    key = next((key for key in (name, f"{name}_s") if key in Workload.model_fields or key in settings), None)
+    return key and f"No such option: {option}. Write --set {key}=VALUE."
+
+
 def key_and_value(pair: str) -> tuple[list[str], Any]:
     """The key of a `--set`, of which each further part is a key within the one before it, and the value."""
     import yaml

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.parse.server import FULL
 from bench.report.blocks import Answer
 from bench.runs.sentences import load_cell
 from bench.statistics.textbook import student_t
 
-_FULL = 0.95  # KV usage from which a cache counts as full: hardly a block is left; convention
 _STANDS = 0.9  # share of the most requests that ran, from which on the load stands; convention
 # Of a stretch, parts whose means count as independent, and bins in each of them; tuned: where each bin's noise is to six tenths that
 # of the one before, 91 to 95 % of the intervals held, and 83 % with parts of two bins.
@@ -52,7 +52,7 @@ def course(timeseries: pl.DataFrame) -> Course:
         for name in ("throughput", "running", "kv_usage")
     }
     speed, running, usage = series["throughput"], series["running"], series["kv_usage"]
-    full_at = usage[usage[:, 1] >= _FULL, 0]
+    full_at = usage[usage[:, 1] >= FULL, 0]
     begin, end = (float(full_at[0]), float(full_at[-1])) if len(full_at) else (None, None)
     lasts = len(full_at) * float(np.median(np.diff(usage[:, 0]))) if len(usage) > 1 else None
     stood = running[running[:, 1] >= _STANDS * running[:, 1].max(), 0] if len(running) else speed[:, 0]

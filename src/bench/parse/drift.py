@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic take
 _FALSE_ALARMS = 0.005
 # noise of a reference (standard deviation of ln time) until its repeats have shown it: a few of them often spread far too little or
 # too much; tuned: benchmarks.drift
-_USUAL_NOISE = 0.05
+USUAL_NOISE = 0.05
 # degrees of freedom that this counts for (Smyth, Linear models and empirical Bayes methods, 2004); tuned: benchmarks.drift
-_WEIGHT = 6
+USUAL_WEIGHT = 6
 
 
 def place_of_run(run: RunHeader) -> dict[str, Any]:
@@ -152,8 +152,8 @@ def _noise(seen: Sequence[tuple[int, float]], confidence: float) -> float:
     """What noise alone moves one reference by at most, with that confidence. Args: seen: degrees of freedom and sums of squares
     that estimate its variance, beside what is usual.
     """
-    freedom = _WEIGHT + sum(each for each, _ in seen)
-    squares = _WEIGHT * _USUAL_NOISE**2 + sum(each for _, each in seen)
+    freedom = USUAL_WEIGHT + sum(each for each, _ in seen)
+    squares = USUAL_WEIGHT * USUAL_NOISE**2 + sum(each for _, each in seen)
     return student_t(freedom, confidence) * math.sqrt(squares / freedom)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.study.plan import Plan
 
 _NAME = "planted-server"
-_TOKENS = 16  # of each answer; convention
+_TOKENS = 8  # of each answer; convention
 # of those that its runs can answer, three, which take a second; convention
 _FIGURES = ("latency-throughput", "ttft", "kv-saturation")
 
@@ -65,11 +65,11 @@ def _study(base_url: str, truth: Any) -> dict[str, Any]:
     return {
         "study": {
             "title": f"A planted server: {truth.slots} slots, so what does it sustain?",
-            "ladders": [{"deployment": _NAME, "workload": "load", "concurrency": [4, 8, 12, 16]}],
+            "ladders": [{"deployment": _NAME, "workload": "load", "concurrency": [4, 8, 12]}],
         },
         "engines": {"planted": {"source": "external", "base_url": base_url}},
         "deployments": {_NAME: {"engine": "planted", "max_num_seqs": truth.slots}},
-        "workloads": {"load": {"arrival": "closed", "num_requests": 48, "prompt_tokens": 32, "output_tokens": _TOKENS}},
+        "workloads": {"load": {"arrival": "closed", "num_requests": 128, "prompt_tokens": 32, "output_tokens": _TOKENS}},
         "measurement": {"scrape_interval_s": 0.05, "warmup_requests": 9, "reference_requests": 0},
         "thresholds": {"other_share": 1.0},  # the server sleeps more than it computes
         "decision": {"slo": [f"ttft_p90={1.75 * truth.first_s:g}s"]},

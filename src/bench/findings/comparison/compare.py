@@ -12,6 +12,7 @@ import polars as pl
 from bench.errors import BenchError
 from bench.findings.comparison.answered import failures, identical
 from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects, metric_of
+from bench.parse.drift import USUAL_NOISE, USUAL_WEIGHT
 from bench.parse.windows import of_windows
 from bench.runs.columns import METRICS
 from bench.servers.settings import SETTINGS, is_own
@@ -19,9 +20,6 @@ from bench.statistics.textbook import student_t
 
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
-# noise of a reference load (standard deviation of ln time) until theirs has shown it, and the degrees of freedom that this counts for;
-# tuned: benchmarks.drift, as those of `bench.parse.drift`
-_USUAL, _WEIGHT = 0.05, 6
 Rows = tuple[Mapping[str, Any], ...]
 
 
@@ -141,8 +139,8 @@ def change_of_machine(ours: pl.DataFrame, theirs: pl.DataFrame) -> Ratio | None:
     if not len(one) or not len(other):
         return None
     squares = sum(float(((side - side.mean()) ** 2).sum()) for side in (one, other))
-    freedom = len(one) + len(other) - 2 + _WEIGHT
-    noise = math.sqrt((squares + _WEIGHT * _USUAL**2) / freedom * (1 / len(one) + 1 / len(other)))
+    freedom = len(one) + len(other) - 2 + USUAL_WEIGHT
+    noise = math.sqrt((squares + USUAL_WEIGHT * USUAL_NOISE**2) / freedom * (1 / len(one) + 1 / len(other)))
     return Ratio.of(float(other.mean()) - float(one.mean()), student_t(freedom) * noise)  # type: ignore[arg-type]
 
 
