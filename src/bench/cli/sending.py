@@ -61,8 +61,11 @@ def _names(value: Any) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """Options of a command that sends requests. A key of a study's workload that has no option of its own is said by `--set`, and
-    so is what else the command knows. Attributes: settings: by such a key the default, and what checks a value.
+    """Options of a command that sends requests. A key of a study's workload that has no option of its own is said by `--set`, and so is
+    what else the command knows.
+
+    Attributes:
+        settings: by such a key the default, and what checks a value.
     """
 
     settings: ClassVar[dict[str, tuple[Any, Callable[[Any], Any]]]] = {

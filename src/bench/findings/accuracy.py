@@ -33,8 +33,11 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class AccuracyDifference:
-    """A share of tasks less the baseline's. tasks: that both answered. Attributes: gained, lost: tasks that only this side solves,
-    and that only the baseline does. by: the difference (−1 to 1), between `low` and `high` at 95 % confidence.
+    """A share of tasks less the baseline's. tasks: that both answered.
+
+    Attributes:
+        gained, lost: tasks that only this side solves, and that only the baseline does. by: the difference (−1 to 1), between `low` and
+            `high` at 95 % confidence.
     """
 
     tasks: int

@@ -34,8 +34,10 @@ _FASTER = "a faster device, or more of them"
 
 @dataclass(frozen=True)
 class Resource:
-    """What of a server may be short. Attributes: reason: why it sustains no more. short: the same in a title. relief: what a replay
-    gives it. remedy: what would raise it.
+    """What of a server may be short.
+
+    Attributes:
+        reason: why it sustains no more. short: the same in a title. relief: what a replay gives it. remedy: what would raise it.
     """
 
     reason: str

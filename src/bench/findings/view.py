@@ -21,8 +21,11 @@ from bench.study.config import Thresholds
 
 @dataclass(frozen=True)
 class View:
-    """A study as its report shows it. Attributes: facts: of its deployments. thresholds: by which validity was judged. geometries:
-    of models, by deployment. figures: as `read_figure` gives them, in the order of the page.
+    """A study as its report shows it.
+
+    Attributes:
+        facts: of its deployments. thresholds: by which validity was judged. geometries: of models, by deployment. figures: as
+            `read_figure` gives them, in the order of the page.
     """
 
     results: Tables

@@ -30,8 +30,11 @@ _FULL = 0.95  # share of the cores' time above which nearly every core is always
 
 @dataclass
 class Rounds:
-    """The runs of one start of a server. Attributes: header: what every run's record keeps of the server and the session.
-    recording: `record_run`'s further arguments. progress: where it is reported how far this is. say: takes progress lines.
+    """The runs of one start of a server.
+
+    Attributes:
+        header: what every run's record keeps of the server and the session. recording: `record_run`'s further arguments.
+        progress: where it is reported how far this is. say: takes progress lines.
     """
 
     plan: Plan

@@ -70,8 +70,11 @@ def slurm(*command: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a session's job needs. Attributes: cores: for the servers (one a worker where none is pinned) and for the client.
-    memory_mb: None before the model is known. minutes: wall time.
+    """What a session's job needs.
+
+    Attributes:
+        cores: for the servers (one a worker where none is pinned) and for the client. memory_mb: None before the model is known.
+        minutes: wall time.
     """
 
     cores: int

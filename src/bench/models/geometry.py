@@ -48,7 +48,9 @@ class Attention:
 @dataclass(frozen=True)
 class State:
     """What a layer without a growing cache keeps of a sequence, however long: elements of its convolution and of its recurrence.
-    Attributes: dtype: of the recurrence; None where it is the model's.
+
+    Attributes:
+        dtype: of the recurrence; None where it is the model's.
     """
 
     convolution: int
@@ -63,8 +65,10 @@ class State:
 
 @dataclass(frozen=True)
 class Experts:
-    """Routed experts: `count` in each of `layers` layers, of which a token passes through `used`; `width` is an expert's inner
-    width. Attributes: parameters: of all of them.
+    """Routed experts: `count` in each of `layers` layers, of which a token passes through `used`; `width` is an expert's inner width.
+
+    Attributes:
+        parameters: of all of them.
     """
 
     count: int

@@ -53,8 +53,10 @@ def place_of_run(run: RunHeader) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Part:
-    """A round, or the part of one that was measured together. Attributes: since: when it began. logs: logarithms of the times (s)
-    of its reference loads.
+    """A round, or the part of one that was measured together.
+
+    Attributes:
+        since: when it began. logs: logarithms of the times (s) of its reference loads.
     """
 
     round: int
@@ -77,8 +79,11 @@ class RoundPart:
 
 @dataclass(frozen=True)
 class Drift:
-    """A round in which the machine was slower or faster than in others. Attributes: at: the round. other: the only other one; None
-    where there are several. log, usual: mean ln of the reference loads' times (s) in it, and of what it is compared with.
+    """A round in which the machine was slower or faster than in others.
+
+    Attributes:
+        at: the round. other: the only other one; None where there are several. log, usual: mean ln of the reference loads' times (s)
+            in it, and of what it is compared with.
     """
 
     at: RoundPart

@@ -244,8 +244,11 @@ Check = Literal["silent", "restarted", "version"]
 
 @dataclass(frozen=True)
 class WorkerVerdict:
-    """One way in which a worker was not as the others of its fleet. Attributes: worker: its name. check: which way. value: longest
-    time without a scrape (s; None: none at all), number of restarts, or version. usual: the version that most others have.
+    """One way in which a worker was not as the others of its fleet.
+
+    Attributes:
+        worker: its name. check: which way. value: longest time without a scrape (s; None: none at all), number of restarts, or
+            version. usual: the version that most others have.
     """
 
     worker: str

@@ -232,8 +232,12 @@ class Reason:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What of a run can be trusted. Attributes: found: the checks that it did not pass. failed, requests: how many failed, of all
-    that were sent. A failure is the server's answer to the load, and makes nothing invalid.
+    """What of a run can be trusted.
+
+    Attributes:
+        found: the checks that it did not pass.
+        failed, requests: how many failed, of all that were sent. A failure is the server's answer to the load, and makes nothing
+            invalid.
     """
 
     found: tuple[Reason, ...]

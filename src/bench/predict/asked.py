@@ -115,8 +115,10 @@ _BETWEEN = 33  # points between two moments, between which the rate is a straigh
 
 @dataclass(frozen=True)
 class Traffic:
-    """A rate over time. Attributes: moments: rising from 0 (s). rates: requests/s (conversations/s) at each; straight lines between
-    them.
+    """A rate over time.
+
+    Attributes:
+        moments: rising from 0 (s). rates: requests/s (conversations/s) at each; straight lines between them.
     """
 
     moments: tuple[float, ...]

@@ -25,7 +25,11 @@ _ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; de
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run to calibrate with, or to judge by. Attributes: row: of the summary. requests: its table, in the order of their indices."""
+    """A run to calibrate with, or to judge by.
+
+    Attributes:
+        row: of the summary. requests: its table, in the order of their indices.
+    """
 
     name: str
     row: Mapping[str, Any]
@@ -51,8 +55,11 @@ class MeasuredRun:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A model of a server. Attributes: runs: that it was fitted to. longest: tokens of a request, the most that was seen. beyond:
-    by metric, how far predictions of runs that it had not seen were off beyond what their ensembles say (standard deviation of ln).
+    """A model of a server.
+
+    Attributes:
+        runs: that it was fitted to. longest: tokens of a request, the most that was seen. beyond: by metric, how far predictions of
+            runs that it had not seen were off beyond what their ensembles say (standard deviation of ln).
     """
 
     limits: Limits
@@ -145,8 +152,11 @@ _LEAST_PATH_S = (
 
 @dataclass(frozen=True)
 class Member:
-    """One server of an ensemble. Attributes: step: its step times. path: share of the way to an idle engine that leads to a busy
-    one too (0–1): no run shows it. off: by how many standard deviations its latencies are off beyond what is replayed.
+    """One server of an ensemble.
+
+    Attributes:
+        step: its step times. path: share of the way to an idle engine that leads to a busy one too (0–1): no run shows it. off: by how
+            many standard deviations its latencies are off beyond what is replayed.
     """
 
     model: Calibrated

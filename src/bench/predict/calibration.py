@@ -67,8 +67,11 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedLoad:
-    """What a level of load would bring. Attributes: numbers: by name; empty where there are doubts. doubts: why there is no
-    prediction. shares: of a median request's time, by phase (0–1); empty where there are doubts.
+    """What a level of load would bring.
+
+    Attributes:
+        numbers: by name; empty where there are doubts. doubts: why there is no prediction.
+        shares: of a median request's time, by phase (0–1); empty where there are doubts.
     """
 
     workload: str
@@ -159,8 +162,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class Relief:
-    """The gains of one curve. Attributes: gains: the greatest first, then those that are not surely less, then the rest from the
-    greatest on. tied: how many of the first are causes alike; 0 where none is sure.
+    """The gains of one curve.
+
+    Attributes:
+        gains: the greatest first, then those that are not surely less, then the rest from the greatest on.
+        tied: how many of the first are causes alike; 0 where none is sure.
     """
 
     gains: tuple[Gain, ...]

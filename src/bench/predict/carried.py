@@ -34,7 +34,11 @@ _LOWEST = 1e-3  # lowest load that is tried ÷ the first one; convention
 
 @dataclass(frozen=True)
 class Carried:
-    """The highest rate within SLOs. Attributes: rate: requests/s (conversations/s) of one instance. at: what one does at that rate."""
+    """The highest rate within SLOs.
+
+    Attributes:
+        rate: requests/s (conversations/s) of one instance. at: what one does at that rate.
+    """
 
     rate: Interval
     at: Predicted

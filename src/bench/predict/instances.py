@@ -45,8 +45,10 @@ class NotPredictedError(Exception):
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a fleet of equal instances. Attributes: limits: of each scheduler. tracked: takes servers that are replayed
-    one after the other, and what for; shows how far it is.
+    """What is asked of a fleet of equal instances.
+
+    Attributes:
+        limits: of each scheduler. tracked: takes servers that are replayed one after the other, and what for; shows how far it is.
     """
 
     model: Calibrated
@@ -256,8 +258,11 @@ def for_trace(asked: Question, plans: Sequence[PlannedRequest]) -> tuple[Interva
 
 @dataclass(frozen=True)
 class Served:
-    """Requests within SLOs. Attributes: within: share of them within all limits (0–1). worst: the same of the worst hour. meets:
-    whether each hour met the SLOs' percentiles.
+    """Requests within SLOs.
+
+    Attributes:
+        within: share of them within all limits (0–1). worst: the same of the worst hour. meets: whether each hour met the SLOs'
+            percentiles.
     """
 
     within: float

@@ -29,8 +29,11 @@ REPLAY_SCHEMA = {
 
 @dataclass(frozen=True)
 class Replay:
-    """What a server did. Attributes: requests: one row a request that was answered, `REPLAY_SCHEMA`. seen: by the server. kv_peak:
-    highest share of the blocks in use. waiting_mean: requests that wait, over time.
+    """What a server did.
+
+    Attributes:
+        requests: one row a request that was answered, `REPLAY_SCHEMA`. seen: by the server. kv_peak: highest
+            share of the blocks in use. waiting_mean: requests that wait, over time.
     """
 
     requests: pl.DataFrame

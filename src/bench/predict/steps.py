@@ -37,8 +37,10 @@ _PREEMPTED = 3  # groups without a token of a request, after which it was comput
 
 @dataclass
 class _Prompt:
-    """A request's prompt. Attributes: sent: when (s). tokens: of it. done: those that are computed, or that a cache served. served:
-    by a cache.
+    """A request's prompt.
+
+    Attributes:
+        sent: when (s). tokens: of it. done: those that are computed, or that a cache served. served: by a cache.
     """
 
     sent: float

@@ -33,8 +33,11 @@ _CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 r
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A number of a run that was predicted without it. Attributes: condition: its workload and level. fold: `level`, without the
-    runs of its level, or `workload`, without those of its workload. metric: in `METRICS`.
+    """A number of a run that was predicted without it.
+
+    Attributes:
+        condition: its workload and level. fold: `level`, without the runs of its level, or `workload`, without those of its
+            workload. metric: in `METRICS`.
     """
 
     run: str

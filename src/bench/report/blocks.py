@@ -28,8 +28,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. Attributes: key: of its value in the rows: a `Cell`, a text, or a number. form: of a number, as `%`
-    takes it, after `factor`.
+    """A column of a table.
+
+    Attributes:
+        key: of its value in the rows: a `Cell`, a text, or a number. form: of a number, as `%` takes it, after `factor`.
     """
 
     head: str
@@ -64,8 +66,13 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; nothing where it has no rows. The page's filter hides rows by their `deployment`, and by their `family` of workloads
-    where they are about one alone; rows that are `invalid` are marked. Attributes: sorts: whether a click on a head sorts it.
+    """A table; nothing where it has no rows.
+
+    The page's filter hides rows by their `deployment`, and by their `family` of workloads where they are about one alone; rows that
+    are `invalid` are marked.
+
+    Attributes:
+        sorts: whether a click on a head sorts it.
     """
 
     caption: str
@@ -76,8 +83,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Article:
-    """A heading with lines under it, and further ones each under a term; what is empty is left out. Attributes: name: of its
-    anchor. deployment, family: by which the page's filter hides it.
+    """A heading with lines under it, and further ones each under a term; what is empty is left out.
+
+    Attributes:
+        name: of its anchor. deployment, family: by which the page's filter hides it.
     """
 
     title: str
@@ -114,7 +123,11 @@ class Fold:
 
 @dataclass(frozen=True)
 class Charts:
-    """Figures that the page draws. Attributes: figures: as `read_figure` gives them. note: whether how to use them comes first."""
+    """Figures that the page draws.
+
+    Attributes:
+        figures: as `read_figure` gives them. note: whether how to use them comes first.
+    """
 
     figures: Sequence[Mapping[str, Any]]
     note: bool = False
@@ -125,8 +138,11 @@ Block = Text | Items | Table | Article | Terms | Code | Fold | Charts
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report. Attributes: name: of its anchor. blocks: without any, the page does not have it. short: what of it the
-    Markdown has; None: all. heading: whether the Markdown has its title.
+    """A part of a report.
+
+    Attributes:
+        name: of its anchor. blocks: without any, the page does not have it. short: what of it the Markdown has; None: all.
+            heading: whether the Markdown has its title.
     """
 
     name: str
@@ -155,8 +171,11 @@ AGAIN = f"Measure the invalid runs again: `{BENCH} runs --discard invalid`, then
 
 @dataclass(frozen=True)
 class Answer:
-    """One question that the runs ask, answered in sentences. Attributes: name: of the question, as its anchor has it. lines: the
-    answer; where something is not known, that and why. sure: what it rests on. do: what follows from it.
+    """One question that the runs ask, answered in sentences.
+
+    Attributes:
+        name: of the question, as its anchor has it. lines: the answer; where something is not known, that and why. sure: what it
+            rests on. do: what follows from it.
     """
 
     name: str

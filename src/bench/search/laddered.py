@@ -45,8 +45,11 @@ class _Known:
 
 @dataclass(frozen=True)
 class Terms:
-    """Other terms than those of the study, for a search on one start of a server. Attributes: without: the digests of runs that do
-    not count, of earlier starts. start: the first load; None: as the study says. placing: as of `search`.
+    """Other terms than those of the study, for a search on one start of a server.
+
+    Attributes:
+        without: the digests of runs that do not count, of earlier starts. start: the first load; None: as the study says.
+        placing: as of `search`.
     """
 
     without: frozenset[str]
@@ -56,8 +59,11 @@ class Terms:
 
 @dataclass
 class LadderSearches:
-    """The searches of one deployment. Attributes: store: has what earlier sessions measured, runs of levels that the study lists
-    among them. say: takes progress lines. terms: of all searches; None: those of the study.
+    """The searches of one deployment.
+
+    Attributes:
+        store: has what earlier sessions measured, runs of levels that the study lists among them. say: takes progress lines.
+        terms: of all searches; None: those of the study.
     """
 
     plan: Plan

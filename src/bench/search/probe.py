@@ -76,8 +76,10 @@ class Send(Protocol):
 
 @dataclass(frozen=True)
 class _Step:
-    """What so many in flight showed. Attributes: reached: latency ÷ limit, of the SLO that is closest to it or beyond; None where
-    not known. size: parts of a whole answer.
+    """What so many in flight showed.
+
+    Attributes:
+        reached: latency ÷ limit, of the SLO that is closest to it or beyond; None where not known. size: parts of a whole answer.
     """
 
     in_flight: int
@@ -89,8 +91,10 @@ class _Step:
 
 @dataclass(frozen=True)
 class Alone:
-    """A finding: requests that have the server for themselves miss an SLO. Attributes: latency_s: the least of so many `requests`,
-    which all missed it. cut: whether it was not waited for any longer.
+    """A finding: requests that have the server for themselves miss an SLO.
+
+    Attributes:
+        latency_s: the least of so many `requests`, which all missed it. cut: whether it was not waited for any longer.
     """
 
     slo: Slo

@@ -29,8 +29,10 @@ _FREEDOM = 4  # degrees of freedom that the expected noise of a pair counts as; 
 
 @dataclass(frozen=True)
 class Rival:
-    """Whom a candidate has to beat. Attributes: rate: of the leader (requests/s), at the candidate's units. error: of its
-    logarithm, for what differs between starts too.
+    """Whom a candidate has to beat.
+
+    Attributes:
+        rate: of the leader (requests/s), at the candidate's units. error: of its logarithm, for what differs between starts too.
     """
 
     rate: float

@@ -60,7 +60,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Look:
-    """A run and what it showed. Attributes: observation: of its latencies; None where it could not be judged. row: of the summary."""
+    """A run and what it showed.
+
+    Attributes:
+        observation: of its latencies; None where it could not be judged. row: of the summary.
+    """
 
     load: float
     requests: int

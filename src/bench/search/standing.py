@@ -44,7 +44,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Space:
-    """The candidates. Attributes: settings: of each, by column; all have the same columns."""
+    """The candidates.
+
+    Attributes:
+        settings: of each, by column; all have the same columns.
+    """
 
     settings: Sequence[Mapping[str, Any]]
 

@@ -98,7 +98,11 @@ def _normal(belief: Belief, loads: Sequence[float]) -> tuple[float, float]:
 
 @dataclass
 class _Servers:
-    """Makes visits to the candidates, and keeps them in a file. Attributes: kept: those that were made, of earlier calls too."""
+    """Makes visits to the candidates, and keeps them in a file.
+
+    Attributes:
+        kept: those that were made, of earlier calls too.
+    """
 
     config: Config
     digest: str

@@ -81,8 +81,10 @@ def names_of(engine: str, prefix: str) -> dict[str, list[Exposed]]:
 
 @dataclass(frozen=True)
 class Spelling:
-    """How an exposition begins an engine's names; the rest of each is the same. Attributes: lag_s: how old its values may be (s).
-    sums: whether the sums of its histograms are those of what was observed.
+    """How an exposition begins an engine's names; the rest of each is the same.
+
+    Attributes:
+        lag_s: how old its values may be (s). sums: whether the sums of its histograms are those of what was observed.
     """
 
     prefix: str

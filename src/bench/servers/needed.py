@@ -24,8 +24,10 @@ PLANNED = ("ttft", "tpot", "e2e")  # latencies that a plan knows
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of prompts or answers, lognormal. Attributes: median: tokens. sigma: standard deviation of their logarithm; 0: all
-    alike.
+    """Tokens of prompts or answers, lognormal.
+
+    Attributes:
+        median: tokens. sigma: standard deviation of their logarithm; 0: all alike.
     """
 
     median: float

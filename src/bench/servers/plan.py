@@ -119,8 +119,11 @@ _CEILINGS = (
 
 @dataclass(frozen=True)
 class _Placed:
-    """A model as loaded, on `setting.tensor_parallel` devices. Attributes: geometry: with what the loaded dtype quantises. dtype:
-    of the rest. fp8: whether the linear layers are FP8. memory: one device's, term by term (bytes).
+    """A model as loaded, on `setting.tensor_parallel` devices.
+
+    Attributes:
+        geometry: with what the loaded dtype quantises. dtype: of the rest. fp8: whether the linear layers are FP8.
+        memory: one device's, term by term (bytes).
     """
 
     geometry: Geometry

@@ -29,8 +29,10 @@ _TIMES = {
 
 @dataclass
 class Planted:
-    """A number of slots, each of which answers one request at a time, at one speed; the others wait in line. Attributes: slots:
-    requests that are answered at once. first_s: from a slot to the first token (s). step_s: between two tokens (s).
+    """A number of slots, each of which answers one request at a time, at one speed; the others wait in line.
+
+    Attributes:
+        slots: requests that are answered at once. first_s: from a slot to the first token (s). step_s: between two tokens (s).
     """
 
     slots: int = 8

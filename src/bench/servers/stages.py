@@ -13,8 +13,10 @@ _VOCABULARY_PADDING = 64  # rows to a multiple of which vLLM pads a vocabulary; 
 
 @dataclass(frozen=True)
 class Parallel:
-    """Over how many devices a model is dealt out. Attributes: tensor: devices that share a layer. pipeline: stages that share the
-    layers. data: engines that share the requests.
+    """Over how many devices a model is dealt out.
+
+    Attributes:
+        tensor: devices that share a layer. pipeline: stages that share the layers. data: engines that share the requests.
     """
 
     tensor: int = 1

@@ -52,8 +52,10 @@ _SPEED_PRIOR = np.array([0.5, 1.0, 1.5, 0.75])  # prior weights of `_SPEED`; tun
 
 @dataclass(frozen=True)
 class Belief:
-    """Where a limit may lie. Attributes: limits: draws of it, ascending (the unit of the loads); infinite, or 0, where a draw has
-    none among the loads looked at.
+    """Where a limit may lie.
+
+    Attributes:
+        limits: draws of it, ascending (the unit of the loads); infinite, or 0, where a draw has none among the loads looked at.
     """
 
     limits: Floats

@@ -104,8 +104,11 @@ _BY_CHANCE = 0.1  # probability with which noise alone may look like drift; conv
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference load before a run. Attributes: speed: of the machine, in any unit; None where there was none. load: what was
-    sent; only speeds by the same load are compared. round: which one the run belongs to.
+    """The reference load before a run.
+
+    Attributes:
+        speed: of the machine, in any unit; None where there was none. load: what was sent; only speeds by the same load are compared.
+        round: which one the run belongs to.
     """
 
     speed: float | None

@@ -18,8 +18,11 @@ _SLO = rf"(?:({_CLASS})\.)?({'|'.join(LATENCIES)})[_ ]({'|'.join(PERCENTILES)})\
 
 @dataclass(frozen=True)
 class Slo:
-    """A limit on a percentile of a latency. Attributes: metric: a name in `LATENCIES`. percentile: one of `PERCENTILES`. limit_s:
-    seconds. request_class: whose requests it limits; None: those of all.
+    """A limit on a percentile of a latency.
+
+    Attributes:
+        metric: a name in `LATENCIES`. percentile: one of `PERCENTILES`. limit_s: seconds.
+        request_class: whose requests it limits; None: those of all.
     """
 
     metric: str

@@ -127,8 +127,12 @@ def load_label(workload: Workload) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """When a run is measured. Attributes: round: from 1; the run's repeat. Each round has every level of the deployment once.
-    session: the server start that measures the round, from 1. position: among all runs of the deployment, from 1.
+    """When a run is measured.
+
+    Attributes:
+        round: from 1; the run's repeat. Each round has every level of the deployment once.
+        session: the server start that measures the round, from 1.
+        position: among all runs of the deployment, from 1.
     """
 
     round: int

@@ -45,7 +45,11 @@ _SHORT = {
 
 @dataclass(frozen=True)
 class Combination:
-    """One deployment of a sweep. Attributes: base: the deployment whose sweep it is of. settings: what the sweep gives it, by key."""
+    """One deployment of a sweep.
+
+    Attributes:
+        base: the deployment whose sweep it is of. settings: what the sweep gives it, by key.
+    """
 
     name: str
     base: str

@@ -27,8 +27,11 @@ _ROUNDING = 0.02
 
 @dataclass(frozen=True)
 class Room:
-    """Room of a server's prefix cache. Attributes: blocks: of its KV cache; None where each sequence has a slot. block_size: tokens
-    of a block; 1 of a slot, which shares tokens. sequences: that run at once; None where that is not known.
+    """Room of a server's prefix cache.
+
+    Attributes:
+        blocks: of its KV cache; None where each sequence has a slot. block_size: tokens of a block; 1 of a slot, which shares tokens.
+        sequences: that run at once; None where that is not known.
     """
 
     blocks: int | None

@@ -33,8 +33,11 @@ _CLOSE = 1e-9  # by which results of other processors may differ, relative to th
 
 @dataclass
 class Check:
-    """One kind of thing that is checked. Attributes: what: it is. checked: how many were compared, those that differ too. differs:
-    each with its file and what is wrong. unchecked: what could not be checked, and why.
+    """One kind of thing that is checked.
+
+    Attributes:
+        what: it is. checked: how many were compared, those that differ too.
+        differs: each with its file and what is wrong. unchecked: what could not be checked, and why.
     """
 
     what: str

@@ -255,8 +255,11 @@ ALIKE = 0.05
 
 @dataclass(frozen=True)
 class Differs:
-    """A locked variable that differs. Attributes: deployment: whose it is, where several are compared. loads: workloads and levels
-    at which it does, of what a run has; None of what a deployment has.
+    """A locked variable that differs.
+
+    Attributes:
+        deployment: whose it is, where several are compared. loads: workloads and levels at which it does, of what a run has; None of
+            what a deployment has.
     """
 
     variable: str

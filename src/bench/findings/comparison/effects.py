@@ -59,8 +59,10 @@ class Error:
 
 @dataclass(frozen=True)
 class Noise:
-    """How far results differ without an effect, relative. Attributes: run: standard deviation of one run. spread: of the ratio
-    between two sessions that were measured next to each other.
+    """How far results differ without an effect, relative.
+
+    Attributes:
+        run: standard deviation of one run. spread: of the ratio between two sessions that were measured next to each other.
     """
 
     run: float

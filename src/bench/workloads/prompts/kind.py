@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 class Origin(NamedTuple):
-    """Which of a source's prompts a request has. Attributes: place: at which a user finds it, as `line 3`. digest: of the prompt as
-    the source has it, the same whatever stands around it.
+    """Which of a source's prompts a request has.
+
+    Attributes:
+        place: at which a user finds it, as `line 3`. digest: of the prompt as the source has it, the same whatever stands around it.
     """
 
     place: str

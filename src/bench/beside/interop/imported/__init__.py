@@ -35,8 +35,11 @@ _Peer = tuple[Format, Path, PeerRun]
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """A run of another tool beside our own. Attributes: source: the file it was read from. figures: columns of the summary, by our
-    definitions; of aggregates alone the load and what was counted. run: its requests, too; None of aggregates alone.
+    """A run of another tool beside our own.
+
+    Attributes:
+        source: the file it was read from. figures: columns of the summary, by our definitions; of aggregates alone the load and what
+            was counted. run: its requests, too; None of aggregates alone.
     """
 
     form: Format

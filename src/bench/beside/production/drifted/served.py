@@ -103,7 +103,9 @@ def _written(labels: Mapping[str, str]) -> str:
 @dataclass(frozen=True)
 class Window:
     """The series of a server, or of several alike ones, over a time. Its methods raise BenchError where Prometheus does not answer.
-    Attributes: url: of Prometheus. labels: that its series have. begin, end: of the time (s since 1970).
+
+    Attributes:
+        url: of Prometheus. labels: that its series have. begin, end: of the time (s since 1970).
     """
 
     url: str

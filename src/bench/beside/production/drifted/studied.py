@@ -81,8 +81,11 @@ def sums(blocks: pl.DataFrame, above: str, below: str) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Line:
-    """One latency of a study by load. Attributes: loads: requests in flight, or of ITL running, ascending. values: the latency
-    there (s). errors: standard error of the logarithm of each, without what starts differ by. freedom: its degrees of freedom.
+    """One latency of a study by load.
+
+    Attributes:
+        loads: requests in flight, or of ITL running, ascending. values: the latency there (s).
+        errors: standard error of the logarithm of each, without what starts differ by. freedom: its degrees of freedom.
     """
 
     loads: Floats

@@ -28,8 +28,10 @@ _UNSHARED = "unique"  # `cache` of runs whose prompts have nothing in common
 
 @dataclass(frozen=True)
 class Histogram:
-    """A server's histogram of a latency of each request. Attributes: name: without `_bucket`. bounds: upper bounds of its buckets
-    (s), ascending, by the text of the label `le`.
+    """A server's histogram of a latency of each request.
+
+    Attributes:
+        name: without `_bucket`. bounds: upper bounds of its buckets (s), ascending, by the text of the label `le`.
     """
 
     name: str
