@@ -50,7 +50,11 @@ class Strict(BaseModel):
 
 
 def parse_size(value: Any) -> int:
-    """Bytes from an integer or a text such as `64MiB`. Raises ValueError: it is neither, or more than a pebibyte."""
+    """Bytes from an integer or a text such as `64MiB`.
+
+    Raises:
+        ValueError: it is neither, or more than a pebibyte.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         size = float(min(value, 2 * _MOST_BYTES))
     else:
@@ -80,8 +84,13 @@ _ENDPOINT = re.compile(r"(?:/v\d+)?/(?:chat/)?completions|/v\d+/(?:responses|mes
 
 
 def checked_address(value: str, *, of_metrics: bool = False) -> str:
-    """`value`, if it is an address of a server. Args: of_metrics: then `?model=NAME` may follow, as llama.cpp's router wants it.
-    Any other query could be a secret. Raises ValueError: it is not `http(s)://host[:port][/path]`.
+    """`value`, if it is an address of a server.
+
+    Args:
+        of_metrics: then `?model=NAME` may follow, as llama.cpp's router wants it. Any other query could be a secret.
+
+    Raises:
+        ValueError: it is not `http(s)://host[:port][/path]`.
     """
     try:
         url = urlsplit(value)

@@ -37,8 +37,10 @@ def checked_name(name: str) -> str:
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """`headers`, if each is one that a request may have, with a value such as `$NAME` or `Bearer ${NAME}`. Raises ValueError: one
-    is not; the message does not repeat its value.
+    """`headers`, if each is one that a request may have, with a value such as `$NAME` or `Bearer ${NAME}`.
+
+    Raises:
+        ValueError: one is not; the message does not repeat its value.
     """
     for name, value in headers.items():
         checked_name(name)
@@ -54,8 +56,13 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def filled_headers(headers: Mapping[str, str], *, where: str) -> dict[str, str]:
-    """The headers with the variables' values in place of their names. Args: where: what the message of an error begins with. Raises
-    BenchError: a variable is not set, or holds what no header can; the message does not repeat it.
+    """The headers with the variables' values in place of their names.
+
+    Args:
+        where: what the message of an error begins with.
+
+    Raises:
+        BenchError: a variable is not set, or holds what no header can; the message does not repeat it.
     """
 
     return {name: _VARIABLE.sub(partial(_value, f"{where}.{name}"), template) for name, template in headers.items()}

@@ -55,7 +55,9 @@ def metrics_root(address: str) -> str:
 
 def tls_context() -> ssl.SSLContext:
     """What servers' certificates are verified with: the system's authorities, and those of SSL_CERT_FILE and REQUESTS_CA_BUNDLE.
-    Raises requests.exceptions.SSLError: a variable names no file of certificates.
+
+    Raises:
+        requests.exceptions.SSLError: a variable names no file of certificates.
     """
     return _context(*map(os.environ.get, (*_AUTHORITIES, "SSL_CERT_DIR")))
 
@@ -88,8 +90,9 @@ class _Verifying(HTTPAdapter):
 
 
 def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session:
-    """A session that ignores HTTP_PROXY and its like, and sends `headers` with each request. It follows a server to no other one:
-    what that answers would be recorded.
+    """A session that ignores HTTP_PROXY and its like, and sends `headers` with each request.
+
+    It follows a server to no other one: what that answers would be recorded.
     """
     session = _OneServer()
     session.trust_env = False
@@ -129,8 +132,10 @@ def post(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> requests.Response:
-    """POST `content` as JSON to `url`. Of redirections on the same scheme, host and port only 307 and 308 are followed. Raises
-    requests.RequestException: no answer, or one that is too large.
+    """POST `content` as JSON to `url`. Of redirections on the same scheme, host and port only 307 and 308 are followed.
+
+    Raises:
+        requests.RequestException: no answer, or one that is too large.
     """
     return _asked("POST", url, key, headers, timeout_s, json=content)
 
@@ -178,7 +183,11 @@ def leads_away(answer: requests.Response) -> str | None:
 
 def bounded(answer: requests.Response) -> requests.Response:
     """The answer of a request made with `stream=True`, its body read as far as `MOST_BYTES`, after decompression, and for a minute.
-    Raises Oversized: there is more. requests.ReadTimeout: it stopped. Broken: it was cut off, or is not what its head announces.
+
+    Raises:
+        Oversized: there is more.
+        requests.ReadTimeout: it stopped.
+        Broken: it was cut off, or is not what its head announces.
     """
     content, begin = bytearray(), time.monotonic()
     try:
@@ -217,8 +226,9 @@ HTTP2 = "it speaks HTTP/2 alone, and requests are HTTP/1.1: let it take that too
 
 
 def speaks_http2(base_url: str) -> bool:
-    """Whether what answers a request of HTTP/1.1 is HTTP/2: a frame of settings or of an end, or its name. Libraries say of it no
-    more than that a line is illegal, or wait for the end of one.
+    """Whether what answers a request of HTTP/1.1 is HTTP/2: a frame of settings or of an end, or its name.
+
+    Libraries say of it no more than that a line is illegal, or wait for the end of one.
     """
     url = urlsplit(base_url)
     try:

@@ -51,8 +51,13 @@ def _entries(kind: str) -> Mapping[str, EntryPoint]:
 
 
 def plugged(kind: str, own: Collection[str]) -> dict[str, Any]:
-    """The classes that other packages add, by name. Args: kind: `endpoint`, `prompts` or `engine`. own: names of this library's
-    own, which no other package may take. Raises BenchError: one has such a name, or cannot be imported; it names the package.
+    """The classes that other packages add, by name.
+
+    Args:
+        kind: `endpoint`, `prompts` or `engine`. own: names of this library's own, which no other package may take.
+
+    Raises:
+        BenchError: one has such a name, or cannot be imported; it names the package.
     """
     for name in names(kind):
         if name in own:

@@ -26,8 +26,9 @@ SNAKEFILE = str(ROOT / "workflow/Snakefile")
 
 
 def located(file: str | Path) -> Path:
-    """A file by its path from the working directory; where there is none, the shipped file of that path, if there is one. So
-    `workflow/envs/llama-cpp-2026.10.11549.lock` means the same lock in a clone and in a study's own folder.
+    """A file by its path from the working directory; where there is none, the shipped file of that path, if there is one.
+
+    So `workflow/envs/llama-cpp-2026.10.11549.lock` means the same lock in a clone and in a study's own folder.
     """
     own, shipped = Path(file), ROOT / file
     return shipped if not own.exists() and shipped.is_file() else own
@@ -60,8 +61,10 @@ def commit_of(folder: Path | None = None) -> str | None:
 
 
 def labelled(commit: str, length: int | None = None) -> str:
-    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`. Args: length: how many characters of
-    the commit or the digest are shown, without remarks; None for all.
+    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`.
+
+    Args:
+        length: how many characters of the commit or the digest are shown, without remarks; None for all.
     """
     digest = commit.removeprefix(_SOURCES)
     label = _SOURCES if digest != commit else "commit "

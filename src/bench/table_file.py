@@ -44,8 +44,13 @@ class Row(NamedTuple):
 
 
 def read_rows(path: str, *, what: str) -> list[Row]:
-    """The rows of a table; a CSV may be delimited by commas, semicolons, tabs or bars. Args: what: names the file in messages, as
-    `trace`. Raises BenchError: it is missing, cannot be read, or is no table; the message says what it is instead.
+    """The rows of a table; a CSV may be delimited by commas, semicolons, tabs or bars.
+
+    Args:
+        what: names the file in messages, as `trace`.
+
+    Raises:
+        BenchError: it is missing, cannot be read, or is no table; the message says what it is instead.
     """
     content = _content(path, what)
     first = content.lstrip()[:32]

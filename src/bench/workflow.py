@@ -114,8 +114,9 @@ def announce_workflow(library: Path) -> None:
 
 
 def end_jobs_on_sigterm() -> None:
-    """Pass SIGTERM on to the jobs of this workflow. Snakemake itself lets running jobs finish, and a session may have hours to go;
-    asked to, it ends in order and keeps its runs.
+    """Pass SIGTERM on to the jobs of this workflow.
+
+    Snakemake itself lets running jobs finish, and a session may have hours to go; asked to, it ends in order and keeps its runs.
     """
     finish = signal.getsignal(signal.SIGTERM)
 

@@ -74,7 +74,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def line_of(path: Path, keys: Sequence[str]) -> int | None:
     """The line of a key in a file that `read_yaml` reads, or of the nearest key above it: what comes by `<<` stands elsewhere.
-    Args: keys: from the file's outermost mapping on. Returns: From 1; None where the file has not even the first.
+
+    Args:
+        keys: from the file's outermost mapping on.
+
+    Returns:
+        From 1; None where the file has not even the first.
     """
     node, line = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=_UniqueKeys), None
     for key in keys:

@@ -26,8 +26,11 @@ def option(
     default: str | None = None,
     complete: Callable[[str], list[str]] | None = None,
 ) -> Any:
-    """An option with a value. Args: metavar: what stands for the value; None where choices do. text: the help. panel: its group on
-    the help page. names: where it is not called like its parameter. default: what the help says in place of the default value.
+    """An option with a value.
+
+    Args:
+        metavar: what stands for the value; None where choices do. text: the help. panel: its group on the help page. names: where it is
+            not called like its parameter. default: what the help says in place of the default value.
     """
     return typer.Option(
         *names,
@@ -137,8 +140,10 @@ def refuse_wrong_address(metrics: str | None) -> None:
 
 
 def headers_of(options: Iterable[str]) -> dict[str, str]:
-    """The headers that `--header 'Name: $VARIABLE'` names, with the variables' values. Raises BenchError: one is no header, holds a
-    value of its own, or names a variable that is not set.
+    """The headers that `--header 'Name: $VARIABLE'` names, with the variables' values.
+
+    Raises:
+        BenchError: one is no header, holds a value of its own, or names a variable that is not set.
     """
     from bench.headers import checked_headers, filled_headers
 

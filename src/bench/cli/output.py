@@ -24,8 +24,10 @@ def print_json(content: Any) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], align: str = "", *, head: bool = True) -> None:
-    """Print rows in columns. Args: align: `<` or `>` for each column; without it, the first is left and the others right. head:
-    whether the first row is one.
+    """Print rows in columns.
+
+    Args:
+        align: `<` or `>` for each column; without it, the first is left and the others right. head: whether the first row is one.
     """
     align = align or "<" + ">" * (len(rows[0]) - 1)
     if sys.stdout.isatty():
@@ -85,8 +87,9 @@ def tracked(items: Sequence[T], what: str) -> Iterable[T]:
 
 @contextmanager
 def progress(what: str, seconds: float | None) -> Iterator[None]:
-    """A bar on a terminal for as long as the context lasts: with the time left where it is known, else with the time so far. It is
-    drawn once a second, since what is measured meanwhile needs the processor. Anywhere else it is a line each half a minute.
+    """A bar on a terminal for as long as the context lasts: with the time left where it is known, else with the time so far.
+
+    It is drawn once a second, since what is measured meanwhile needs the processor. Anywhere else it is a line each half a minute.
     """
     if not sys.stderr.isatty():
         passed = 0

@@ -103,7 +103,11 @@ class Sending:
     header: Headers = None
 
     def setting(self, name: str) -> Any:
-        """The last value that `--set` gives one of `settings`, else its default. Raises BenchError: it is no such value."""
+        """The last value that `--set` gives one of `settings`, else its default.
+
+        Raises:
+            BenchError: it is no such value.
+        """
         default, check = self.settings[name]
         for (key, *within), value in map(key_and_value, self.set or []):
             if key == name:
@@ -172,8 +176,10 @@ class Sending:
         return content
 
     def checked(self, content: dict[str, Any]) -> Workload:
-        """The workload of `content`, once its prompts could be read; a line on stderr for what they hold. Raises BenchError: every
-        fault that was found.
+        """The workload of `content`, once its prompts could be read; a line on stderr for what they hold.
+
+        Raises:
+            BenchError: every fault that was found.
         """
         from bench.study.read import load_workload
 
@@ -185,8 +191,10 @@ class Sending:
         return found
 
     def introduced(self, target: Target, workload: Workload) -> Target:
-        """The target, with the form of requests of a workload that it accepts; a line on stderr for what is not exact. Raises
-        BenchError: the server accepts no form of request.
+        """The target, with the form of requests of a workload that it accepts; a line on stderr for what is not exact.
+
+        Raises:
+            BenchError: the server accepts no form of request.
         """
         from bench.load.introduction import introduce
 

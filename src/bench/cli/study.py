@@ -69,7 +69,11 @@ def _origin() -> str:
 
 @contextmanager
 def no_workflow() -> Iterator[None]:
-    """Hold the lock of this folder's workflows, which make takes too. Raises BenchError: one runs."""
+    """Hold the lock of this folder's workflows, which make takes too.
+
+    Raises:
+        BenchError: one runs.
+    """
     with Path(".snakemake.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -106,15 +106,20 @@ def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
 
 
 def left_out(grades: pl.DataFrame) -> list[str]:
-    """The tasks of the table `grades` that could not be judged in some run. They count in no run, so that shares are of the same
-    tasks.
+    """The tasks of the table `grades` that could not be judged in some run.
+
+    They count in no run, so that shares are of the same tasks.
     """
     return grades.filter(pl.col("right").is_null())["task"].unique(maintain_order=True).to_list()
 
 
 def accuracy(solved: Mapping[str, float]) -> Accuracy | None:
-    """The share of tasks that are solved (pass@1); None without any. Several answers to one task are one trial, which is solved in
-    part: their mean. The interval is Clopper and Pearson's. Args: solved: share of its answers that are right (0–1), by task.
+    """The share of tasks that are solved (pass@1); None without any.
+
+    Several answers to one task are one trial, which is solved in part: their mean. The interval is Clopper and Pearson's.
+
+    Args:
+        solved: share of its answers that are right (0–1), by task.
     """
     if not solved:
         return None

@@ -43,8 +43,10 @@ class Advice:
 
 
 def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> list[Advice]:
-    """What the runs advise. Args: runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without
-    SLOs.
+    """What the runs advise.
+
+    Args:
+        runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without SLOs.
     """
     valid = runs.filter("valid")
     return [*kv_bytes(valid, saturation), *pools(points), *front_end(valid), *evicted(valid)]
@@ -58,8 +60,9 @@ def _of(kind: Kind, row: Mapping[str, Any], columns: Mapping[str, str], **number
 
 
 def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
-    """The largest model that holds more requests than a smaller one in as much KV memory on as many GPUs. With unequal memory,
-    memory could be the reason.
+    """The largest model that holds more requests than a smaller one in as much KV memory on as many GPUs.
+
+    With unequal memory, memory could be the reason.
     """
     memory = {
         row["deployment"]: (row["kv_tokens"] * row["kv_bytes_per_token"], gpus)

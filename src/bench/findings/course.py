@@ -80,6 +80,7 @@ def _between(rows: np.ndarray[Any, Any], begin: float, end: float) -> np.ndarray
 
 def _change(rows: np.ndarray[Any, Any]) -> Change | None:
     """The change along a least-squares line from the first to the last value, as a share of the first, with its 95 % interval.
+
     Neighbours depend on each other, so the line goes through the means of up to ten parts (Student's t, parts − 2).
     """
     if len(rows) < _FEWEST:

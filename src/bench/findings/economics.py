@@ -152,8 +152,10 @@ def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFram
     invalid="Left out",
 )
 def economics_chart(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """What an instance costs and earns over load, a panel a curve. Args: results: `runs` with `level`, `priced_tokens_per_s` and
-    `valid`; `decision` with its prices.
+    """What an instance costs and earns over load, a panel a curve.
+
+    Args:
+        results: `runs` with `level`, `priced_tokens_per_s` and `valid`; `decision` with its prices.
     """
     priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():

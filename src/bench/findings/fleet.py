@@ -34,8 +34,10 @@ def interval(fleet: Sized | None) -> str:
 
 
 def plan(fleet: Sized | None, gpu: str, name: str) -> str:
-    """How many to plan for a peak, by the upper end of the instances where that is established; empty without a fleet. Args: gpu:
-    what one of its GPUs is called. name: of the curve.
+    """How many to plan for a peak, by the upper end of the instances where that is established; empty without a fleet.
+
+    Args:
+        gpu: what one of its GPUs is called. name: of the curve.
     """
     if fleet is None:
         return ""
@@ -56,8 +58,10 @@ def ends(least: int | None, most: int | None) -> str:
 
 
 def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[str]]:
-    """Names and values of a fleet. Args: point: the row of `operating_points` that was sized; empty for one that was given. unit:
-    what is paid for, in the plural.
+    """Names and values of a fleet.
+
+    Args:
+        point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
     """
     limit, gpus = fleet["limits"], fleet["gpus"]
     rows = [

@@ -87,8 +87,10 @@ def _finding(results: Tables) -> str | None:
     note=_note,
 )
 def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """TTFT's and TPOT's percentiles over output tokens/s, E2E's where answers come whole: a point a level, a line a curve. Args:
-    results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`.
+    """TTFT's and TPOT's percentiles over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
+
+    Args:
+        results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`.
     """
     of_loads = _of_loads(results)
     runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)

@@ -80,8 +80,11 @@ def swept(runs: pl.DataFrame, kind: Kind) -> pl.DataFrame:
 
 
 def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
-    """What a token costs in each sweep of a length. Args: runs: summary rows (`deployment`, `family`, `axis`, `level`,
-    `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`, `valid`).
+    """What a token costs in each sweep of a length.
+
+    Args:
+        runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,
+            `valid`).
     """
     found = []
     for kind, (x, _, y) in SWEPT.items():
@@ -111,8 +114,10 @@ def streamed_both_ways(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def streaming_gains(runs: pl.DataFrame) -> list[StreamingGain]:
-    """What streaming changes for the reader, of workloads that are alike but for it. Args: runs: summary rows (`stream`,
-    `ttft_p50_s`, `e2e_p50_s`, `valid` and what such workloads are alike in).
+    """What streaming changes for the reader, of workloads that are alike but for it.
+
+    Args:
+        runs: summary rows (`stream`, `ttft_p50_s`, `e2e_p50_s`, `valid` and what such workloads are alike in).
     """
     medians = streamed_both_ways(runs).group_by(ALIKE, maintain_order=True).agg(
         first_s=pl.col("ttft_p50_s").filter("valid", "stream").median(),

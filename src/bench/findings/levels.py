@@ -95,8 +95,10 @@ Row = Mapping[str, Any]
 
 
 def answer(levels: Sequence[Row], shown: Sequence[Slo]) -> Answer:
-    """What workloads with a single load show, by the numbers of the report's table of levels. Args: levels: rows of
-    `bench.findings.levels.level_rows`. shown: whose percentiles their `latencies` are.
+    """What workloads with a single load show, by the numbers of the report's table of levels.
+
+    Args:
+        levels: rows of `bench.findings.levels.level_rows`. shown: whose percentiles their `latencies` are.
     """
     return Answer(
         name="alone",

@@ -48,8 +48,11 @@ def _finding(results: Tables) -> str | None:
     shown=_telling,
 )
 def memory_pressure(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Output tokens a second over requests running and waiting and KV-cache usage, of one run of each curve. Args: results:
-    `timeseries` with the series `throughput` (tokens/s), `running`, `waiting` (requests) and `kv_usage` (0–1) over `elapsed_s` (s).
+    """Output tokens a second over requests running and waiting and KV-cache usage, of one run of each curve.
+
+    Args:
+        results: `timeseries` with the series `throughput` (tokens/s), `running`, `waiting` (requests) and `kv_usage` (0–1) over
+            `elapsed_s` (s).
     """
     telling = _telling(results)
     rows = results.timeseries.filter(pl.col("series").is_in(["throughput", "kv_usage", *_COUNTS])).join(

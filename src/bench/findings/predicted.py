@@ -99,8 +99,9 @@ def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
 
 
 def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
-    """How good predictions are, a row for what was left out. It has the error of each number of `REPORTED`, the range of the
-    intervals' coverage, and the runs.
+    """How good predictions are, a row for what was left out.
+
+    It has the error of each number of `REPORTED`, the range of the intervals' coverage, and the runs.
     """
     rows = []
     for fold in dict.fromkeys(each.fold for each in judgements):
@@ -114,8 +115,10 @@ def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
 
 
 def shares_text(load: str, shares: Mapping[str, float]) -> str:
-    """Where a median request's time goes, the longest part first, without parts of less than a twentieth; empty where it is not
-    known. Args: load: in words. shares: by phase (0–1).
+    """Where a median request's time goes, the longest part first, without parts of less than a twentieth; empty where it is not known.
+
+    Args:
+        load: in words. shares: by phase (0–1).
     """
     phases = sorted(shares.items(), key=lambda each: -each[1])
     parts = [f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN]
@@ -191,8 +194,10 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     note=lambda results: unpredicted_note(results.calibration, results.axis),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve. Args: results: `calibration`, of
-    the curves that `runs` has; `decision` with its SLOs.
+    """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve.
+
+    Args:
+        results: `calibration`, of the curves that `runs` has; `decision` with its SLOs.
     """
     models = results.calibration.models if results.calibration else ()
     predicted = _loads(results, [(model.deployment, load) for model in models for load in model.predicted])

@@ -117,8 +117,9 @@ def _machine(fact: DeploymentFacts, router: str | None) -> str:
 
 
 def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """What each family of workloads sent, as cells of a table: all values of its runs, of tokens the range of the runs' means. With
-    them `notes`: what its requests' bodies also have, its classes, and how many requests were refused and sent again.
+    """What each family of workloads sent, as cells of a table: all values of its runs, of tokens the range of the runs' means.
+
+    With them `notes`: what its requests' bodies also have, its classes, and how many requests were refused and sent again.
     """
     found = []
     for family in runs.partition_by("family", maintain_order=True):

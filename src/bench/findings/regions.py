@@ -246,8 +246,10 @@ _WHY = {
 
 
 def turning_point(row: Row, name: Name, unit: str = "") -> str:
-    """A point for a cell of a table, such as `48 (40 to 56), then it falls`, or why there is none. Args: row: of
-    `bench.findings.saturation`. unit: of the load, where nothing beside it says it.
+    """A point for a cell of a table, such as `48 (40 to 56), then it falls`, or why there is none.
+
+    Args:
+        row: of `bench.findings.saturation`. unit: of the load, where nothing beside it says it.
     """
     after = f" {unit}" if unit else ""
     kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
@@ -297,8 +299,10 @@ _PEAK = "throughput_peak_tokens_per_s"
     columns=lambda _: {_COLUMN: "throughput"},
 )
 def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Mean throughput over load, with both points of each curve, beside the best second of each run. Args: results: `runs` with
-    `level`, `throughput_tokens_per_s`, `throughput_peak_tokens_per_s` and `valid`; `saturation`.
+    """Mean throughput over load, with both points of each curve, beside the best second of each run.
+
+    Args:
+        results: `runs` with `level`, `throughput_tokens_per_s`, `throughput_peak_tokens_per_s` and `valid`; `saturation`.
     """
     runs = with_whole(results, with_curve(results, results.runs))
     if runs[_COLUMN].is_null().all():

@@ -52,8 +52,10 @@ FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
-    """Names of the figures that apply to `rows`, in the order in which a report shows them. Args: rows: the runs, by what a study
-    can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
+    """Names of the figures that apply to `rows`, in the order in which a report shows them.
+
+    Args:
+        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
     """
     known = list(rows)
     return [name for name, (applies, _, uses) in FIGURES.items() if applies(known) and (tuned or "tuning" not in uses)]
@@ -86,8 +88,10 @@ def draw_figure(
     paper: Paper | None = None,
     kinds: Sequence[str] = KINDS,
 ) -> list[Path]:
-    """Draw the figure called `name` and save it as `stem` with each suffix of `kinds`; the paths written. Args: leave_out: gets the
-    reason why a figure that shows nothing is not saved. paper: how it is wanted, if not as in a report.
+    """Draw the figure called `name` and save it as `stem` with each suffix of `kinds`; the paths written.
+
+    Args:
+        leave_out: gets the reason why a figure that shows nothing is not saved. paper: how it is wanted, if not as in a report.
     """
     from bench.report.save import save_figure  # noqa: PLC0415 - altair, which who asks for names need not pay
 

@@ -132,8 +132,10 @@ def write_report(
 
 
 def closing_lines(results: Tables, *, figures: int) -> list[str]:
-    """Lines to end with: what cannot be trusted, the answer, a line a curve, and last where the report is. Args: figures: how many
-    files of figures there are.
+    """Lines to end with: what cannot be trusted, the answer, a line a curve, and last where the report is.
+
+    Args:
+        figures: how many files of figures there are.
     """
     view = View(results)
     return [*trust.warnings(results.runs, figures=figures), *headline.lines(view.curve_rows, view.curves), _MADE]

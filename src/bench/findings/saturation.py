@@ -100,8 +100,10 @@ _FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
 
 
 def answer(rows: Sequence[Row], *, several_workloads: bool) -> Answer:
-    """Where each curve saturates. Args: rows: of `bench.findings.saturation`, without SLOs: within those fewer may be sustained
-    than fit.
+    """Where each curve saturates.
+
+    Args:
+        rows: of `bench.findings.saturation`, without SLOs: within those fewer may be sustained than fit.
     """
     do = by_advice((_name(row, several_workloads), _do(row)) for row in rows)
     do.append(
@@ -132,8 +134,10 @@ def _three(number: float | None) -> str | None:
 
 
 def title(rows: Sequence[Row]) -> str | None:
-    """At which loads KV caches are full, as a title; None where that is not known, or of too many curves. Args: rows: of
-    `bench.findings.saturation`.
+    """At which loads KV caches are full, as a title; None where that is not known, or of too many curves.
+
+    Args:
+        rows: of `bench.findings.saturation`.
     """
     counted = [row for row in rows if row["axis"] == CONCURRENCY]
     full = [row for row in counted if row["measured"] is not None]
@@ -158,8 +162,10 @@ def _throughput(row: Row) -> str:
 
 
 def prediction_title(apart: Iterable[int | None]) -> str | None:
-    """On how many curves the KV cache is full at the level that geometry predicts; None where no curve has both. Args: apart:
-    measured levels between the two, of each curve (`levels_apart` of `bench.findings.saturation`).
+    """On how many curves the KV cache is full at the level that geometry predicts; None where no curve has both.
+
+    Args:
+        apart: measured levels between the two, of each curve (`levels_apart` of `bench.findings.saturation`).
     """
     known = [each for each in apart if each is not None]
     if not known:

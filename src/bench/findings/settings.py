@@ -201,8 +201,10 @@ def _ratio(row: dict[str, Any]) -> Ratio:
 
 
 def _judged(gain: SettingGain, load: Load, same: Sequence[SettingGain]) -> Load:
-    """The load with what it shows together with those of the setting's other values: `power`, `most` and `quickest`. Args: same:
-    the gains of all values against the same first deployment, this one among them.
+    """The load with what it shows together with those of the setting's other values: `power`, `most` and `quickest`.
+
+    Args:
+        same: the gains of all values against the same first deployment, this one among them.
     """
     there = [(each, at) for each in same for at in each.loads if at.level == load.level]
     load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at for _, at in there]))
@@ -328,7 +330,11 @@ def _best_text(load: Load) -> str:
     invalid="Left out, with their counterparts",
 )
 def settings(results: Tables) -> alt.TopLevelMixin:
-    """A panel a setting: a point with its range a value and load. Args: results: `runs` as `setting_gains` takes them."""
+    """A panel a setting: a point with its range a value and load.
+
+    Args:
+        results: `runs` as `setting_gains` takes them.
+    """
     panels: dict[str, list[SettingGain]] = {}
     for gain in setting_gains(results.runs):
         if gain.loads:

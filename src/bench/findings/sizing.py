@@ -53,8 +53,13 @@ class OperatingPoint:
 
     @classmethod
     def of(cls, point: Mapping[str, Any], run: Mapping[str, Any]) -> OperatingPoint | None:
-        """A measured one. Args: point: row of `operating_points`. run: a summary row of its curve. Returns: None where no measured
-        load meets the SLOs, or nothing came at it.
+        """A measured one.
+
+        Args:
+            point: row of `operating_points`. run: a summary row of its curve.
+
+        Returns:
+            None where no measured load meets the SLOs, or nothing came at it.
         """
         if point["c_max"] is None or not point["usable_rps"]:
             return None
@@ -98,8 +103,10 @@ class Fleet:
 
 
 def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fleet:
-    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs. Args:
-    peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
+    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
+
+    Args:
+        peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
     """
     instances = math.ceil(_exact(peak_rps / point.usable_rps))
     bought = math.ceil(_exact(instances * safety))

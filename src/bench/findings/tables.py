@@ -67,7 +67,10 @@ class Tables:
         tuning: Path | None = None,
     ) -> Tables:
         """The results in the files that `aggregate`, `calibrate`, searches, `analyse` and `grade` wrote; steady windows, if any, of
-        loads that go on. Args: analysis: the folder with the tables of the analysis; None analyses these runs.
+        loads that go on.
+
+        Args:
+            analysis: the folder with the tables of the analysis; None analyses these runs.
         """
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
@@ -120,8 +123,9 @@ class Tables:
         return self.tokens_per_s.removesuffix("/s")
 
     def by_axis(self) -> list[Tables]:
-        """The results of each axis, so that no figure has two kinds of load on one of its axes. Length sweeps are left out
-        (`questions.plain`) unless the study has nothing else.
+        """The results of each axis, so that no figure has two kinds of load on one of its axes.
+
+        Length sweeps are left out (`questions.plain`) unless the study has nothing else.
         """
         shown = self.runs if self.plain.is_empty() else self.plain
         return [
@@ -222,8 +226,10 @@ class Tables:
 
 
 def _by_all(found: SearchRecord, point: Mapping[str, Any] | None) -> SearchRecord:
-    """The search with its limit as all runs of its curve show it. Args: point: row of `capacity`; None where the decision judges no
-    such curve.
+    """The search with its limit as all runs of its curve show it.
+
+    Args:
+        point: row of `capacity`; None where the decision judges no such curve.
     """
     mine = point is not None and found.slos == tuple(point["slos"]) and found.why in _ENDED
     if not mine or point is None or point["limit"] is None:

@@ -128,8 +128,10 @@ def changed_thresholds(thresholds: Thresholds) -> str:
 
 
 def warnings(runs: pl.DataFrame, *, figures: int) -> list[str]:
-    """What cannot be trusted and what failed, if anything, as a terminal's lines. Args: runs: the summary table, with the columns
-    of the verdict. figures: how many files of figures there are.
+    """What cannot be trusted and what failed, if anything, as a terminal's lines.
+
+    Args:
+        runs: the summary table, with the columns of the verdict. figures: how many files of figures there are.
     """
     rejected = runs.filter(invalid())
     lines = []

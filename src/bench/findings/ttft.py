@@ -72,8 +72,10 @@ def _finding(results: Tables) -> str | None:
     note=whole_note,
 )
 def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """P50 and the SLO's percentile of TTFT over load, then of each class of requests: a panel each, a line a curve. Args: results:
-    `runs` with `level`, the latencies' percentiles (s), `classes` and `valid`; `decision` with its SLOs.
+    """P50 and the SLO's percentile of TTFT over load, then of each class of requests: a panel each, a line a curve.
+
+    Args:
+        results: `runs` with `level`, the latencies' percentiles (s), `classes` and `valid`; `decision` with its SLOs.
     """
     shown = _percentiles(results)
     if not shown:

@@ -182,8 +182,10 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     judged="counts_valid",
 )
 def worker_balance(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Each worker's share of the load, over its KV usage, a panel for each curve with several workers. Args: results: `runs` with
-    `workers` (rows of `bench.runs.columns.WORKER_FIELDS`) and `counts_valid`.
+    """Each worker's share of the load, over its KV usage, a panel for each curve with several workers.
+
+    Args:
+        results: `runs` with `workers` (rows of `bench.runs.columns.WORKER_FIELDS`) and `counts_valid`.
     """
     several = results.runs.filter(pl.col("workers").list.len() > 1)
     runs = with_curve(results, several)

@@ -89,8 +89,9 @@ def contents_of(response: Response, *, streamed: bool) -> list[dict[str, Any]]:
 
 
 def ends_in_error(exchange: Exchange) -> bool:
-    """Whether an answer that has fallen silent has failed by what it says: nothing more is to come of it. Its last read is looked
-    at first, whose chunk sizes read as fields without a meaning: nearly always that is a sound event.
+    """Whether an answer that has fallen silent has failed by what it says: nothing more is to come of it.
+
+    Its last read is looked at first, whose chunk sizes read as fields without a meaning: nearly always that is a sound event.
     """
     if _COMMENT.fullmatch(exchange.reads[-1]):
         return False
@@ -238,8 +239,9 @@ def _streamed_count(usage: Usage, kept: list[_Chunk]) -> tuple[int, int]:
 
 
 def _counts_so_far(chunks: list[_Chunk], completion: int) -> list[int] | None:
-    """The answer's tokens at each chunk by its own usage; None where some chunk has none, or they do not add up. Hidden ones are
-    among them: all that came before the first chunk count as its own unless the server counts them apart.
+    """The answer's tokens at each chunk by its own usage; None where some chunk has none, or they do not add up.
+
+    Hidden ones are among them: all that came before the first chunk count as its own unless the server counts them apart.
     """
     so_far = [chunk.so_far for chunk in chunks if chunk.so_far is not None]
     return so_far if len(so_far) == len(chunks) and so_far == sorted(so_far) and so_far[-1] <= completion else None

@@ -93,8 +93,10 @@ class Connection:
         return b"".join(parts)
 
     def proceed(self) -> int:
-        """Go on with opening, or with a request that did not go out at once; the epoll events to wait for next. Raises OSError: the
-        connection failed.
+        """Go on with opening, or with a request that did not go out at once; the epoll events to wait for next.
+
+        Raises:
+            OSError: the connection failed.
         """
         if not self.open:
             if not isinstance(self.sock, ssl.SSLSocket):
@@ -120,7 +122,11 @@ class Connection:
         return select.EPOLLIN | (select.EPOLLOUT if self.unsent else 0)
 
     def start(self, exchange: Exchange) -> bool:
-        """Send `exchange`; whether all of it went. Raises OSError: the connection failed."""
+        """Send `exchange`; whether all of it went.
+
+        Raises:
+            OSError: the connection failed.
+        """
         self.exchange = exchange
         self._reset()
         return self.write(exchange.payload)
@@ -135,8 +141,9 @@ class Connection:
         return not self.unsent
 
     def quiet(self) -> bool:
-        """Whether an idle connection is as it was left: all that a server has to say on it is that it closes it. That may have come
-        since epoll was last asked.
+        """Whether an idle connection is as it was left: all that a server has to say on it is that it closes it.
+
+        That may have come since epoll was last asked.
         """
         try:
             self.recv(1)

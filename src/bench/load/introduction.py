@@ -219,8 +219,10 @@ def _other_end(known: _Introduction, record: RequestRecord) -> str | None:
 
 
 def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
-    """Why the server did not answer a request in this form; None where it did. Raises BenchError: it is for another reason than the
-    form of the request.
+    """Why the server did not answer a request in this form; None where it did.
+
+    Raises:
+        BenchError: it is for another reason than the form of the request.
     """
     reading, record = answer
     target, base, said = known.target, known.target.base_url, _said(known.target, record)

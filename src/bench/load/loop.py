@@ -98,7 +98,11 @@ class Loop:
         self.stopped: float | None = None
 
     def open(self, count: int, within_s: float = 60.0) -> None:
-        """Open connections until `count` are idle. Raises OSError: the server does not accept them."""
+        """Open connections until `count` are idle.
+
+        Raises:
+            OSError: the server does not accept them.
+        """
         end = time.monotonic() + within_s
         while (missing := count - len(self._idle)) > 0:
             for _ in range(min(missing, _CONNECTING) - len(self._opening)):

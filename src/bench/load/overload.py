@@ -48,8 +48,10 @@ class Overload:
         self._times, self._ended = [0.0], [0.0]
 
     def plain(self, moment: float, ended: int) -> bool:
-        """Whether the run is plainly overloaded. Args: moment: now. ended: exchanges that have ended so far, whether they failed or
-        not.
+        """Whether the run is plainly overloaded.
+
+        Args:
+            moment: now. ended: exchanges that have ended so far, whether they failed or not.
         """
         at = moment - self._start
         if at <= self._times[-1]:

@@ -141,7 +141,9 @@ class Event(NamedTuple):
 
 def events(pieces: Iterable[_Stamped]) -> Iterator[Event]:
     """The events of a body. An event arrives with the piece that holds its end; one without data is a keep-alive, and left out.
-    Args: pieces: of the body, each with its arrival.
+
+    Args:
+        pieces: of the body, each with its arrival.
     """
     data: list[_Stamped] = []
     name = bare = b""
@@ -181,8 +183,9 @@ def _dispatched(data: list[_Stamped], name: bytes, stamp: float | None) -> Itera
 
 
 def _lines(pieces: Iterable[_Stamped]) -> Iterator[tuple[float, bytes | Event]]:
-    """Lines, each with the arrival of its end, which is CR LF, LF or CR; the last one may have no end. Nearly every piece is one
-    whole event of one line, which comes as that.
+    """Lines, each with the arrival of its end, which is CR LF, LF or CR; the last one may have no end.
+
+    Nearly every piece is one whole event of one line, which comes as that.
     """
     parts: list[bytes] = []  # of a line that has not ended
     begun = after_cr = False

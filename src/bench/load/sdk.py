@@ -57,7 +57,11 @@ def _client(target: Target, transport: httpx2.BaseTransport, timeout_s: float) -
 
 
 def sdk_request(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> httpx2.Request:
-    """What the SDK would send. Raises BenchError: it refuses to build a request."""
+    """What the SDK would send.
+
+    Raises:
+        BenchError: it refuses to build a request.
+    """
     import httpx2  # noqa: PLC0415
 
     class Caught(Exception):
@@ -84,8 +88,10 @@ def sdk_request(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> 
 def sdk_reading(
     target: Target, form: RequestForm, endpoint: Endpoint, prompt: Prompt, output: int, *, stream: bool, timeout_s: float
 ) -> Reading:
-    """Send one request with the SDK and read its answer. Args: prompt: text, or token ids. output: tokens that it asks for.
-    timeout_s: within which the answer has to end.
+    """Send one request with the SDK and read its answer.
+
+    Args:
+        prompt: text, or token ids. output: tokens that it asks for. timeout_s: within which the answer has to end.
     """
     import httpx2  # noqa: PLC0415
     import openai  # noqa: PLC0415

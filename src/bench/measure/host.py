@@ -56,8 +56,10 @@ class HostWatch:
         )
 
     def _others_s(self, rest: float) -> float | None:
-        """CPU time of what is neither the server nor its load (s); None where it is not known. Args: rest: CPU time that this
-        process and its descendants do not explain (s).
+        """CPU time of what is neither the server nor its load (s); None where it is not known.
+
+        Args:
+            rest: CPU time that this process and its descendants do not explain (s).
         """
         if self._servers is None or not all(process.is_running() for process in self._servers):
             return None

@@ -53,8 +53,10 @@ class GpuReader:
         self._gpus: list[Gpu] = []
 
     def read(self) -> bytes:
-        """What the GPUs report now, as an exposition. What one does not report is left out, never 0. Raises NvmlError: NVML cannot
-        be loaded, there is no such GPU, or one of them reports nothing at all.
+        """What the GPUs report now, as an exposition. What one does not report is left out, never 0.
+
+        Raises:
+            NvmlError: NVML cannot be loaded, there is no such GPU, or one of them reports nothing at all.
         """
         if not self._gpus:
             self._nvml = self._nvml or load_nvml()

@@ -101,14 +101,19 @@ _MOST_PLACES = 5  # most places that a message names; convention
 
 
 def faults(plan: Plan, store: Store) -> list[str]:
-    """Every reason why a session could not measure on this machine, in words. A session whose runs are all measured, and whose
-    searches have ended, starts no server, and nothing is looked at for it.
+    """Every reason why a session could not measure on this machine, in words.
+
+    A session whose runs are all measured, and whose searches have ended, starts no server, and nothing is looked at for it.
     """
     return _faults_of(plan, store, _checks)
 
 
 def refuse_faults(plan: Plan, store: Store) -> None:
-    """Refuse to start sessions that cannot measure on this machine. Raises BenchError: it has `faults`, one a line."""
+    """Refuse to start sessions that cannot measure on this machine.
+
+    Raises:
+        BenchError: it has `faults`, one a line.
+    """
     if found := faults(plan, store):
         raise BenchError("\n".join(found))
 

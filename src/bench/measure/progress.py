@@ -226,8 +226,10 @@ class Progress:
         self._write(state=state, detail=detail, since=time.time(), run=None)
 
     def searching(self, search: str, known: str, left_s: float | None = None) -> None:
-        """Write what a search knows so far. Args: search: its key. known: empty once it has ended. left_s: the most that it may
-        still take; None: as before.
+        """Write what a search knows so far.
+
+        Args:
+            search: its key. known: empty once it has ended. left_s: the most that it may still take; None: as before.
         """
         if left_s is not None:
             self._searches[search] = max(0.0, left_s)
@@ -307,8 +309,10 @@ class Progress:
 
 
 def session_line(record: SessionProgress, now: float | None = None) -> str:
-    """A session in a line: how far it is, what it does, how its last run went, and the time left. Args: now: Unix time; None leaves
-    out since when.
+    """A session in a line: how far it is, what it does, how its last run went, and the time left.
+
+    Args:
+        now: Unix time; None leaves out since when.
     """
     state, expected = record.state, ""
     if record.run:

@@ -53,7 +53,11 @@ class Rounds:
     _searched: list[RunSpec] = field(default_factory=list)  # runs of this session that the plan does not know yet
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
-        """Measure `runs` in their order. Raises ServerDied: the server is dead."""
+        """Measure `runs` in their order.
+
+        Raises:
+            ServerDied: the server is dead.
+        """
         self.progress.clock.add(runs)
         if (
             runs and (planned_s := self.progress.clock.left_s) is not None
@@ -96,8 +100,10 @@ class Rounds:
         self._round(runs, prompts=str(self._since[number]))
 
     def _drifted(self, instead: Mapping[str, ReferenceLoad]) -> set[str]:
-        """The digests of the deployment's runs that the rule of drift blames. Args: instead: reference loads to take in place of
-        those with which runs were measured, by the runs' digests.
+        """The digests of the deployment's runs that the rule of drift blames.
+
+        Args:
+            instead: reference loads to take in place of those with which runs were measured, by the runs' digests.
         """
         known = {run.digest: run for run in (*self.plan.runs_of(self.spec.name), *self._searched)}
         held = [run for run in known.values() if self.store.holds(run)]
@@ -135,8 +141,13 @@ class Rounds:
             self.one(run, self.plan.place_of(run), prompts=prompts)
 
     def one(self, run: RunSpec, place: Place, *, prompts: str | None = None) -> None:
-        """Measure a run, which `progress.clock` knows, after a reference load of the last seconds. Args: prompts: draws other
-        prompts than the run's digest does. Raises ServerDied: the server is dead.
+        """Measure a run, which `progress.clock` knows, after a reference load of the last seconds.
+
+        Args:
+            prompts: draws other prompts than the run's digest does.
+
+        Raises:
+            ServerDied: the server is dead.
         """
         header = RunHeader(
             **vars(self.header),

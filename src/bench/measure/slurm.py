@@ -86,8 +86,10 @@ class Needs:
 def session_needs(
     plan: Plan, deployment: str, session: int | None = None, *, launch: Launch | None = None, attempt: int = 1
 ) -> Needs:
-    """What a session of a study needs; without its number, what any session of the deployment does, and no time. Args: launch,
-    attempt: as of `needs_of`.
+    """What a session of a study needs; without its number, what any session of the deployment does, and no time.
+
+    Args:
+        launch, attempt: as of `needs_of`.
     """
     runs = [] if session is None else plan.listed_of(deployment, session)
     searches = [] if session is None else plan.searches_of(deployment, session)
@@ -160,8 +162,10 @@ class Partition:
 
 
 def partitions(text: str | None = None) -> list[Partition]:
-    """The partitions. Args: text: what `sinfo` printed; without it, `sinfo` is asked. Raises BenchError: `sinfo` failed, or printed
-    something else.
+    """The partitions. Args: text: what `sinfo` printed; without it, `sinfo` is asked.
+
+    Raises:
+        BenchError: `sinfo` failed, or printed something else.
     """
     text = slurm("sinfo", "--exact", "--noheader", f"--format={_COLUMNS}") if text is None else text
     if not (rows := [line for line in text.splitlines() if line.count("|") == _COLUMNS.count("|")]):
@@ -289,7 +293,9 @@ def refuse_untaken(
 
 def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
     """This user's jobs of an earlier workflow in `folder` that wait or run: the session of each, as `deployment_number`, by its id.
-    Args: text: what `squeue` printed; without it, `squeue` is asked. Raises BenchError where that failed.
+
+    Args:
+        text: what `squeue` printed; without it, `squeue` is asked. Raises BenchError where that failed.
     """
     if text is None:
         states = "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED"
@@ -312,8 +318,13 @@ def has_accounting() -> bool:
 
 
 def refuse_wrong_profile(status_command: str | None) -> None:
-    """Refuse a profile that asks for the state of jobs where this cluster does not answer. Args: status_command: what the profile
-    asks, `sacct` or `squeue`. Raises BenchError: it names the profile that this cluster takes.
+    """Refuse a profile that asks for the state of jobs where this cluster does not answer.
+
+    Args:
+        status_command: what the profile asks, `sacct` or `squeue`.
+
+    Raises:
+        BenchError: it names the profile that this cluster takes.
     """
     accounts = has_accounting()
     if accounts != (status_command == "sacct"):

@@ -69,8 +69,13 @@ def _shipped() -> Mapping[str, Mapping[str, Any]]:
 
 
 def accelerators(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Accelerator]:
-    """Every accelerator by its key. Args: own: entries that replace shipped ones key by key, or add to them. A price of one's own
-    drops the shipped price's source. Raises BenchError: an entry is wrong, or a new one lacks a key.
+    """Every accelerator by its key.
+
+    Args:
+        own: entries that replace shipped ones key by key, or add to them. A price of one's own drops the shipped price's source.
+
+    Raises:
+        BenchError: an entry is wrong, or a new one lacks a key.
     """
     entries = {key: dict(entry) for key, entry in _shipped().items()}
     for key, entry in (own or {}).items():
@@ -121,7 +126,11 @@ class CatalogueEntry(Strict):
 
 @cache
 def catalogue() -> Mapping[str, CatalogueEntry]:
-    """Every entry by its key. Raises BenchError: the file is missing or an entry is wrong."""
+    """Every entry by its key.
+
+    Raises:
+        BenchError: the file is missing or an entry is wrong.
+    """
     try:
         return {key: CatalogueEntry.model_validate(entry) for key, entry in read_yaml(_MODELS).items()}
     except ValidationError as error:
@@ -145,8 +154,10 @@ DECODER_KEYS = (
 
 
 def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What of a config.json describes the decoder: all of it, or what stands under one of `DECODER_KEYS`, at any depth. Raises
-    BenchError: `text_config` is no object.
+    """What of a config.json describes the decoder: all of it, or what stands under one of `DECODER_KEYS`, at any depth.
+
+    Raises:
+        BenchError: `text_config` is no object.
     """
     while True:
         text = config.get("text_config")
@@ -159,8 +170,12 @@ def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def context_of(config: Mapping[str, Any]) -> int | None:
-    """Longest sequence (tokens) that a config.json states; None where it states none. Raises BenchError: what it states is no
-    number of tokens. Source: vLLM takes the smallest of the same keys as the longest `--max-model-len` that it allows (0.32).
+    """Longest sequence (tokens) that a config.json states; None where it states none.
+
+    Raises:
+        BenchError: what it states is no number of tokens.
+
+    Source: vLLM takes the smallest of the same keys as the longest `--max-model-len` that it allows (0.32).
     """
     part, found = decoder_part(config), []
     for key in _CONTEXTS:

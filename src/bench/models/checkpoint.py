@@ -130,8 +130,9 @@ def _fetch(name: str, model: Model) -> Path:
 
 
 def _synthetic_config(name: str, model: Model) -> Config:
-    """The config.json of a synthetic checkpoint: the decoder alone, with our tokenizer's ids. An image encoder is left out: text is
-    what is measured, and an engine would ask for the encoder's own preprocessor.
+    """The config.json of a synthetic checkpoint: the decoder alone, with our tokenizer's ids.
+
+    An image encoder is left out: text is what is measured, and an engine would ask for the encoder's own preprocessor.
     """
     try:
         stated = config_of(model.architecture) if model.architecture else dict(model.config or {})

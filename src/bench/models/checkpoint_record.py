@@ -68,8 +68,10 @@ Tensor = tuple[str, str, Iterable[int]]
 
 
 def weights_of(tensors: Iterable[Tensor], layers: int | None, bits: int = PACKED_BITS) -> Weights:
-    """Weights of tensors with their type and shape. Left out are buffers, and layers beyond the model's, which predict further
-    tokens. Args: layers: of the model. bits: of a weight, where several are packed into a number.
+    """Weights of tensors with their type and shape. Left out are buffers, and layers beyond the model's, which predict further tokens.
+
+    Args:
+        layers: of the model. bits: of a weight, where several are packed into a number.
     """
     parameters, size, quantised = 0, 0, False
     for name, dtype, shape in tensors:
@@ -88,7 +90,9 @@ def weights_of(tensors: Iterable[Tensor], layers: int | None, bits: int = PACKED
 
 def weights_at(folder: Path, layers: int | None, bits: int = PACKED_BITS) -> Weights | None:
     """Weights of a checkpoint's folder: those in the files of its index, or all; None where it has none. Args: as of `weights_of`.
-    Raises BenchError: a file's head cannot be read.
+
+    Raises:
+        BenchError: a file's head cannot be read.
     """
     index = folder / "model.safetensors.index.json"
     try:

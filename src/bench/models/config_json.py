@@ -38,7 +38,11 @@ _NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); conve
 
 
 def geometry_of_model(model: Model) -> Geometry | None:
-    """The geometry that a study's model states; None where only its checkpoint knows. Raises BenchError: its `config` lacks a key."""
+    """The geometry that a study's model states; None where only its checkpoint knows.
+
+    Raises:
+        BenchError: its `config` lacks a key.
+    """
     if model.architecture:
         return geometry_of(config_of(model.architecture), stated_weights(model))
     return geometry_of(model.config, stated_weights(model)) if model.config else None
@@ -53,8 +57,9 @@ def stated_weights(model: Model) -> Weights | None:
 
 
 def served_model(model: Model) -> tuple[Geometry | None, Config | None]:
-    """What a server that was not started here serves: its geometry and its config.json, stated or at the model's path on this
-    machine. None where they are not known, are of a family that is not read, or lack a key: what is measured does not need them.
+    """What a server that was not started here serves: its geometry and its config.json, stated or at the model's path on this machine.
+
+    None where they are not known, are of a family that is not read, or lack a key: what is measured does not need them.
     """
     try:
         if model.here is None or model.config:
@@ -99,8 +104,12 @@ def _config_file(path: Path) -> Path:
 
 
 def config_at(path: Path) -> Config:
-    """A config.json, that in a checkpoint's folder, or what a GGUF file states. What a checkpoint's `hf_quant_config.json` says of
-    quantisation is part of it. Raises BenchError: there is none, or it is not JSON.
+    """A config.json, that in a checkpoint's folder, or what a GGUF file states.
+
+    What a checkpoint's `hf_quant_config.json` says of quantisation is part of it.
+
+    Raises:
+        BenchError: there is none, or it is not JSON.
     """
     if path.suffix.lower() == ".gguf":
         return config_of_gguf(path)

@@ -91,7 +91,9 @@ def family_of(config: Config, part: Config) -> str:
 
 def named(family: str, config: Config, part: Config) -> dict[str, Any]:
     """The decoder's keys by one name each, with what the family, or the model that holds it, takes for keys that are left out.
-    Raises ValueError: a list of layers is shorter than the model.
+
+    Raises:
+        ValueError: a list of layers is shorter than the model.
     """
     defaults = {**_DEFAULTS.get(str(config.get("model_type")), {}), **_DEFAULTS.get(family, {})}
     c = {**part, **(part.get("attn_config") or {}), **(part.get("ffn_config") or {})}
@@ -213,8 +215,10 @@ def _indexes(c: Config, layer: int) -> bool:
 
 
 def window_of(family: str, c: Config, layer: int) -> int | None:
-    """Tokens that the layer sees at most; None where it sees all. `layer_types` decides where it is stated; else the family's rule
-    in transformers' configuration class; else all layers have the window that is stated, as in vLLM.
+    """Tokens that the layer sees at most; None where it sees all.
+
+    `layer_types` decides where it is stated; else the family's rule in transformers' configuration class; else all layers have the
+    window that is stated, as in vLLM.
     """
     window = c.get("attention_chunk_size") if family == "llama4" else c.get("sliding_window")
     if family == "mimo_v2_flash":
@@ -392,8 +396,9 @@ def width_of(family: str, c: Config) -> int:
 
 
 def parameters_by_formula(family: str, c: Config, attention: Attention, width: int, *, same_tables: bool) -> int:
-    """Parameters of a plain dense decoder: attention, an MLP of two or three matrices and two norms a layer, and the tables. Biases
-    are left out: of the models that were compared, 0.1 % at most.
+    """Parameters of a plain dense decoder: attention, an MLP of two or three matrices and two norms a layer, and the tables.
+
+    Biases are left out: of the models that were compared, 0.1 % at most.
     """
     hidden, layers = c["hidden_size"], c["num_hidden_layers"]
     head = attention.width // 2

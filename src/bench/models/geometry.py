@@ -197,7 +197,9 @@ def state_bytes_per_sequence(geometry: Geometry, dtype: str) -> int:
 
 def kv_bytes_of_sequence(geometry: Geometry, tokens: int, dtype: str, state_dtype: str | None = None) -> int:
     """Bytes that a sequence of `tokens` holds: a layer with a window holds no more than the window; states, if any, come on top.
-    Args: dtype: of the cache. state_dtype: of the model, in which states are kept; `dtype` where it is not given.
+
+    Args:
+        dtype: of the cache. state_dtype: of the model, in which states are kept; `dtype` where it is not given.
     """
     held = sum(
         count * kind.size(dtype) * (tokens if kind.window is None else min(tokens, kind.window))
@@ -212,8 +214,12 @@ def of_states(dtype: str) -> str:
 
 
 def weight_bytes(geometry: Geometry, dtype: str, *, active: bool = False) -> int:
-    """Bytes of the weights as a server holds them, over all devices; 0 where they are not known. A quantised checkpoint has what
-    its files have; any other `dtype` throughout. Args: active: only those that one token passes through.
+    """Bytes of the weights as a server holds them, over all devices; 0 where they are not known.
+
+    A quantised checkpoint has what its files have; any other `dtype` throughout.
+
+    Args:
+        active: only those that one token passes through.
     """
     if geometry.parameters is None or not geometry.weighed:
         return 0

@@ -90,8 +90,9 @@ def write_gguf(config: Mapping[str, Any], file: Path, *, dtype: str, seed: int =
 
 
 def gguf_of(checkpoint: Path, config: Mapping[str, Any], dtype: str) -> Path:
-    """The GGUF of a synthetic checkpoint, beside its folder; written if it is not there, or is of another config. It belongs to a
-    type of weights, which is the deployment's, and not the checkpoint's.
+    """The GGUF of a synthetic checkpoint, beside its folder; written if it is not there, or is of another config.
+
+    It belongs to a type of weights, which is the deployment's, and not the checkpoint's.
     """
     written = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
     file = checkpoint.with_name(f"{checkpoint.name}-{dtype}-{written}.gguf")

@@ -23,8 +23,10 @@ _FAMILIES = ("llama", "qwen2", "qwen3")
 
 
 def config_of_gguf(file: Path) -> dict[str, Any]:
-    """The config.json that the model of a GGUF file would have, as far as its memory follows from it. Raises BenchError: it is no
-    GGUF file, or of a model that is not read here.
+    """The config.json that the model of a GGUF file would have, as far as its memory follows from it.
+
+    Raises:
+        BenchError: it is no GGUF file, or of a model that is not read here.
     """
     try:
         with file.open("rb") as stream:

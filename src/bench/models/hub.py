@@ -18,7 +18,9 @@ FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 def geometry_on_hub(name: str) -> Geometry:
     """The geometry of a checkpoint on the hub, by its config.json and the heads of its safetensors files; no weights are fetched.
-    Raises BenchError: the hub does not give them, or the model is not one that is read here.
+
+    Raises:
+        BenchError: the hub does not give them, or the model is not one that is read here.
     """
     from huggingface_hub import get_safetensors_metadata, hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import NotASafetensorsRepoError  # noqa: PLC0415
@@ -41,7 +43,9 @@ def geometry_on_hub(name: str) -> Geometry:
 
 def refuse_unfetchable(name: str, model: Model) -> None:
     """Ask the hub whether this user may have the checkpoint, and the disk whether it has room; nothing where it is here already.
-    Raises BenchError: the hub does not answer, does not have it, or does not give it to this user; or the disk is too small.
+
+    Raises:
+        BenchError: the hub does not answer, does not have it, or does not give it to this user; or the disk is too small.
     """
     # The workflow reads configurations without it.
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415

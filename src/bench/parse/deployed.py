@@ -19,8 +19,10 @@ _OF_ALL_GPUS = ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")
 
 
 def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> dict[str, Any]:
-    """The columns of a run that say what it was measured on, and the load at which its KV cache is full. Args: run: its summary.
-    launch, facts: of its deployment; what is not known is null.
+    """The columns of a run that say what it was measured on, and the load at which its KV cache is full.
+
+    Args:
+        run: its summary. launch, facts: of its deployment; what is not known is null.
     """
     plan, settings = launch and launch.plan, launch and launch.settings
     engines = facts and facts.engines
@@ -54,8 +56,10 @@ def _started_with(settings: Settings) -> dict[str, Any]:
 
 
 def _slots_in_use(run: Mapping[str, Any], slots: int, *, one: bool) -> dict[str, float | None]:
-    """The KV cache's usage where requests hold slots: the share of slots that are taken. Args: one: whether it is one server's, all
-    of whose slots are taken while a request waits. Of several, one may have slots left.
+    """The KV cache's usage where requests hold slots: the share of slots that are taken.
+
+    Args:
+        one: whether it is one server's, all of whose slots are taken while a request waits. Of several, one may have slots left.
     """
 
     def share(running: str) -> float | None:

@@ -152,8 +152,9 @@ class _Gpu:
         return self._rise(power, integrated=True)
 
     def _rise(self, course: pl.DataFrame, *, integrated: bool = False) -> float | None:
-        """What a counter rose by during the load, or the integral of a power over it; between two samples a line. Null where the
-        load began before the first sample or ended after the last: nothing is extrapolated.
+        """What a counter rose by during the load, or the integral of a power over it; between two samples a line.
+
+        Null where the load began before the first sample or ended after the last: nothing is extrapolated.
         """
         begin, end = self._window
         times = course["elapsed_s"]

@@ -154,8 +154,10 @@ def _drifted(parts: Sequence[_Part], floor: float) -> dict[tuple[int, str], Drif
 
 
 def _noise(seen: Sequence[tuple[int, float]], confidence: float) -> float:
-    """What noise alone moves one reference by at most, with that confidence. Args: seen: degrees of freedom and sums of squares
-    that estimate its variance, beside what is usual.
+    """What noise alone moves one reference by at most, with that confidence.
+
+    Args:
+        seen: degrees of freedom and sums of squares that estimate its variance, beside what is usual.
     """
     freedom = USUAL_WEIGHT + sum(each for each, _ in seen)
     squares = USUAL_WEIGHT * USUAL_NOISE**2 + sum(each for _, each in seen)

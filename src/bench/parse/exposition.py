@@ -94,8 +94,10 @@ class ExpositionReader:
         self._blocks: dict[tuple[str, ...], list[int]] = {}
 
     def read(self, text: str) -> tuple[array[int], array[float]]:
-        """The series' numbers and the values of each sample, in the text's order; valid until the next call. Raises
-        ExpositionError: the text is malformed.
+        """The series' numbers and the values of each sample, in the text's order; valid until the next call.
+
+        Raises:
+            ExpositionError: the text is malformed.
         """
         lines = text.split("\n")
         try:

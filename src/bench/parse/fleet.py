@@ -82,6 +82,7 @@ def fleet_telemetry(
 
 def _common_slots(scrapes: pl.DataFrame, endpoints: Sequence[str]) -> pl.DataFrame:
     """The scrapes that every worker answered: `scrape`, `received_s` (the latest; s), and the own number of each, by its endpoint.
+
     Workers share the numbers but for the last scrape, which each has as soon as it can after the load.
     """
     theirs = scrapes.filter(pl.col("endpoint").is_in(list(endpoints)))
@@ -177,8 +178,11 @@ def _sizes(workers: Sequence[Worker]) -> dict[str, float] | None:
 def worker_rows(
     samples: pl.DataFrame, times: Mapping[str, float | None], workers: Sequence[Worker], window: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """A row for each worker, as `bench.runs.columns.WORKER_FIELDS` has it; null where a worker does not show it. Args: samples: of
-    all endpoints. times: the longest time without a scrape of each endpoint (s). window: of the load (s); means are taken over it.
+    """A row for each worker, as `bench.runs.columns.WORKER_FIELDS` has it; null where a worker does not show it.
+
+    Args:
+        samples: of all endpoints. times: the longest time without a scrape of each endpoint (s). window: of the load (s); means are
+            taken over it.
     """
     return [
         _row(samples.filter(pl.col("endpoint") == worker.endpoint), times.get(worker.endpoint), worker, window)
@@ -258,8 +262,10 @@ class WorkerVerdict:
 
 
 def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -> list[WorkerVerdict]:
-    """What sets workers of one run apart. Args: workers: rows of `bench.runs.columns.WORKER_FIELDS`. scrape_gap_s: longest time
-    without a scrape that is not a gap.
+    """What sets workers of one run apart.
+
+    Args:
+        workers: rows of `bench.runs.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is not a gap.
     """
     found = []
     for row in workers:

@@ -73,8 +73,10 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
 
 
 def by_turn(requests: pl.DataFrame) -> list[dict[str, Any]] | None:
-    """A row a turn, from 1 on, of the type `turns` (`bench.runs.columns`); None where no request follows another. Args: requests:
-    of a run, by `index`, `after` (index of the turn before), `outcome`, `ttft_s` (s), `prompt_tokens`, `cached_tokens`.
+    """A row a turn, from 1 on, of the type `turns` (`bench.runs.columns`); None where no request follows another.
+
+    Args:
+        requests: of a run, by `index`, `after` (index of the turn before), `outcome`, `ttft_s` (s), `prompt_tokens`, `cached_tokens`.
     """
     before = dict(requests.select("index", "after").sort("index").iter_rows())
     turns: dict[int, int] = {}

@@ -142,8 +142,10 @@ def _log(value: float, limit_s: float) -> float:
 
 
 def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
-    """Excess of the failures. They come in clusters, of which a run has a few: the logarithm of their number lies too low in the
-    mean, its square root hardly does.
+    """Excess of the failures.
+
+    They come in clusters, of which a run has a few: the logarithm of their number lies too low in the mean, its square root hardly
+    does.
     """
     count, spread = int(failed.sum()), Share.of([failed]).within
     if not allowed:
@@ -155,7 +157,8 @@ def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
 
 
 def _sure(count: int, allowed: float, spread: float) -> float:
-    """By how many standard errors a count differs from what is allowed: no run is surer than its requests are many. Source:
-    Anscombe, The transformation of Poisson, binomial and negative-binomial data (Biometrika 1948).
+    """By how many standard errors a count differs from what is allowed: no run is surer than its requests are many.
+
+    Source: Anscombe, The transformation of Poisson, binomial and negative-binomial data (Biometrika 1948).
     """
     return max(1e-9, 2 * abs(math.sqrt(count + _ANSCOMBE) - math.sqrt(allowed + _ANSCOMBE)) / math.sqrt(spread))

@@ -183,8 +183,10 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
 def _classes(
     record: RunRecord, requests: pl.DataFrame, steady: SteadyWindow | None, span: float | None, *, one_each: bool
 ) -> dict[str, Any]:
-    """Requests, lengths, throughput and latencies of each class, of the whole run and of its steady window. Args: requests: the
-    tidy table, with `request_class`. span: of the load (s). one_each: as of `_latencies`.
+    """Requests, lengths, throughput and latencies of each class, of the whole run and of its steady window.
+
+    Args:
+        requests: the tidy table, with `request_class`. span: of the load (s). one_each: as of `_latencies`.
     """
     work, share = _endpoint(record).work, request_share(record.definition, requests)
     content: dict[str, Any] = {}
@@ -212,8 +214,10 @@ def _classes(
 
 
 def _latencies(ok: pl.DataFrame, one_each: bool) -> dict[str, Any]:
-    """The distributions of each latency, and of ITL, of requests that were answered. Args: one_each: whether a gap between chunks
-    is one between tokens; else there is no ITL.
+    """The distributions of each latency, and of ITL, of requests that were answered.
+
+    Args:
+        one_each: whether a gap between chunks is one between tokens; else there is no ITL.
     """
     content: dict[str, Any] = {}
     for name in LATENCIES:
@@ -293,8 +297,10 @@ def _distribution(name: str, values: pl.Series, *, bounds: bool) -> dict[str, An
 
 
 def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
-    """Most output tokens in any window of one second; the mean, where the run is shorter than the window. Args: ok: answered
-    requests, each with its count of tokens. span: of the load (s).
+    """Most output tokens in any window of one second; the mean, where the run is shorter than the window.
+
+    Args:
+        ok: answered requests, each with its count of tokens. span: of the load (s).
     """
     if not span or ok.is_empty():
         return None
@@ -320,8 +326,10 @@ def _load_window(requests: pl.DataFrame) -> tuple[float, float]:
 
 
 def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float, end: float) -> dict[str, Any]:
-    """How well the engine's metrics were scraped during the load; nulls where they were not to be. Args: scrapes: arrival of each
-    scrape that succeeded (s). begin, end: of the load (s).
+    """How well the engine's metrics were scraped during the load; nulls where they were not to be.
+
+    Args:
+        scrapes: arrival of each scrape that succeeded (s). begin, end: of the load (s).
     """
     due = (end - begin) // interval_s if interval_s else 0
     whole = interval_s is not None and end > begin

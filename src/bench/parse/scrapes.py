@@ -144,8 +144,9 @@ def series_name() -> pl.Expr:
 
 
 def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:
-    """The study's form: one row a scrape, `elapsed_s` first, then one column a series; the union of all series seen. A series that
-    one scrape lacks is null there. Where there are several endpoints, the series carry theirs.
+    """The study's form: one row a scrape, `elapsed_s` first, then one column a series; the union of all series seen.
+
+    A series that one scrape lacks is null there. Where there are several endpoints, the series carry theirs.
     """
     series = series_name()
     if telemetry["endpoint"].n_unique() > 1:

@@ -41,7 +41,9 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
 
 def server_means(telemetry: pl.DataFrame, metric: str) -> pl.DataFrame:
     """A gauge of means over time, one row a scrape that has it: `scrape`, `elapsed_s`, `value`, the mean over a server's engines.
-    Args: metric: one of `MEANS`.
+
+    Args:
+        metric: one of `MEANS`.
     """
     found = find_catalogue(telemetry["name"].unique().to_list())
     shown = telemetry.filter((pl.col("name") == found.names.get(metric, "")) & pl.col("value").is_not_nan())
@@ -142,8 +144,9 @@ def _figures() -> list[str]:
 
 
 def _rises(counters: pl.DataFrame, scrapes: pl.Series) -> tuple[dict[str, float], list[str]]:
-    """What each counter rose by from the first scrape to the last, over all of its label sets, and the names of those that fell. A
-    label set that comes later counts from 0.
+    """What each counter rose by from the first scrape to the last, over all of its label sets, and the names of those that fell.
+
+    A label set that comes later counts from 0.
     """
     first, last = scrapes.min(), scrapes.max()
     series = (

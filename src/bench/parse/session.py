@@ -51,8 +51,10 @@ def parse_session(
 
 
 def answer_lines(runs: Path, names: Iterable[str]) -> list[str]:
-    """The highest throughput of each curve, and from which load on its KV cache was full. Args: runs: the folder of a deployment's
-    runs. names: of those that are parsed.
+    """The highest throughput of each curve, and from which load on its KV cache was full.
+
+    Args:
+        runs: the folder of a deployment's runs. names: of those that are parsed.
     """
     curves: dict[str, list[Mapping[str, Any]]] = {}
     for name in names:

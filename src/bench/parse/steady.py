@@ -253,8 +253,10 @@ def _tokens(ok: pl.DataFrame, begin: float, last: float) -> Floats:
 
 
 def conversation_s(known: pl.DataFrame, roots: pl.DataFrame) -> float:
-    """Median time from a conversation's first request to its last answer (s); of single requests, their E2E. Args: known: every
-    request that was sent. roots: those of them that begin a conversation.
+    """Median time from a conversation's first request to its last answer (s); of single requests, their E2E.
+
+    Args:
+        known: every request that was sent. roots: those of them that begin a conversation.
     """
     if roots.height == known.height:
         return float(known.select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0)
@@ -346,8 +348,11 @@ def steady_figures(
 
 
 def rates_between(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Work) -> dict[str, float | None]:
-    """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments. Args: whole: share of a
-    request that each one is (0–1). work: which says what tokens are counted; without a count of each answer there are no tokens/s.
+    """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
+
+    Args:
+        whole: share of a request that each one is (0–1). work: which says what tokens are counted; without a count of each answer there
+            are no tokens/s.
     """
     chunks = (
         ok.filter(pl.col("token_times_s").list.len() > 0)

@@ -65,8 +65,9 @@ def _at_once(fewest: int = _FEWEST) -> pl.Expr:
 
 
 def _held_back(streamed: pl.DataFrame) -> bool:
-    """Whether something between the server and its client holds answers back: half of them, or more than a few long ones. A pause
-    of a busy server or client may bring a short answer at one moment; so may chance with a single one.
+    """Whether something between the server and its client holds answers back: half of them, or more than a few long ones.
+
+    A pause of a busy server or client may bring a short answer at one moment; so may chance with a single one.
     """
     long = streamed.filter(pl.col("completion_tokens") >= _FEWEST)
     whole, surely = (long.filter(_at_once(fewest)).height for fewest in (_FEWEST, _LONG))

@@ -49,8 +49,10 @@ class Asked:
         self._units: list[_Unit] = []
 
     def at(self, level: float, count: int) -> list[PlannedRequest]:
-        """`count` requests or a few more, as they would come at that level. In a closed loop that has gone on for long, the rest of
-        each request is anything from nothing to all of it: so are those that it begins with, if they stand alone.
+        """`count` requests or a few more, as they would come at that level.
+
+        In a closed loop that has gone on for long, the rest of each request is anything from nothing to all of it: so are those that
+        it begins with, if they stand alone.
         """
         plans: list[PlannedRequest] = []
         conversation, at_s, number = 0, 0.0, 0
@@ -150,6 +152,7 @@ class Traffic:
 
     def plans(self, workload: Workload, seed: str) -> list[PlannedRequest]:
         """Its requests: as many as are expected, with the workload's lengths, turns and gaps; their pattern is bent by the rate.
+
         Source: time rescaling of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4).
         """
         count = max(1, round(self.requests))
@@ -163,8 +166,10 @@ class Traffic:
 
 
 def read_traffic(file: Path) -> Traffic:
-    """Read a CSV file with the columns `seconds` and `requests_per_s`; its first moment is 0. Raises BenchError: it cannot be read,
-    or has no two moments in their order.
+    """Read a CSV file with the columns `seconds` and `requests_per_s`; its first moment is 0.
+
+    Raises:
+        BenchError: it cannot be read, or has no two moments in their order.
     """
     try:
         with file.open(newline="", encoding="utf-8") as lines:

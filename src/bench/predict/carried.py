@@ -48,7 +48,13 @@ def rates_carried(
     ensemble: Iterable[Member], workload: Workload, slos: Sequence[Slo], *, instances: int = 1, router: Router = "round-robin"
 ) -> list[float]:
     """The highest rate that one of so many instances sustains within the SLOs, for each member of the ensemble (requests/s;
-    conversations/s). Args: workload: an open loop. Returns: 0 where none is within them, or no request fits.
+    conversations/s).
+
+    Args:
+        workload: an open loop.
+
+    Returns:
+        0 where none is within them, or no request fits.
     """
     found: list[float] = []
     for member in ensemble:
@@ -102,8 +108,10 @@ def latency_longer(member: Member, slo: Slo) -> float:
 
 
 def within(requests: pl.DataFrame, slo: Slo, member: Member | None = None) -> pl.Series:
-    """Whether each request is within an SLO's limit; null where it has no such latency. Args: requests: of `REPLAY_SCHEMA`. member:
-    of an ensemble, by whose errors latencies are longer. None: as they are.
+    """Whether each request is within an SLO's limit; null where it has no such latency.
+
+    Args:
+        requests: of `REPLAY_SCHEMA`. member: of an ensemble, by whose errors latencies are longer. None: as they are.
     """
     return (_longer(member, requests, slo) if member else latency(requests, slo.metric)) <= slo.limit_s
 
@@ -119,8 +127,13 @@ def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: 
 
 
 def crossing(excess: Callable[[float], float], start: float, *, most: float) -> float:
-    """The highest load that is within limits: where the excess crosses 0, by Brent's method over the logarithm of the load. Args:
-    start: where to begin to look. most: load from which on none is within them. Returns: 0 where no load is within them.
+    """The highest load that is within limits: where the excess crosses 0, by Brent's method over the logarithm of the load.
+
+    Args:
+        start: where to begin to look. most: load from which on none is within them.
+
+    Returns:
+        0 where no load is within them.
     """
     tried: dict[float, float] = {}
 

@@ -96,8 +96,10 @@ class PeakFleet:
 
 
 def for_peak(asked: Question, peak: float) -> PeakFleet:
-    """Args: peak: requests/s (conversations/s). Raises BenchError: no rate is within the SLOs. NotPredictedError: what was measured
-    does not tell.
+    """Args: peak: requests/s (conversations/s).
+
+    Raises:
+        BenchError: no rate is within the SLOs. NotPredictedError: what was measured does not tell.
     """
     workload, slos = asked.workload, asked.slos
     rates = rates_carried(asked.tracked(asked.members, "One instance"), workload, slos)
@@ -122,8 +124,11 @@ def for_peak(asked: Question, peak: float) -> PeakFleet:
 
 
 def needed(peak: float, rates: Mapping[int, Interval]) -> Interval:
-    """The instances that sustain a rate. Args: rates: that one of so many sustains (requests/s), of one alone and of some numbers
-    behind the router; any other number has that of the next lower one, since more share a queue better.
+    """The instances that sustain a rate.
+
+    Args:
+        rates: that one of so many sustains (requests/s), of one alone and of some numbers behind the router; any other number has that
+            of the next lower one, since more share a queue better.
     """
     sizes = sorted(rates)
 
@@ -242,8 +247,10 @@ def _range(values: Sequence[float]) -> Interval:
 
 
 def for_trace(asked: Question, plans: Sequence[PlannedRequest]) -> tuple[Interval, dict[int, Served]]:
-    """The instances that recorded requests take, all of which are replayed, and what the typical and the most of them serve. Raises
-    BenchError: no number is within the SLOs. NotPredictedError: what was measured does not tell.
+    """The instances that recorded requests take, all of which are replayed, and what the typical and the most of them serve.
+
+    Raises:
+        BenchError: no number is within the SLOs. NotPredictedError: what was measured does not tell.
     """
     found = ensemble_interval(fewest_instances(asked.tracked(asked.members, "The trace"), plans, asked.slos, asked.router))
     instances = Interval(math.ceil(found.value), math.floor(found.low), math.ceil(found.high))
@@ -287,8 +294,10 @@ def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
 def fewest_instances(
     servers: Iterable[Member], plans: Sequence[PlannedRequest], slos: Sequence[Slo], router: Router
 ) -> list[int]:
-    """The fewest instances that meet the SLOs of given requests in each hour, for each member of an ensemble. Raises BenchError:
-    more instances than requests, or 1,024, would not do.
+    """The fewest instances that meet the SLOs of given requests in each hour, for each member of an ensemble.
+
+    Raises:
+        BenchError: more instances than requests, or 1,024, would not do.
     """
     most = min(_MOST_INSTANCES, len(plans))
     found: list[int] = []

@@ -100,8 +100,10 @@ class Replays:
         return found if alike or 1 / _OFF < found.level / measured < _OFF else None
 
     def limit(self, server: Member, start: float, over: float = 0.0) -> Highest | None:
-        """The highest load within the SLOs of a server that is like the member. Args: start: where to begin to look. over: as of
-        `Highest`.
+        """The highest load within the SLOs of a server that is like the member.
+
+        Args:
+            start: where to begin to look. over: as of `Highest`.
         """
         tried: dict[float, _Tried] = {}
 

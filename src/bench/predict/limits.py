@@ -69,8 +69,13 @@ class Given:
 
 
 def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None) -> Limits:
-    """What the scheduler obeys. Args: given: of a server that was not started here, where its deployment does not say it, or says
-    something else. Raises BenchError: it is not known.
+    """What the scheduler obeys.
+
+    Args:
+        given: of a server that was not started here, where its deployment does not say it, or says something else.
+
+    Raises:
+        BenchError: it is not known.
     """
     kind = (facts.kind if launch.argv is None else None) or launch.kind
     if kind not in STEP_TOKENS:

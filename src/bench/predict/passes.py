@@ -100,8 +100,10 @@ class Neighbours:
 
 
 def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: tuple[Groups, Groups] | None = None) -> Passes:
-    """The passes that a step of slots falls into; a single one of no tokens where nothing is computed. Args: prompts: of which
-    `prefill` tokens are computed. beside: as of `Neighbours`, of the decodes and of the prompts.
+    """The passes that a step of slots falls into; a single one of no tokens where nothing is computed.
+
+    Args:
+        prompts: of which `prefill` tokens are computed. beside: as of `Neighbours`, of the decodes and of the prompts.
     """
     slots, most = limits.sequences, limits.pass_tokens
     if beside is None:
@@ -135,8 +137,10 @@ def prompt_read(limits: Limits, start: int, count: int) -> float:
 
 @lru_cache(maxsize=65536)
 def _longest(levels: tuple[tuple[int, int], ...], slots: int, most: int | None) -> float:
-    """Cells that are read where each slot of a pass reads as many as its longest has. Args: levels: (cells, slots with so many).
-    most: slots of a pass.
+    """Cells that are read where each slot of a pass reads as many as its longest has.
+
+    Args:
+        levels: (cells, slots with so many). most: slots of a pass.
     """
     busy, total = sum(count for _, count in levels), 0.0
     for size, number in runs(busy, slots, most):

@@ -54,8 +54,10 @@ class Predicted:
 
 
 def measures(requests: pl.DataFrame, itl_p99_s: float | None = None) -> dict[str, float]:
-    """The numbers of `METRICS` of a run, whole: from the first request sent to the last answer. Args: requests: one row an answered
-    request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`.
+    """The numbers of `METRICS` of a run, whole: from the first request sent to the last answer.
+
+    Args:
+        requests: one row an answered request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`.
     """
     if requests.is_empty():
         return {}
@@ -152,8 +154,10 @@ def widened(interval: Interval, beyond: float) -> Interval:
 
 
 def ensemble_interval(values: Sequence[float]) -> Interval:
-    """The median, and the central 90 % of where a further member would lie. Source: the mean of the kth of n values is the quantile
-    k ÷ (n + 1) (Hyndman and Fan 1996, definition 6); the quantiles of 20 values by the usual definition hold 81 % of further ones.
+    """The median, and the central 90 % of where a further member would lie.
+
+    Source: the mean of the kth of n values is the quantile k ÷ (n + 1) (Hyndman and Fan 1996, definition 6); the quantiles of 20 values
+    by the usual definition hold 81 % of further ones.
     """
     low, middle, high = np.quantile(values, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2], method="weibull")
     return Interval(float(middle), float(low), float(high))

@@ -122,8 +122,10 @@ class TokenGaps:
         self._apart.append(seconds)
 
     def percentile(self, share: float, strays: Sequence[float] = (), seed: int = 1) -> float | None:
-        """The gap that a share (0–1) of them do not exceed (s), by nearest rank; None where there is none. Args: strays: ln of a
-        step's time ÷ the usual one, of which each step gets one at random.
+        """The gap that a share (0–1) of them do not exceed (s), by nearest rank; None where there is none.
+
+        Args:
+            strays: ln of a step's time ÷ the usual one, of which each step gets one at random.
         """
         rows = np.frombuffer(self._steps).reshape(-1, 4) if self._steps else np.empty((0, 4))
         number = rows[:, 1].astype(int)
@@ -218,7 +220,9 @@ class ReplayedServer:
 
     def offer(self, plan: PlannedRequest, sent: float, came: float) -> bool:
         """Take a request; False where it can never fit, and is refused. Steps under way are cut short if it could be admitted.
-        Args: sent: by the client (s). came: here.
+
+        Args:
+            sent: by the client (s). came: here.
         """
         request, limits = Request(plan, sent, came), self._limits
         if limits.blocks is not None and -(-(plan.prompt_tokens + plan.output_tokens) // limits.block_size) > limits.blocks - 1:
@@ -233,8 +237,10 @@ class ReplayedServer:
         return True
 
     def begin(self, until: float = math.inf) -> None:
-        """Begin a step with prompts in it, or as many steps without as nothing else changes. Args: until: moment at which the next
-        request comes, as far as it is known.
+        """Begin a step with prompts in it, or as many steps without as nothing else changes.
+
+        Args:
+            until: moment at which the next request comes, as far as it is known.
         """
         state, idle, self._idle = self._state, self._idle, False
         while not (chunks := self._schedule()) and not state.decodes and (state.leaving or self._scheduled < state.now):

@@ -129,7 +129,11 @@ def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> p
 
 
 def read_limits(results: Path, deployment: str, given: Given | None = None) -> Limits:
-    """What the scheduler of a deployment obeys. Args: given: as of `limits_of`. Raises BenchError: it is not known."""
+    """What the scheduler of a deployment obeys. Args: given: as of `limits_of`.
+
+    Raises:
+        BenchError: it is not known.
+    """
     launch_file, facts_file = (_at(results, path, deployment=deployment) for path in (Paths.LAUNCH, Paths.FACTS))
     if not launch_file.exists() or not facts_file.exists():
         raise BenchError(
@@ -148,8 +152,13 @@ def start_ups_s(results: Path, deployment: str) -> tuple[float, ...]:
 
 
 def load_to_predict(content: dict[str, Any], source: str, axis: str, *, also: str | None = None) -> Workload:
-    """A workload that can be predicted. Args: content: as a study has it. source: whence it is, for faults. axis: of its levels.
-    also: a further axis that it may have. Raises BenchError: it has a fault, is of another axis, or has what no replay has.
+    """A workload that can be predicted.
+
+    Args:
+        content: as a study has it. source: whence it is, for faults. axis: of its levels. also: a further axis that it may have.
+
+    Raises:
+        BenchError: it has a fault, is of another axis, or has what no replay has.
     """
     workload = load_workload(content, source=source)
     if not workload.lengths_known:

@@ -88,8 +88,10 @@ class StepTime:
         return replace(self, **named, slopes_s=tuple(factor * slope for slope in self.slopes_s))
 
     def elsewhere(self, *, bandwidth: float, flops: float) -> StepTime:
-        """These step times on a device with other bandwidth and FLOP/s (factors). What a step reads whatever is in it (weights) and
-        the context of decodes go by the bandwidth, what tokens compute by the FLOP/s; what the host does stays.
+        """These step times on a device with other bandwidth and FLOP/s (factors).
+
+        What a step reads whatever is in it (weights) and the context of decodes go by the bandwidth, what tokens compute by the FLOP/s;
+        what the host does stays.
         """
         return replace(
             self,

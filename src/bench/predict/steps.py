@@ -231,8 +231,10 @@ def _held(group: _Group, decoding: list[int], prompts: list[_Prompt]) -> dict[in
 
 
 def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits, *, all_known: bool) -> None:
-    """Enter the passes that the steps of slots fall into, and what their decodes read. Args: all_known: whether all requests are
-    among the prompts; those that failed may have held slots, nobody knows for how long.
+    """Enter the passes that the steps of slots fall into, and what their decodes read.
+
+    Args:
+        all_known: whether all requests are among the prompts; those that failed may have held slots, nobody knows for how long.
     """
     neighbours = Neighbours(limits)
     last = {request: i for i, group in enumerate(groups) for request in group.tokens}

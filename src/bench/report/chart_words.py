@@ -23,8 +23,10 @@ _NO_VALUE = "no run there has a value"
 
 
 def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
-    """How many runs are invalid, and how they are drawn; empty where none is. Args: marks: such as `Crosses, kept out of the
-    lines`. judged: the column that says which are valid, `valid` or `counts_valid`.
+    """How many runs are invalid, and how they are drawn; empty where none is.
+
+    Args:
+        marks: such as `Crosses, kept out of the lines`. judged: the column that says which are valid, `valid` or `counts_valid`.
     """
     if not invalid:
         return ""
@@ -33,8 +35,10 @@ def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
 
 
 def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:
-    """Of which levels a figure lacks a column, and why; empty where it lacks none. Args: what: the column is. levels: without it,
-    by curve. curves: that are drawn. unit: of the load, such as `requests in flight`.
+    """Of which levels a figure lacks a column, and why; empty where it lacks none.
+
+    Args:
+        what: the column is. levels: without it, by curve. curves: that are drawn. unit: of the load, such as `requests in flight`.
     """
     if not levels:
         return ""
@@ -64,8 +68,10 @@ def sustained_title(points: pl.DataFrame) -> str | None:
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
-    """Which SLO is missed first, and on how many curves; None where a curve's end is not known. Args: points: rows of
-    `bench.findings.capacity.points.operating_points`.
+    """Which SLO is missed first, and on how many curves; None where a curve's end is not known.
+
+    Args:
+        points: rows of `bench.findings.capacity.points.operating_points`.
     """
     rows = points.to_dicts()
     ends = [[miss["by"] for miss in row["missed"] if not miss["close"]] for row in rows if row["kind"] in ("found", "below")]
@@ -81,8 +87,10 @@ def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
 
 
 def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
-    """At which loads throughput saturates; None where it is not known of every curve, or of too many. Args: saturation: rows of
-    `bench.findings.saturation`. unit: of the load, such as `requests in flight`.
+    """At which loads throughput saturates; None where it is not known of every curve, or of too many.
+
+    Args:
+        saturation: rows of `bench.findings.saturation`. unit: of the load, such as `requests in flight`.
     """
     levels = saturation["saturation_at"].to_list()
     if not levels or None in levels or len(levels) > _NAMED:

@@ -16,8 +16,10 @@ _MOST_DEPLOYMENTS = 8  # most deployments that a line names; convention
 
 
 def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> list[str]:
-    """What is measured of a study, and what its levels cannot show. Args: held: whether a run is measured already. searches: those
-    that have not ended.
+    """What is measured of a study, and what its levels cannot show.
+
+    Args:
+        held: whether a run is measured already. searches: those that have not ended.
     """
     missing = [run.key for run in plan.listed if not held(run)]
     lacking = {name for name, _ in _lacking(plan, held, searches)}
@@ -45,15 +47,19 @@ def runs_and_searches(runs: int, searches: int) -> str:
 
 
 def starts(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> int:
-    """How many starts of a server it takes: one a session that lacks a run or a search; none of a server that runs already. Args:
-    held, searches: as of `measuring_lines`.
+    """How many starts of a server it takes: one a session that lacks a run or a search; none of a server that runs already.
+
+    Args:
+        held, searches: as of `measuring_lines`.
     """
     return sum(plan.deployments[name].engine.source != "external" for name, _ in _lacking(plan, held, searches))
 
 
 def jobs_line(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> str:
-    """What would go to a cluster and what stays; empty where nothing of what is left starts a server on GPUs. Args: held, searches:
-    as of `measuring_lines`.
+    """What would go to a cluster and what stays; empty where nothing of what is left starts a server on GPUs.
+
+    Args:
+        held, searches: as of `measuring_lines`.
     """
     sessions = _lacking(plan, held, searches)
     gpus = sorted({plan.deployments[name].gpus_started for name, _ in sessions})

@@ -32,8 +32,11 @@ def write_page(
     top: Mapping[str, Any],
     filtered: Mapping[str, Any],
 ) -> None:
-    """Write a page that needs no network. Args: first: names of the sections above the overview. top: what `page.html.j2` says
-    above and beside the sections. filtered: what the page's filter knows of curves.
+    """Write a page that needs no network.
+
+    Args:
+        first: names of the sections above the overview. top: what `page.html.j2` says above and beside the sections. filtered: what the
+            page's filter knows of curves.
     """
     page.parent.mkdir(parents=True, exist_ok=True)
     environment = _environment(autoescape=True)
@@ -57,8 +60,12 @@ def write_page(
 
 
 def write_markdown(file: Path, sections: Sequence[Section], *, title: str, said: str, where: str) -> None:
-    """Write a report in short, as Markdown for a pull request. What is Markdown's stays so: texts are ours but for names, in which
-    HTML must not be live. Args: said: the line below the title. where: the last line.
+    """Write a report in short, as Markdown for a pull request.
+
+    What is Markdown's stays so: texts are ours but for names, in which HTML must not be live.
+
+    Args:
+        said: the line below the title. where: the last line.
     """
     blocks = _environment(autoescape=False).get_template("md.j2").module
     parts = [f"## {_plain(title)}", _plain(said)]

@@ -45,8 +45,10 @@ class Paper:
 
 
 def on_paper(spec: Mapping[str, Any], paper: Paper, colours: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The chart as `paper` wants it. Args: spec: of Vega-Lite. colours: of each deployment: of its marks, and of its name. Raises
-    BenchError: there is no such panel or deployment.
+    """The chart as `paper` wants it. Args: spec: of Vega-Lite. colours: of each deployment: of its marks, and of its name.
+
+    Raises:
+        BenchError: there is no such panel or deployment.
     """
     whole = copy.deepcopy(dict(spec))
     if paper.panel is not None:

@@ -131,8 +131,10 @@ class Span:
 
     @classmethod
     def of(cls, values: Iterable[float | None], *, within: Sequence[float] = (), log: bool | None = None) -> Span:
-        """From 0 to a little above the highest value; logarithmic where they span more than a factor of 20. Args: within: values
-        that it holds too, such as limits, unless they are so far off that the panel would be half empty.
+        """From 0 to a little above the highest value; logarithmic where they span more than a factor of 20.
+
+        Args:
+            within: values that it holds too, such as limits, unless they are so far off that the panel would be half empty.
         """
         known = [value for value in values if value is not None and math.isfinite(value)] or [1.0]
         known += [value for value in within if value <= _FARTHEST * max(known)]
@@ -172,7 +174,9 @@ def line_ends(
     height: int = HEIGHT,
 ) -> list[alt.Chart]:
     """The name of each curve at the end of its line, lower where it would cover another; none of a single curve, or of very many.
-    Args: lines: rows with `curve`, `x` and `y`; a line ends with its last row.
+
+    Args:
+        lines: rows with `curve`, `x` and `y`; a line ends with its last row.
     """
     of, study = inks(results), results.study.select("deployment", "workload").n_unique()
     ink = {curve: of[name][1] for curve, name, _ in _curves(results)}
@@ -393,8 +397,9 @@ class Curves(Protocol):
 
 
 def with_curve(results: Curves, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `curve`, what a line is called: a deployment, with its workload where the study has several. Of runs that other processes
-    disturbed, `beside` is the share of the cores' time that they took, in words.
+    """Add `curve`, what a line is called: a deployment, with its workload where the study has several.
+
+    Of runs that other processes disturbed, `beside` is the share of the cores' time that they took, in words.
     """
     found = named(results, frame)
     if "host_other_share" not in frame.columns or "reasons" not in frame.columns:

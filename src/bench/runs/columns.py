@@ -190,8 +190,10 @@ _ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
 
 
 def with_tables(text: str, sections: Mapping[str, Section] = SECTIONS) -> str:
-    """`text` with the tables in place of its markers: one of each section, and of the summary's also `compared`. Raises ValueError:
-    a section has no markers, several, or those of none.
+    """`text` with the tables in place of its markers: one of each section, and of the summary's also `compared`.
+
+    Raises:
+        ValueError: a section has no markers, several, or those of none.
     """
     found = [match[1] for match in _MARKED.finditer(text)]
     if sorted(found) != sorted([*sections, *["compared"] * (sections is SECTIONS)]):

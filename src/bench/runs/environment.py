@@ -114,8 +114,9 @@ def recorded(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def counted(record: Mapping[str, str] | None) -> dict[str, str]:
-    """Those of `recorded` variables that must be alike in runs that are compared. Left out are secrets, what a scheduler assigns
-    (`CUDA_VISIBLE_DEVICES`), and where caches lie.
+    """Those of `recorded` variables that must be alike in runs that are compared.
+
+    Left out are secrets, what a scheduler assigns (`CUDA_VISIBLE_DEVICES`), and where caches lie.
     """
     return {name: value for name, value in (record or {}).items() if value != SET and not _NOT_COUNTED.fullmatch(name)}
 
@@ -160,8 +161,9 @@ _CLUSTER = "KUBERNETES"  # the cluster's own: by it programs know that they run 
 
 
 def for_a_server(exported: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a server inherits: all but those that are meant for others. Proxies, paths of libraries and settings of
-    engines are the user's, so they are kept, and recorded if they can change results.
+    """The variables that a server inherits: all but those that are meant for others.
+
+    Proxies, paths of libraries and settings of engines are the user's, so they are kept, and recorded if they can change results.
     """
     dropped = {*_NOT_FOR_THE_ENGINE, *service_variables(exported)}
     return {name: value for name, value in exported.items() if name not in dropped}

@@ -66,8 +66,13 @@ def no_text(value: Any) -> bool:
 
 
 def read(kind: type[R], path: Path, remedy: str = AGAIN, *, constants: bool = False) -> R:
-    """The record in `path`. Args: kind: a dataclass. remedy: what to do about a file that is none. constants: as `read_object`
-    takes it. Raises BenchError: it names the file, the place in it and what is wrong.
+    """The record in `path`.
+
+    Args:
+        kind: a dataclass. remedy: what to do about a file that is none. constants: as `read_object` takes it.
+
+    Raises:
+        BenchError: it names the file, the place in it and what is wrong.
     """
     return read_as(lambda content: typed(kind, content), path, remedy, constants=constants)
 
@@ -91,8 +96,10 @@ def read_known(kind: type[R], path: Path) -> R | None:
 
 
 def typed(kind: type[R], content: Any) -> R:
-    """`content` as `kind`, a dataclass: what it lacks takes its default, and what `kind` does not know is left out. Raises
-    ValueError: it names the place of what is missing, or is not what its field declares.
+    """`content` as `kind`, a dataclass: what it lacks takes its default, and what `kind` does not know is left out.
+
+    Raises:
+        ValueError: it names the place of what is missing, or is not what its field declares.
     """
     return msgspec.convert(content, kind)
 
@@ -135,14 +142,20 @@ def record_digest(record: Path) -> str | None:
 
 
 def files_of(record: Path) -> dict[str, str]:
-    """The files that a record names, each with its SHA-256; none where it names none. Raises OSError, ValueError, RecursionError:
-    it is not a record.
+    """The files that a record names, each with its SHA-256; none where it names none.
+
+    Raises:
+        OSError, ValueError, RecursionError: it is not a record.
     """
     return dict(checked_names(read_object(record).get("files", {})))
 
 
 def checked_names(files: Any) -> Mapping[str, str]:
-    """`files`, if it names files beside its record and their checksums. Raises ValueError: it does not."""
+    """`files`, if it names files beside its record and their checksums.
+
+    Raises:
+        ValueError: it does not.
+    """
     if not isinstance(files, dict) or not all(isinstance(expected, str) for expected in files.values()):
         raise ValueError("files names no checksums")
     for name in files:

@@ -12,7 +12,11 @@ _WHY, _FAILURES = "saturate.why", "saturate.failures"
 
 
 def write_grades(file: Path, rows: Iterable[Mapping[str, Any]], *, why: str | None = None, failures: int = 0) -> None:
-    """Write the table `grades`. Args: why: nothing could be graded. failures: how often that has been so."""
+    """Write the table `grades`.
+
+    Args:
+        why: nothing could be graded. failures: how often that has been so.
+    """
     import polars as pl  # noqa: PLC0415 - the workflow's rules read this module without it
 
     file.parent.mkdir(parents=True, exist_ok=True)

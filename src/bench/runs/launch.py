@@ -160,7 +160,11 @@ class Launch:
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
-    """The settings among vLLM's flags. Args: flags: by name, without dashes; a switch is True or False."""
+    """The settings among vLLM's flags.
+
+    Args:
+        flags: by name, without dashes; a switch is True or False.
+    """
     caching = flags.get("enable-prefix-caching")
     return Settings(
         max_num_seqs=_integer(flags.get("max-num-seqs")),

@@ -57,7 +57,11 @@ def read_requests(path: Path) -> Iterator[RequestRecord]:
 
 
 def measured(requests: pl.DataFrame) -> pl.DataFrame:
-    """The table of requests itself. Raises ValueError: it names the column of a number that was not measured."""
+    """The table of requests itself.
+
+    Raises:
+        ValueError: it names the column of a number that was not measured.
+    """
     numbers = pl.selectors.numeric(), pl.col("token_times_s").explode()
     odd = requests.select((~(each.abs() < _MOST)).any() for each in numbers).row(0, named=True)  # NaN is not below
     if wrong := [name for name, found in odd.items() if found]:

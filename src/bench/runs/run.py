@@ -239,8 +239,10 @@ class RunRecord(RunHeader):
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of the run in `folder`, after a check of its files against the checksums in it. Raises BenchError: a file is
-    missing, differs from what was measured, or is none that a session writes.
+    """The record of the run in `folder`, after a check of its files against the checksums in it.
+
+    Raises:
+        BenchError: a file is missing, differs from what was measured, or is none that a session writes.
     """
     path = folder / RECORD
     if not path.exists():
@@ -256,8 +258,10 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record in `path` alone, whatever became of the files beside it. Raises BenchError: it names the file, the place in it and
-    what is wrong.
+    """The record in `path` alone, whatever became of the files beside it.
+
+    Raises:
+        BenchError: it names the file, the place in it and what is wrong.
     """
     return read(RunRecord, path, f"Restore it, or {_again(path.parent)}")
 

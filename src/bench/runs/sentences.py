@@ -66,8 +66,9 @@ def interval_text(low: float | None, high: float | None, shape: str = "{:.3g}") 
 
 
 def sure_text(value: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """A number with the digits that its 95 % interval deserves, and that interval: `about 11` and `6 to 26`, `2.04` and `1.98 to
-    2.1`. Two digits where an end is not established.
+    """A number with the digits that its 95 % interval deserves, and that interval: `about 11` and `6 to 26`, `2.04` and `1.98 to 2.1`.
+
+    Two digits where an end is not established.
     """
     if low is None or high is None:
         two = f"{float(f'{value:.2g}'):,g}"

@@ -45,7 +45,11 @@ class RunSummary:
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> RunSummary:
-        """The summary that has these entries. Raises ValueError: it names the one that is not what its field declares."""
+        """The summary that has these entries.
+
+        Raises:
+            ValueError: it names the one that is not what its field declares.
+        """
         return typed(cls, {**figures, "figures": dict(figures)})
 
 
@@ -55,7 +59,11 @@ def write_run_summary(summary: RunSummary, path: Path) -> None:
 
 
 def read_run_summary(path: Path) -> RunSummary:
-    """The summary in `path`. Raises BenchError: it names the file, the place in it and what is wrong."""
+    """The summary in `path`.
+
+    Raises:
+        BenchError: it names the file, the place in it and what is wrong.
+    """
     return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.", constants=True)
 
 
@@ -67,8 +75,10 @@ _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """The table of `rows`, each a run's values by column: what a row lacks is null. Raises BenchError: a row has a key without a
-    column, or a fraction where the catalogue has a whole number.
+    """The table of `rows`, each a run's values by column: what a row lacks is null.
+
+    Raises:
+        BenchError: a row has a key without a column, or a fraction where the catalogue has a whole number.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     if unknown := [name for name in names if name not in COLUMNS and family_of(name) is None]:
@@ -90,7 +100,11 @@ def complete(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_summary(path: Path) -> pl.DataFrame:
-    """The table in a file, completed. Raises BenchError: it is not a table of runs."""
+    """The table in a file, completed.
+
+    Raises:
+        BenchError: it is not a table of runs.
+    """
     remedy = "Make it again from its runs, with `make figures` or `bench figures`."
     try:
         table = pl.read_parquet(path)

@@ -96,7 +96,10 @@ class LadderSearches:
         return {run.digest for each in self.searches for run in self._known(each).runs}
 
     def measure(self, rounds: Rounds) -> None:
-        """Search on a server that runs, until each answer is as precise as asked for or its budget is spent. Raises ServerDied."""
+        """Search on a server that runs, until each answer is as precise as asked for or its budget is spent.
+
+        Raises ServerDied.
+        """
         for each in self.searches:
             if self._finished(each) is None:
                 self._done[each.key] = self._search(each, rounds)
@@ -107,7 +110,11 @@ class LadderSearches:
         return finished and finished[0]
 
     def write(self, file: Path) -> None:
-        """Write what the searches found. Raises BenchError: a search is unfinished."""
+        """Write what the searches found.
+
+        Raises:
+            BenchError: a search is unfinished.
+        """
         records = list[SearchRecord]()
         for each in self.searches:
             finished = self._finished(each)
@@ -260,7 +267,11 @@ def _aim(asked: SearchSpec) -> Aim:
 
 
 def _record(asked: SearchSpec, aim: Aim, found: Found, runs: Sequence[RunSpec], measured: Sequence[Measured]) -> SearchRecord:
-    """What a search found. Args: runs, measured: behind it, in the order in which the search took them into account."""
+    """What a search found.
+
+    Args:
+        runs, measured: behind it, in the order in which the search took them into account.
+    """
     answer = found.answer
     return SearchRecord(
         name=asked.name,

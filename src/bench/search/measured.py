@@ -29,8 +29,10 @@ _OPEN_KEYS = ("burstiness", "duration_s", "step", "stop_overloaded", "turns", "n
 
 
 def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None) -> Send:
-    """What sends a probe's steps: single requests with the lengths of `load`. Args: alive: called every second; it raises where the
-    server is dead.
+    """What sends a probe's steps: single requests with the lengths of `load`.
+
+    Args:
+        alive: called every second; it raises where the server is dead.
     """
     given = load.workload.model_dump(exclude_defaults=True, exclude=set(_OPEN_KEYS))
     number = numbers()
@@ -77,8 +79,13 @@ def _latency(record: RequestRecord, name: str) -> float | None:
 def judged_run(
     folder: Path, slos: Sequence[Slo], thresholds: Thresholds, tables: Path
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The summary of the run in `folder` with `judged`, and why it cannot be trusted, if it cannot. Args: tables: a folder for what
-    is parsed. Raises BenchError: a file is missing, or differs from what was measured.
+    """The summary of the run in `folder` with `judged`, and why it cannot be trusted, if it cannot.
+
+    Args:
+        tables: a folder for what is parsed.
+
+    Raises:
+        BenchError: a file is missing, or differs from what was measured.
     """
     names = {name: tables / f"{name}.parquet" for name in ("requests", "telemetry")}
     row = parse_run(folder, **names, wide=tables / "metrics.csv", summary=tables / "summary.json")

@@ -233,8 +233,10 @@ def _length(replies: Sequence[Reply]) -> float:
 
 
 def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _Step:
-    """A step of the probe: throughput while all requests were in flight, and latencies of those that began after the first. Args:
-    size: parts of a whole answer, where none of these is one.
+    """A step of the probe: throughput while all requests were in flight, and latencies of those that began after the first.
+
+    Args:
+        size: parts of a whole answer, where none of these is one.
     """
     ordered = sorted(replies, key=lambda reply: reply.sent_s)
     later = ordered[in_flight:]

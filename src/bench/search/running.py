@@ -106,8 +106,10 @@ class RunningServer:
         return self.folder / f"probed-{digest([first, *map(str, self.slos)])}.json"
 
     def measure(self, level: float, count: int, turn: int) -> Measured:
-        """The run of `count` requests at `level`, the `turn`th of them. Raises ServerGone: the server no longer answers.
-        BenchError: it does, but does not accept so many connections.
+        """The run of `count` requests at `level`, the `turn`th of them.
+
+        Raises:
+            ServerGone: the server no longer answers. BenchError: it does, but does not accept so many connections.
         """
         load = self._load(level, count, turn)
         definition = self._definition(load, count, turn)

@@ -87,8 +87,9 @@ def _beaten(belief: Belief, rival: Rival) -> float:
 
 
 def _normal(belief: Belief, loads: Sequence[float]) -> tuple[float, float]:
-    """Median of a limit's logarithm, and half of what holds the middle 68 %. Args: loads: that were measured. Limits beyond them
-    count as twice the highest, or half the lowest: that much is known of one that no run brackets.
+    """Median of a limit's logarithm, and half of what holds the middle 68 %. Args: loads: that were measured.
+
+    Limits beyond them count as twice the highest, or half the lowest: that much is known of one that no run brackets.
     """
     least, most = min(loads) / _BEYOND, max(loads) * _BEYOND
     low, middle, high = (min(most, max(least, belief.quantile(share))) for share in (1 - _ONE_SIGMA, 0.5, _ONE_SIGMA))
@@ -150,8 +151,12 @@ class _Servers:
 
 
 def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
-    """Find the best candidate of a study's `tune`. Visits of an earlier call with other minutes count. What is found is written by
-    the caller. Raises BenchError: the default's server cannot be measured.
+    """Find the best candidate of a study's `tune`.
+
+    Visits of an earlier call with other minutes count. What is found is written by the caller.
+
+    Raises:
+        BenchError: the default's server cannot be measured.
     """
     asked = config.tune
     assert asked is not None

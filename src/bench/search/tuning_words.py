@@ -182,8 +182,9 @@ def _unit(found: TuningRecord) -> str:
 
 
 def measured_rates(found: TuningRecord) -> dict[str, float]:
-    """The rate of each candidate (requests/s, for each GPU where that is what counts), where it is known. It is the geometric mean
-    of the starts that confirmed, else of those that were not ended early and have both ends of an interval.
+    """The rate of each candidate (requests/s, for each GPU where that is what counts), where it is known.
+
+    It is the geometric mean of the starts that confirmed, else of those that were not ended early and have both ends of an interval.
     """
     logs: dict[str, list[float]] = {}
     confirmed = {visit.deployment for visit in found.visits if visit.phase == "confirmation"}

@@ -106,8 +106,10 @@ def _built(
     record: Path,
     say: Callable[[str], None],
 ) -> EngineRecord:
-    """`ready`, with the interpreter of the finished environment as a path from the working directory: a project may be moved. Args:
-    what: is built, for messages. interpreter: that it is made from. indexed: the files of `locks`, as of `indexed_locks`.
+    """`ready`, with the interpreter of the finished environment as a path from the working directory: a project may be moved.
+
+    Args:
+        what: is built, for messages. interpreter: that it is made from. indexed: the files of `locks`, as of `indexed_locks`.
     """
     folder = record.parent / "env"
     python, made = folder / "bin" / "python", folder / "made-from"
@@ -155,8 +157,10 @@ def _headers(name: str, interpreter: str) -> Path:
 
 
 def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
-    """The engine's lock files, each with a further package index or None. Only the last may need one, and each package asked of an
-    index that cannot be reached costs seconds of retries: the default ones are tried alone first.
+    """The engine's lock files, each with a further package index or None.
+
+    Only the last may need one, and each package asked of an index that cannot be reached costs seconds of retries: the default ones
+    are tried alone first.
     """
     return [(located(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
 
@@ -174,7 +178,9 @@ def requirements(lock: Path) -> list[str]:
 
 def install_batch(what: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
     """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
-    Args: what: it belongs to, for messages. anew: whether to install also what seems to be installed.
+
+    Args:
+        what: it belongs to, for messages. anew: whether to install also what seems to be installed.
     """
     pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
     # Neither compiles: a first start compiles what it imports, a sixth of what there is.
@@ -192,8 +198,11 @@ def install_batch(what: str, python: Path, part: Path, index: str | None, *, ane
 
 
 def installer_environment(index: str | None = None) -> dict[str, str]:
-    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors. Args: index: a further package
-    index. It stands here and not on a command line, which every user of a machine can read: it may hold a password.
+    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors.
+
+    Args:
+        index: a further package index. It stands here and not on a command line, which every user of a machine can read: it may hold a
+            password.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
     for pip, uv in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_EXTRA_INDEX_URL", "UV_INDEX")):

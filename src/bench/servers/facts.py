@@ -47,8 +47,12 @@ def gather_facts(
     warmup: Warmup,
     starts: Sequence[Start],
 ) -> DeploymentFacts:
-    """The facts of a server that is ready. Args: log: its output. info: what it reports of itself. kv: of its KV cache. kind: which
-    engine its metrics are of. inherited: the user's variables that reached it. starts: this one, after those of earlier sessions.
+    """The facts of a server that is ready.
+
+    Args:
+        log: its output. info: what it reports of itself. kv: of its KV cache. kind: which engine its
+            metrics are of. inherited: the user's variables that reached it. starts: this one, after those of
+            earlier sessions.
     """
     words = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if kv.prefix_caching is None:

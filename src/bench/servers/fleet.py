@@ -47,8 +47,10 @@ _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
 
 
 def router_program(command: Sequence[str]) -> str:
-    """Where a router's program is. Args: command: of a router that is not HAProxy; empty: of HAProxy. Raises BenchError: it is not
-    here.
+    """Where a router's program is. Args: command: of a router that is not HAProxy; empty: of HAProxy.
+
+    Raises:
+        BenchError: it is not here.
     """
     name = command[0] if command else HAPROXY
     found = shutil.which(name) or (None if command else shutil.which(name, path=os.pathsep.join(_PLACES)))
@@ -69,8 +71,11 @@ def haproxys(balance: str) -> str:
 def command_of(
     command: Sequence[str], balance: str, program: str, workers: Sequence[str], *, port: str, file: Path
 ) -> list[str]:
-    """The command of a router, whose file is written where it has one. Args: command: of a router that is not HAProxy; empty: of
-    HAProxy. balance, program: HAProxy's. workers: addresses of the replicas. port: where it answers. file: for HAProxy.
+    """The command of a router, whose file is written where it has one.
+
+    Args:
+        command: of a router that is not HAProxy; empty: of HAProxy. balance, program: HAProxy's.
+        workers: addresses of the replicas. port: where it answers. file: for HAProxy.
     """
     if command:
         words = [word.replace("{port}", port) for word in command]
@@ -91,8 +96,10 @@ def _version(program: str) -> str | None:
 
 
 def server_of(launch: Launch, **options: Any) -> Server:
-    """The server of a launch, or its replicas with their router. Args: options: as `Server` takes them. Raises BenchError: the
-    router is not on this machine.
+    """The server of a launch, or its replicas with their router. Args: options: as `Server` takes them.
+
+    Raises:
+        BenchError: the router is not on this machine.
     """
     return Fleet(launch, **options) if launch.router else Server(launch, **options)
 

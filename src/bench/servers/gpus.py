@@ -81,8 +81,10 @@ class MissingGpuError(NvmlError):
 
 
 def gpu_uuids(gpus: Sequence[str] | None) -> list[tuple[str, str]]:
-    """These GPUs and their UUIDs; for None those of this machine, by index. Raises NvmlError: NVML cannot be used here, or has no
-    such GPU.
+    """These GPUs and their UUIDs; for None those of this machine, by index.
+
+    Raises:
+        NvmlError: NVML cannot be used here, or has no such GPU.
     """
     found = [] if gpus == [] else find_gpus(load_nvml(), gpus or ())
     return list(zip(gpus or [str(gpu.index) for gpu in found], [gpu.uuid for gpu in found], strict=True))

@@ -146,8 +146,10 @@ class Kind(ABC):
         """What a server reports of itself, its `version` at least; None where it is another engine's, or reports nothing."""
 
     def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
-        """The KV cache of all engines behind an endpoint together. Args: samples: those of each of `facts` that is exposed, one for
-        each engine. info: what the server reports of itself.
+        """The KV cache of all engines behind an endpoint together.
+
+        Args:
+            samples: those of each of `facts` that is exposed, one for each engine. info: what the server reports of itself.
         """
         return KvFacts(engines=max(map(len, samples.values()), default=None), kv_blocks=None, block_size=None, kv_tokens=None)
 
@@ -178,7 +180,11 @@ class Managed(Kind):
     production: ClassVar[Production]
 
     def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
-        """What the machine lacks for it, in words; None where nothing. Args: include: gives the folder of Python's headers."""
+        """What the machine lacks for it, in words; None where nothing.
+
+        Args:
+            include: gives the folder of Python's headers.
+        """
 
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
         """What of the deployment it cannot do, as `key: why and what to do`; None where nothing."""
@@ -210,8 +216,10 @@ class Managed(Kind):
 
     @abstractmethod
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
-        """The server's flags by name, without the deployment's own. Args: longest: the longest sequence that the KV cache and the
-        model's context allow (tokens).
+        """The server's flags by name, without the deployment's own.
+
+        Args:
+            longest: the longest sequence that the KV cache and the model's context allow (tokens).
         """
 
     @abstractmethod
@@ -228,8 +236,10 @@ class Managed(Kind):
 
     @abstractmethod
     def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
-        """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores. Args: groups:
-        numbers of cores.
+        """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores.
+
+        Args:
+            groups: numbers of cores.
         """
 
     def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:

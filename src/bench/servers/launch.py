@@ -90,8 +90,9 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version
 
 
 def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
-    """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours. Secrets in the
-    deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
+    """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours.
+
+    Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
     geometry = geometry_of(checkpoint.config, checkpoint.weights) if checkpoint else served_model(spec.model)[0]
     version = None if checkpoint is None else _version(spec, engine)
@@ -161,6 +162,7 @@ def _from_here(word: str) -> str:
 
 def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
+
     A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
     """
     engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()

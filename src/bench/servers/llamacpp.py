@@ -126,8 +126,10 @@ class LlamaCpp(Managed):
         return 0
 
     def cut(self, plan: MemoryPlan, spec: DeploymentSpec, context: int) -> MemoryPlan:
-        """Into `max_num_seqs` slots of a multiple of 256 tokens, no more than the model's context, to which llama.cpp would cut
-        one. Raises BenchError: the memory does not hold so many slots.
+        """Into `max_num_seqs` slots of a multiple of 256 tokens, no more than the model's context, to which llama.cpp would cut one.
+
+        Raises:
+            BenchError: the memory does not hold so many slots.
         """
         d, each = spec.deployment, plan.kv_bytes_per_token or 0
         memory = d.kv_cache_memory or 0
@@ -192,8 +194,9 @@ class LlamaCpp(Managed):
         return ["taskset", "--cpu-list", ",".join(map(str, groups[0]))], {}
 
     def image(self, version: str, device: str) -> str | None:
-        """An image of GitHub's registry, by build: `b11549-1a2b3c4` of a server, `2026.10.11549` of the wheel. Not every build has
-        one. Source: llama.cpp's docs/docker.md.
+        """An image of GitHub's registry, by build: `b11549-1a2b3c4` of a server, `2026.10.11549` of the wheel. Not every build has one.
+
+        Source: llama.cpp's docs/docker.md.
         """
         build = re.fullmatch(r"b(\d+)(?:-.*)?|\d{4}\.\d{1,2}\.(\d+)", version)
         return f"ghcr.io/ggml-org/llama.cpp:server-b{build[1] or build[2]}" if build else None

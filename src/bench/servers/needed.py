@@ -35,8 +35,10 @@ class Lengths:
 
     @classmethod
     def of(cls, points: Mapping[float, float]) -> Lengths:
-        """Those with these percentiles: share of the requests (0–1) → tokens; one, or two that rise. Raises ValueError: they do not
-        rise, or are not one or two.
+        """Those with these percentiles: share of the requests (0–1) → tokens; one, or two that rise.
+
+        Raises:
+            ValueError: they do not rise, or are not one or two.
         """
         (first, low), *others = sorted(points.items())
         if not others:

@@ -97,8 +97,9 @@ def served_dtype(given: str, config: Mapping[str, Any] | None) -> str | None:
 
 
 def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
-    """Whether the linear layers are FP8, which FP8-capable GPUs multiply natively. `int8` and `int4` stand for weights alone,
-    multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
+    """Whether the linear layers are FP8, which FP8-capable GPUs multiply natively.
+
+    `int8` and `int4` stand for weights alone, multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
     """
     each = geometry.quantised_bytes
     return setting.dtype == "fp8" if each is None else 1 <= each < 2  # nan is no FP8
@@ -206,8 +207,13 @@ def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Se
 def _fewest(
     geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, counts: Sequence[int], *, headroom: float = 0.0
 ) -> int | None:
-    """The first of `counts` devices whose memory holds weights, overhead and the KV cache of the whole demand. Args: headroom: of
-    what is in use, left free beside it. Returns: None where none of them does, or a request is beyond the model's context.
+    """The first of `counts` devices whose memory holds weights, overhead and the KV cache of the whole demand.
+
+    Args:
+        headroom: of what is in use, left free beside it.
+
+    Returns:
+        None where none of them does, or a request is beyond the model's context.
     """
     if demand.tokens > geometry.context or not geometry.weighed:
         return None
@@ -241,8 +247,9 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
 
 
 def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
-    """Weights, KV cache, activations of 20 % of the weights and 7.5 % of each device; then 30 % more GPUs. Source:
-    docs/explanation/published-numbers.md, "The rule of thumb for GPUs".
+    """Weights, KV cache, activations of 20 % of the weights and 7.5 % of each device; then 30 % more GPUs.
+
+    Source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs".
     """
     weights = weight_bytes(placed.geometry, placed.dtype)
     kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype, placed.dtype)
@@ -349,8 +356,10 @@ def weights_unknown(geometry: Geometry) -> str:
 def notes(
     geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, held: float | None, capacity: int | None
 ) -> list[str]:
-    """What of the plan rests on an assumption, or is limited by something other than memory. Args: held: requests that the KV cache
-    holds at once. capacity: its tokens.
+    """What of the plan rests on an assumption, or is limited by something other than memory.
+
+    Args:
+        held: requests that the KV cache holds at once. capacity: its tokens.
     """
     found = [f"the weights are estimated: {geometry.estimated}."] if geometry.estimated else []
     if capacity is not None and capacity < geometry.context and all(window is None for window in geometry.windows):

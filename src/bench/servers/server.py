@@ -133,7 +133,11 @@ class Server:
             )
 
     def wait(self) -> None:
-        """Return when the server answers. Raises ServerDied: its process ended, or the time is over."""
+        """Return when the server answers.
+
+        Raises:
+            ServerDied: its process ended, or the time is over.
+        """
         begin = time.monotonic()
         logged = begin
         while not self.answers():
@@ -271,8 +275,11 @@ def _how(status: int | None) -> str:
 
 
 def core_groups(cores: int, workers: int) -> list[list[int]]:
-    """The cores of each worker of a CPU engine: `cores` of those this process may use. With one core in all, and of no cores, there
-    is nothing to pin. Raises BenchError: the workers need more cores than there are.
+    """The cores of each worker of a CPU engine: `cores` of those this process may use. With one core in all, and of no cores, there is
+    nothing to pin.
+
+    Raises:
+        BenchError: the workers need more cores than there are.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if not cores or (len(allowed) == 1 and workers == 1):

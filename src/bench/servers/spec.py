@@ -74,8 +74,9 @@ class DeploymentSpec:
 
     @property
     def settings(self) -> dict[str, str | int | float | bool | None]:
-        """What the configuration says of how its server runs, by column of the summary: `SETTINGS`; its flags and variables as
-        text. Of a server that runs elsewhere only what its deployment gives: the defaults are of servers that are started here.
+        """What the configuration says of how its server runs, by column of the summary: `SETTINGS`; its flags and variables as text.
+
+        Of a server that runs elsewhere only what its deployment gives: the defaults are of servers that are started here.
         """
         d, cpu = self.deployment, self.engine.backend == "cpu"
         known = d.model_fields_set if self.engine.source == "external" else set(SETTINGS) - (_OF_GPU if cpu else _OF_CPU)

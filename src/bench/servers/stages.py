@@ -33,8 +33,9 @@ class Stage:
 
 
 def layers_of_stages(layers: int, stages: int) -> list[range]:
-    """The layers of each stage. What does not divide goes, one layer each, to the stages before the last, from the back. Source:
-    vLLM's `get_pp_indices` (0.32): the last stage has the output layer already.
+    """The layers of each stage. What does not divide goes, one layer each, to the stages before the last, from the back.
+
+    Source: vLLM's `get_pp_indices` (0.32): the last stage has the output layer already.
     """
     counts = [layers // stages] * stages
     for i in range(layers % stages):

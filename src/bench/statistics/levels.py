@@ -44,8 +44,11 @@ class Levels:
 
     @classmethod
     def of(cls, runs: pl.DataFrame, column: str, others: Iterable[pl.DataFrame] = ()) -> Levels:
-        """The levels of the valid runs of one curve. Args: runs: summary rows of one deployment and workload: `level`, `repeat`,
-        `valid` and `column` (above 0; others are left out). others: the same of the workload's other curves.
+        """The levels of the valid runs of one curve.
+
+        Args:
+            runs: summary rows of one deployment and workload: `level`, `repeat`, `valid` and `column` (above 0; others are left out).
+            others: the same of the workload's other curves.
         """
         known = _known(runs, column)
         levels = known.group_by("level", maintain_order=True).agg(pl.col("log").mean(), runs=pl.len())
@@ -72,8 +75,9 @@ class Levels:
         return self.noise * np.sqrt(1 / self.runs[:, None] + 1 / self.runs[None, :])
 
     def more(self, factor: float = 1.0) -> npt.NDArray[np.bool_]:
-        """Whether level j gives significantly more than `factor` times the throughput of level i: [i, j]. All pairs at once: on a
-        flat curve none is in 95 of 100 cases (Tukey and Kramer's comparison).
+        """Whether level j gives significantly more than `factor` times the throughput of level i: [i, j].
+
+        All pairs at once: on a flat curve none is in 95 of 100 cases (Tukey and Kramer's comparison).
         """
         sure = studentized_range(len(self), self.freedom) / 2**0.5
         more: npt.NDArray[np.bool_] = self.log[None, :] - self.log[:, None] - np.log(factor) > sure * self.errors
@@ -136,8 +140,9 @@ def _from_neighbours(load: Floats, log: Floats, runs: Floats) -> float:
 
 @lru_cache
 def studentized_range(means: int, freedom: int) -> float:
-    """What the range of `means` equal means, in standard deviations estimated with `freedom`, stays below 95 times in 100. By
-    40,000 draws of a fixed seed, within 3 %. scipy's integral is exact, but importing scipy.stats takes a second of CPU.
+    """What the range of `means` equal means, in standard deviations estimated with `freedom`, stays below 95 times in 100.
+
+    By 40,000 draws of a fixed seed, within 3 %. scipy's integral is exact, but importing scipy.stats takes a second of CPU.
     """
     random = np.random.default_rng(0)
     ranges = np.ptp(random.standard_normal((_DRAWS, means)), axis=1)

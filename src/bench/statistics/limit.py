@@ -362,8 +362,9 @@ def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.ran
 
 
 def _zeros(grid: Floats, curves: Floats, weights: Floats) -> Floats:
-    """Where the rising curve nearest to each of `curves` (in weighted squares) crosses 0; 0 or infinity where it does not. That
-    curve itself is not needed: it crosses where the weighted sum of all values before is least.
+    """Where the rising curve nearest to each of `curves` (in weighted squares) crosses 0; 0 or infinity where it does not.
+
+    That curve itself is not needed: it crosses where the weighted sum of all values before is least.
     """
     before = np.cumsum(curves * weights, axis=1)
     sums = np.concatenate([np.zeros((len(curves), 1)), before], axis=1)

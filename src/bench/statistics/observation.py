@@ -84,8 +84,11 @@ class Observation:
         return not (self.slow or self.grows or failing)
 
     def at_usual_speed(self, speed: float) -> Observation:
-        """What the run would have shown on a machine that is as fast as usual: a server at half the speed carries half the rate,
-        and takes twice as long. Args: speed: of the machine during the run ÷ the usual one.
+        """What the run would have shown on a machine that is as fast as usual: a server at half the speed carries half the rate, and
+        takes twice as long.
+
+        Args:
+            speed: of the machine during the run ÷ the usual one.
         """
         by = math.log(speed)
         excesses = {

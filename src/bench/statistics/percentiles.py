@@ -160,8 +160,10 @@ def _spread(parts: Sequence[npt.NDArray[np.bool_]], share: float) -> float:
 
 
 def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) -> int | None:
-    """Requests that would show a true share of `share` to be within `allowed`; None where it is not clearly below. Args: share:
-    that misses. spread: as `Share` has it.
+    """Requests that would show a true share of `share` to be within `allowed`; None where it is not clearly below.
+
+    Args:
+        share: that misses. spread: as `Share` has it.
     """
     if share > _CLEARLY * allowed:
         return None

@@ -50,8 +50,10 @@ def f_below(ratio: float, above: float, below: float) -> float:
 
 
 def rarer_by_chance(few: int, of_few: int, more: int, of_more: int) -> float:
-    """Probability that chance alone puts so few of all hits, or fewer, into the first of two samples: Fisher's exact test,
-    one-sided. Args: few, of_few: hits in the first sample, and its size. more, of_more: the same of the second one.
+    """Probability that chance alone puts so few of all hits, or fewer, into the first of two samples: Fisher's exact test, one-sided.
+
+    Args:
+        few, of_few: hits in the first sample, and its size. more, of_more: the same of the second one.
     """
     from scipy.stats import hypergeom  # noqa: PLC0415 - a second, which callers without hits need not pay
 
@@ -78,8 +80,10 @@ def isotonic(
 
 
 def least(enough: Callable[[int], bool], lowest: int, near: int, most: int) -> int | None:
-    """The least number from `lowest` on that is enough, as all above it are; None where `most` is not. Args: near: where to begin
-    to look: there and just below it, then between doublings.
+    """The least number from `lowest` on that is enough, as all above it are; None where `most` is not.
+
+    Args:
+        near: where to begin to look: there and just below it, then between doublings.
     """
     low, high = lowest - 1, near
     while not enough(high):

@@ -27,8 +27,10 @@ from bench.workloads.workload import Workload
 
 
 def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:
-    """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice. Args: swept_names: the
-    combinations of each swept deployment, by name; `config` has them as deployments.
+    """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice.
+
+    Args:
+        swept_names: the combinations of each swept deployment, by name; `config` has them as deployments.
     """
     tables: dict[str, Mapping[str, Any]] = {
         "model": config.models,

@@ -320,8 +320,11 @@ def _classes(workload: Workload) -> str | None:
 
 
 def longest_request(workload: Workload) -> int:
-    """Tokens of the longest request that a workload can send, prompt and output together, as far as they are known beforehand: a
-    prompt from a file has one or more. Raises BenchError: a file that says so is missing or wrong.
+    """Tokens of the longest request that a workload can send, prompt and output together, as far as they are known beforehand: a prompt
+    from a file has one or more.
+
+    Raises:
+        BenchError: a file that says so is missing or wrong.
     """
     if workload.classes:
         return max(longest_request(part) for part in workload.parts.values())
@@ -440,8 +443,13 @@ def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
 
 
 def file_digests(workload: Workload, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """SHA-256 of each file that a workload reads, by path. Args: known: those of a pack, which is all that is known of its files:
-    none is read. Raises BenchError: one cannot be read, or a pack does not have its digest.
+    """SHA-256 of each file that a workload reads, by path.
+
+    Args:
+        known: those of a pack, which is all that is known of its files: none is read.
+
+    Raises:
+        BenchError: one cannot be read, or a pack does not have its digest.
     """
     if known is None:
         return {file: _sha256(Path(file)) for file in workload.files}

@@ -166,8 +166,9 @@ def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | N
 
 
 def _clustered(workload: Workload) -> float:
-    """How many requests of bursty arrivals are worth one of Poisson's: the gaps' variance ÷ mean² (1 ÷ the gamma's shape). Source:
-    Whitt, Planning queueing simulations (Management Science 35, 1989): the run that a queue's mean takes is proportional to it.
+    """How many requests of bursty arrivals are worth one of Poisson's: the gaps' variance ÷ mean² (1 ÷ the gamma's shape).
+
+    Source: Whitt, Planning queueing simulations (Management Science 35, 1989): the run that a queue's mean takes is proportional to it.
     """
     return max(1.0, 1 / (workload.burstiness or 1.0))
 
@@ -179,6 +180,7 @@ def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
     """A line for each percentile of the SLOs for which levels of some workloads have too few requests, to be read before measuring.
+
     Bursts are left out: no rate is read off them.
     """
     counts: dict[str, dict[tuple[str, float], float]] = {}

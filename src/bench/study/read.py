@@ -128,7 +128,11 @@ def _lines(source: str, faults: Iterable[str]) -> str:
 
 
 def read_workload(file: Path) -> dict[str, Any]:
-    """What the file of one workload says, unchecked. Raises BenchError: it cannot be read, or it is a whole study's."""
+    """What the file of one workload says, unchecked.
+
+    Raises:
+        BenchError: it cannot be read, or it is a whole study's.
+    """
     content = read_yaml(file)
     if strange := [key for key in content if key in Config.model_fields and key not in Workload.model_fields]:
         known = content.get("workloads")
@@ -258,8 +262,10 @@ def keep_thresholds(options: Iterable[str] | None, run: Path) -> None:
 
 
 def kept_thresholds(runs: Iterable[Path]) -> list[str]:
-    """The `--threshold` options with which these runs were taken; none where they had none. Raises BenchError: they had different
-    ones, or a file of them cannot be read.
+    """The `--threshold` options with which these runs were taken; none where they had none.
+
+    Raises:
+        BenchError: they had different ones, or a file of them cannot be read.
     """
     kept: dict[tuple[str, ...], Path] = {}
     for run in runs:

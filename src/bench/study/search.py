@@ -116,8 +116,10 @@ def tuning_faults(
     swept_names: Mapping[str, Sequence[str]],
     faults_of: Callable[[Config], Iterable[str]],
 ) -> Iterator[str]:
-    """Faults of a tuning: of its own names, then those of the study of its candidates. Args: tables: the configuration's, by what
-    they hold. swept_names: the combinations of each swept deployment.
+    """Faults of a tuning: of its own names, then those of the study of its candidates.
+
+    Args:
+        tables: the configuration's, by what they hold. swept_names: the combinations of each swept deployment.
     """
     tune = config.tune
     if tune is None:

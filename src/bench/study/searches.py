@@ -81,8 +81,10 @@ class SearchSpec:
         )
 
     def measured(self, definition: Mapping[str, Any], digest: str) -> RunSpec | None:
-        """The run of a record, if it is one of this search by today's definition; one that may not end early shows no less. Args:
-        definition, digest: as the record has them.
+        """The run of a record, if it is one of this search by today's definition; one that may not end early shows no less.
+
+        Args:
+            definition, digest: as the record has them.
         """
         level, requests, repeat = (definition.get(key) for key in ("level", "num_requests", "repeat"))
         if definition.get("workload") != self.workload_name:
@@ -98,8 +100,10 @@ class SearchSpec:
 
 
 def found_runs(searches: Sequence[SearchSpec], records: Iterable[Path]) -> list[RunSpec]:
-    """The runs of searches that are measured, in the order in which they were. Args: records: `run.json` of what is measured, of
-    these searches or not. What cannot be read, or is defined otherwise by now, is left.
+    """The runs of searches that are measured, in the order in which they were.
+
+    Args:
+        records: `run.json` of what is measured, of these searches or not. What cannot be read, or is defined otherwise by now, is left.
     """
     found: dict[str, tuple[str, RunSpec]] = {}
     names = {search.deployment.name for search in searches}

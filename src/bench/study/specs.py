@@ -165,7 +165,10 @@ def places_of(runs: Iterable[RunSpec], *, sessions: int) -> dict[str, Place]:
 
 def alternating(sessions: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
     """All sessions of a study as (deployment, session): forwards, backwards, forwards, … (ABBA), so that a steady drift of the
-    machine reaches every deployment alike. Args: sessions: of each deployment, in the study's order.
+    machine reaches every deployment alike.
+
+    Args:
+        sessions: of each deployment, in the study's order.
     """
     numbers = sorted({number for known in sessions.values() for number in known})
     return [

@@ -26,7 +26,11 @@ def remember_study(file: Path, scale: str | None = None) -> None:
 
 
 def last_study() -> tuple[Path, str | None] | None:
-    """The study's file and its scale; None where no workflow has noted one. Raises BenchError: the note cannot be read."""
+    """The study's file and its scale; None where no workflow has noted one.
+
+    Raises:
+        BenchError: the note cannot be read.
+    """
     record = Path(Paths.STUDY)
     if not record.exists():
         return None
@@ -65,8 +69,9 @@ def _load(name: str) -> str:
 
 
 def kept_facts(spec: DeploymentSpec, facts: Path) -> Path:
-    """Where a session keeps its facts by the deployment's digest, beside `facts`. Whoever changes a setting and changes it back
-    needs no server to gather them again.
+    """Where a session keeps its facts by the deployment's digest, beside `facts`.
+
+    Whoever changes a setting and changes it back needs no server to gather them again.
     """
     return facts.with_name(f"{facts.stem}-{spec.digest[:16]}.json")
 
@@ -77,7 +82,11 @@ def unmeasured_sessions(plan: Plan, store: Store) -> list[tuple[str, int]]:
 
 
 def refuse_lacking(plan: Plan, store: Store) -> None:
-    """Refuse a pack's study whose runs are not all here. Raises BenchError: it names how many are not."""
+    """Refuse a pack's study whose runs are not all here.
+
+    Raises:
+        BenchError: it names how many are not.
+    """
     absent = [run.key for run in plan.runs if plan.config.packed and not store.holds(run)]
     if absent:
         raise BenchError(
@@ -92,8 +101,9 @@ def unended_searches(plan: Plan, store: Store) -> list[SearchSpec]:
 
 
 def measured(plan: Plan, deployment: str, session: int, store: Store) -> bool:
-    """Whether a session has its facts, each run that the study lists, and the answer of each search. A run that its index does not
-    list may have been copied here in part, so its files are looked at.
+    """Whether a session has its facts, each run that the study lists, and the answer of each search.
+
+    A run that its index does not list may have been copied here in part, so its files are looked at.
     """
     index = read_known(SessionIndex, Paths.session(deployment, session))
     known = index.runs if index else {}
@@ -117,7 +127,11 @@ def _ended(search: SearchSpec, plan: Plan, store: Store) -> bool:
 
 
 def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None:
-    """Write the index of a session that is measured. Raises BenchError: a run or a search of it is missing."""
+    """Write the index of a session that is measured.
+
+    Raises:
+        BenchError: a run or a search of it is missing.
+    """
     if not measured(plan, deployment, session, store):
         raise BenchError(f"{deployment}, session {session}: not all of it is measured. Run the workflow again.")
     searches = Path(Paths.SEARCHES.format(deployment=deployment))

@@ -83,8 +83,10 @@ class Expansion:
         return names
 
     def told(self, faults: Iterable[str]) -> Iterator[tuple[str | None, str]]:
-        """Faults in the words of the file: with its ladders, and each once, whichever combinations have it. Returns: Each with the
-        swept deployment that it belongs to; None where it belongs to none.
+        """Faults in the words of the file: with its ladders, and each once, whichever combinations have it.
+
+        Returns:
+            Each with the swept deployment that it belongs to; None where it belongs to none.
         """
         by_name = {each.name: each for each in self.combinations}
         # The longest first: one name may begin with another.

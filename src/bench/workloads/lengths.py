@@ -85,7 +85,11 @@ class LengthDistribution(BaseModel):
 
     @property
     def longest(self) -> int:
-        """The longest that can be drawn (tokens). Raises BenchError: the file of an empirical one is missing or wrong."""
+        """The longest that can be drawn (tokens).
+
+        Raises:
+            BenchError: the file of an empirical one is missing or wrong.
+        """
         return self.fixed or self.max or max(read_lengths(Path(self.file or "")))
 
     @property

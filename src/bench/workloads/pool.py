@@ -58,8 +58,11 @@ class Pool(Protocol):
 
 
 def pool_of(blocks: int | None, block_size: int, sequences: int, *, cached: bool) -> Pool:
-    """The room of a server. Args: blocks: of its KV cache; None where each of `sequences` slots holds all that a request may need.
-    block_size: tokens of a block. cached: whether prompt tokens that an earlier request had are not computed again.
+    """The room of a server.
+
+    Args:
+        blocks: of its KV cache; None where each of `sequences` slots holds all that a request may need. block_size: tokens of a block.
+        cached: whether prompt tokens that an earlier request had are not computed again.
     """
     if not cached:
         return _Counted(blocks, block_size)

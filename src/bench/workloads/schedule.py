@@ -62,7 +62,11 @@ class PlannedRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        """The prompt's length. Raises BenchError: it is not known."""
+        """The prompt's length.
+
+        Raises:
+            BenchError: it is not known.
+        """
         if self.prompt_asked is None:
             raise BenchError(
                 "Prompts of a file, and those with a server's own answers, have lengths that only its count shows, so nothing is "

@@ -151,8 +151,10 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
 
 
 def thinned(requests: Sequence[TraceRequest], every: int = 1, longest: int | None = None) -> tuple[TraceRequest, ...]:
-    """The requests of each `every`-th user, or session where nothing says whose they are, in the order in which they come. Args:
-    longest: to how many tokens prompts and answers are cut; None: as they are.
+    """The requests of each `every`-th user, or session where nothing says whose they are, in the order in which they come.
+
+    Args:
+        longest: to how many tokens prompts and answers are cut; None: as they are.
     """
     users: dict[str | int, int] = {}
     kept: dict[int, int] = {}
@@ -305,6 +307,7 @@ def _with_blocks(
 
 def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequest, ...]:
     """Sessions in the order of their arrival, each as its first request and all that follows from it, behind those that it follows.
+
     Requests that follow the same one, or are followed by the same one, are of one session.
     """
 
@@ -384,8 +387,10 @@ def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUni
 def unit_not_known(
     path: str, column: str, reason: str, how: str, units: Mapping[str, TraceUnit], numbers: Sequence[Decimal]
 ) -> BenchError:
-    """The error of arrivals whose unit does not follow, with what each unit would make of them. Args: how: to say it. units: those
-    that are likely, each by the words that choose it. numbers: two or more of the arrivals.
+    """The error of arrivals whose unit does not follow, with what each unit would make of them.
+
+    Args:
+        how: to say it. units: those that are likely, each by the words that choose it. numbers: two or more of the arrivals.
     """
     readings = "; ".join(f"`{words}` sends them at {_first(numbers, SECONDS[unit])}" for words, unit in units.items())
     return BenchError(f"{path}: the unit of {column} is not known: {reason}. {how}: {readings}.")

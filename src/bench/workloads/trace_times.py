@@ -50,8 +50,9 @@ def date_s(value: Any) -> Decimal | None:
 
 
 def date_of(value: Any) -> datetime | None:
-    """A date and time, or what its text says, with a zone where it has one; None for anything else. Text is as ISO 8601, RFC 2822,
-    nginx or Go have it. A date such as 11/10/2026 may be of October or November, and is refused.
+    """A date and time, or what its text says, with a zone where it has one; None for anything else.
+
+    Text is as ISO 8601, RFC 2822, nginx or Go have it. A date such as 11/10/2026 may be of October or November, and is refused.
     """
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         try:

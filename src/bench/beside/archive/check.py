@@ -90,7 +90,9 @@ def key_of(run: Path) -> str:
 
 def check_runs(folder: Path) -> tuple[Check, dict[Path, RunRecord], list[Path]]:
     """Each run below `folder`: its files against the checksums in its record, its definition and its place against its digest.
-    Returns: The check; the record of each run's folder, where it can be read; the folders in which nothing differs.
+
+    Returns:
+        The check; the record of each run's folder, where it can be read; the folders in which nothing differs.
     """
     check, records, intact = Check("runs as measured"), {}, []
     for path in sorted(folder.glob(f"runs/*/*/{RECORD}")):
@@ -123,8 +125,10 @@ def check_runs(folder: Path) -> tuple[Check, dict[Path, RunRecord], list[Path]]:
 
 
 def check_deployments(folder: Path, records: Mapping[Path, RunRecord], specs: Mapping[str, DeploymentSpec]) -> Check:
-    """Whether launches and facts are of the deployments that were measured. Args: specs: by name, as the study defines them; those
-    that are not known are left out.
+    """Whether launches and facts are of the deployments that were measured.
+
+    Args:
+        specs: by name, as the study defines them; those that are not known are left out.
     """
     check, described = Check("deployments"), set()
     known: dict[str, set[str | None]] = {}

@@ -65,8 +65,10 @@ class PackIndex:
 
 
 def read_index(path: Path) -> PackIndex:
-    """The index in `path`. Raises OSError, ValueError, RecursionError: there is none, or one of another format; where a key is
-    wrong, its place is named.
+    """The index in `path`.
+
+    Raises:
+        OSError, ValueError, RecursionError: there is none, or one of another format; where a key is wrong, its place is named.
     """
     content = read_object(path)
     if content.get("format") != FORMAT:

@@ -147,7 +147,11 @@ class _Bounded(io.RawIOBase):
 
 
 def study_of(folder: Path) -> Plan:
-    """The plan of the study of a pack that lies in `folder`. Raises BenchError: these sources do not take it."""
+    """The plan of the study of a pack that lies in `folder`.
+
+    Raises:
+        BenchError: these sources do not take it.
+    """
     study = folder / STUDY
     content = read_yaml(study)
     if content.get("packed") is not True:  # nothing of a pack is measured here, whatever its study says

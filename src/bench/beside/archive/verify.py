@@ -45,8 +45,10 @@ _RESULTS = (
 
 
 def verify_pack(file: Path) -> list[Check]:
-    """Check a pack, without putting anything of it among the results, or running anything on it. Raises BenchError: it is not a
-    whole pack.
+    """Check a pack, without putting anything of it among the results, or running anything on it.
+
+    Raises:
+        BenchError: it is not a whole pack.
     """
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name:
         folder = Path(name)
@@ -81,8 +83,13 @@ def verify_pack(file: Path) -> list[Check]:
 
 
 def verify_results(folder: Path, study: Path | None, say: Callable[[str], None]) -> list[Check]:
-    """Check a folder of results. Args: study: the file that defines it; by default the one that the workflow noted in the folder.
-    say: takes progress lines. Raises BenchError: there is no run in it.
+    """Check a folder of results.
+
+    Args:
+        study: the file that defines it; by default the one that the workflow noted in the folder. say: takes progress lines.
+
+    Raises:
+        BenchError: there is no run in it.
     """
     folder = folder.absolute()
     raw, records, intact = check_runs(folder)
@@ -154,7 +161,9 @@ def _check_parsed(check: Check, runs: Collection[Path], to: Path, said: str) -> 
 
 def _check_drawn(check: Check, folder: Path, to: Path, listed: Mapping[str, str]) -> None:
     """Each figure's files and the page against the checksums of what was drawn; specifications, which hold the data, made again.
-    Args: listed: by name the SHA-256 of each file as it was drawn.
+
+    Args:
+        listed: by name the SHA-256 of each file as it was drawn.
     """
     manifest, page = at(folder, Paths.MANIFEST), at(folder, Paths.REPORT)
     made = {file.name: file for file in (to / Paths.MANIFEST).parent.glob("*.*")}
@@ -175,8 +184,10 @@ def _check_drawn(check: Check, folder: Path, to: Path, listed: Mapping[str, str]
 
 
 def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """By key the digest of each run that was drawn last, and by name the SHA-256 of each figure and of the page. Raises BenchError:
-    that is not known, or the study defines the runs otherwise.
+    """By key the digest of each run that was drawn last, and by name the SHA-256 of each figure and of the page.
+
+    Raises:
+        BenchError: that is not known, or the study defines the runs otherwise.
     """
     place = at(folder, Paths.MANIFEST)
     try:

@@ -47,8 +47,13 @@ class Curve:
 
 
 def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
-    """One curve of a folder of results. Args: deployment, workload: which; None: the only one that has a load that goes on. Raises
-    BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+    """One curve of a folder of results.
+
+    Args:
+        deployment, workload: which; None: the only one that has a load that goes on.
+
+    Raises:
+        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
     """
     results = Results.open(folder)
     point = _point(folder, results.analysis("capacity"), {"deployment": deployment, "workload": workload})

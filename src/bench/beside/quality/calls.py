@@ -45,8 +45,10 @@ class CallTask:
 
     @property
     def sound(self) -> bool:
-        """Whether the answers are calls of its functions, whose parameters have Python's types. Raises KeyError, TypeError,
-        AttributeError: something else stands in place of these.
+        """Whether the answers are calls of its functions, whose parameters have Python's types.
+
+        Raises:
+            KeyError, TypeError, AttributeError: something else stands in place of these.
         """
         described = [self.functions[name]["parameters"]["properties"] for each in self.answers for name in each]
         kinds = {kind for each in described for parameter in each.values() for kind in _kinds(parameter)}
@@ -86,7 +88,11 @@ def calls_of(answer: str) -> list[Call] | None:
 
 
 def _call(node: ast.expr) -> Call:
-    """Arguments without a name do not count, as in BFCL. Raises ValueError: it is no call, or has an argument that is not read."""
+    """Arguments without a name do not count, as in BFCL.
+
+    Raises:
+        ValueError: it is no call, or has an argument that is not read.
+    """
     if not isinstance(node, ast.Call):
         raise ValueError("no call")
     parts, place = [], node.func
@@ -99,7 +105,11 @@ def _call(node: ast.expr) -> Call:
 
 
 def _value(node: ast.expr) -> Any:
-    """What an argument is; names and calls without named arguments are their text. Raises ValueError: it is another expression."""
+    """What an argument is; names and calls without named arguments are their text.
+
+    Raises:
+        ValueError: it is another expression.
+    """
     match node:
         case ast.BinOp(left, how, right):
             return _worked_out(_value(left), how, _value(right))

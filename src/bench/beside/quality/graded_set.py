@@ -36,7 +36,9 @@ class Task:
 
 def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> list[tuple[str, str | None]]:
     """The graded sets to which workloads keep single answers, as `read_set` takes them: the file, and the column of its prompts.
-    Args: say: takes a line on each that cannot be graded, which must not cost a study its report.
+
+    Args:
+        say: takes a line on each that cannot be graded, which must not cost a study its report.
     """
     kept = {
         (workload.prompts.files[0], workload.prompts.column)

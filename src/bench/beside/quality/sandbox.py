@@ -61,6 +61,7 @@ class Sandbox:
 
     def verdicts(self, programs: Sequence[tuple[str, Task]]) -> list[Verdict]:
         """What becomes of each program at its task's tests: `no data` where they call its function with what cannot be handed on.
+
         Programs that are alike run once.
         """
         every = list(dict.fromkeys(programs))

@@ -119,7 +119,9 @@ def _counts(moments: Floats, size: float) -> _Counts:
 
 def burstiness(log: Log) -> Burstiness | None:
     """The shape of the gaps, by maximum likelihood; gaps near the clock's tick are only known to be shorter than ten of them.
-    Returns: None where there are too few requests, or the clock is too coarse.
+
+    Returns:
+        None where there are too few requests, or the clock is too coarse.
     """
     gaps = np.diff(log.arrival_s)
     if len(gaps) < FEWEST_GAPS or log.span_s <= 0:

@@ -70,7 +70,11 @@ class Histories:
         self._places: dict[tuple[int, str], tuple[int, list[str]]] = {}
 
     def ids(self, name: str, messages: Iterable[str], tokens: int) -> list[str]:
-        """The ids of a prompt's whole blocks. Args: name: of the prompt, like no other. tokens: of the prompt."""
+        """The ids of a prompt's whole blocks.
+
+        Args:
+            name: of the prompt, like no other. tokens: of the prompt.
+        """
         texts = list(messages)
         place, known, shared = 0, 0, list[str]()
         while known < len(texts) and (place, texts[known]) in self._places:

@@ -214,8 +214,10 @@ class _Branch(NamedTuple):
 
 
 def _link(calls: Sequence[Call], depth: int, before: Sequence[Call], follows: dict[str, Sequence[Call]]) -> list[Call]:
-    """Enter which calls each one follows, by its place, and return those with which all of them end. Args: depth: of their paths,
-    to which they are the same. before: the calls that ended before them elsewhere.
+    """Enter which calls each one follows, by its place, and return those with which all of them end.
+
+    Args:
+        depth: of their paths, to which they are the same. before: the calls that ended before them elsewhere.
     """
     groups: dict[str, list[Call]] = defaultdict(list)
     for call in calls:

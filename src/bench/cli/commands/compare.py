@@ -219,8 +219,10 @@ class Compare:
 
 
 def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metrics: Iterable[str]) -> None:
-    """Raises BenchError where no pair has a value of any metric. Args: sources: the runs of the baseline and of the candidate, by
-    what they were read from.
+    """Raises BenchError where no pair has a value of any metric.
+
+    Args:
+        sources: the runs of the baseline and of the candidate, by what they were read from.
     """
     from bench.findings.trust import first_line
 
@@ -252,8 +254,10 @@ def _loads(side: str, runs: pl.DataFrame) -> str:
 
 
 def _content(found: Comparison, sources: tuple[str, str], difference: float | None) -> dict[str, Any]:
-    """The comparison as plain data; ratios are candidate / baseline. Args: sources: of the baseline and of the candidate, as the
-    user names them. difference: percent to plan sessions for.
+    """The comparison as plain data; ratios are candidate / baseline.
+
+    Args:
+        sources: of the baseline and of the candidate, as the user names them. difference: percent to plan sessions for.
     """
     from bench.findings.comparison import words
 

@@ -181,8 +181,10 @@ def _tuning_text(plan: Plan) -> str:
 
 
 def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
-    """What is left to measure: the starts of servers, and the time at the speed of what is measured; empty where nothing is. Args:
-    searches: those that have not ended.
+    """What is left to measure: the starts of servers, and the time at the speed of what is measured; empty where nothing is.
+
+    Args:
+        searches: those that have not ended.
     """
     from bench.measure.progress import Clock, duration_text
     from bench.report.measuring import runs_and_searches, starts

@@ -91,8 +91,10 @@ class Verdict:
 
     @property
     def met(self) -> bool:
-        """Whether it is met. Of failures the share that was seen decides: a refusal is certain, a percentile is an estimate. So it
-        does where requests are too few to ever show that a percentile is met; the interval stays wide.
+        """Whether it is met.
+
+        Of failures the share that was seen decides: a refusal is certain, a percentile is an estimate. So it does where requests are
+        too few to ever show that a percentile is met; the interval stays wide.
         """
         share = self.share
         if self.key == "failed" and share:
@@ -170,7 +172,9 @@ def judged_levels(
     valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float
 ) -> tuple[list[Level], Belief | None]:
     """The levels of one curve, ascending, and the highest load within all criteria; None where none of them is ever in question.
-    Args: valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1).
+
+    Args:
+        valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1).
     """
     burst = valid[0]["arrival"] == "burst"
     rate = valid[0]["axis"] == RATE and not any((row["turns"] or 1) > 1 for row in valid)  # the level is what is offered
@@ -273,8 +277,10 @@ def most_given(valid: Sequence[Mapping[str, Any]]) -> float:
 def rate_of(
     rows: Sequence[Mapping[str, Any]], offered: float | None, noise: float, *, batches: bool = True
 ) -> tuple[float, float]:
-    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval. Args: noise: of a
-    run, as `noise_of` has it. batches: whether those within each run tell of its error.
+    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval.
+
+    Args:
+        noise: of a run, as `noise_of` has it. batches: whether those within each run tell of its error.
     """
     rates = [row["steady_requests_per_s"] for row in rows]
     mean = float(np.mean(rates))
@@ -291,8 +297,10 @@ def rate_of(
 
 
 def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Half of the 95 % interval, as a share of the rate, by which starts of a server differ in speed. From the variance of the
-    logarithms of the sessions' means, moderated by one that was measured (Smyth 2004): a single session shows none.
+    """Half of the 95 % interval, as a share of the rate, by which starts of a server differ in speed.
+
+    From the variance of the logarithms of the sessions' means, moderated by one that was measured (Smyth 2004): a single session shows
+    none.
     """
     sessions: dict[int, list[float]] = {}
     for row in rows:

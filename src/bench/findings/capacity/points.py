@@ -113,8 +113,10 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
 
 
 def limit_ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
-    """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established. Args:
-    whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
+    """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established.
+
+    Args:
+        whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
     """
     lowest, highest = settled[0].load, settled[-1].load
     low, high = limit.interval if limit else (math.inf, math.inf)
@@ -138,8 +140,11 @@ def _sustained(
     burst: bool,
     whole: bool,
 ) -> dict[str, Any]:
-    """What is sustained at the operating point. Args: low, high, whole: as of `limit_ends`. given: what the server may have given
-    at most (requests/s): an open loop may have offered more.
+    """What is sustained at the operating point.
+
+    Args:
+        low, high, whole: as of `limit_ends`. given: what the server may have given at most (requests/s): an open loop may have offered
+            more.
     """
     top = meeting[-1]
     most = max(level.rate for level in meeting)

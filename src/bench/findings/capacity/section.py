@@ -45,8 +45,10 @@ _BAR = 1.1  # of the axis, the factor that a curve's bar takes at the bottom
     finding=lambda results: margin_title(results.points, results.decision.slos),
 )
 def slo_margin(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Percentile ÷ limit of each SLO against load, a panel an SLO. Args: results: `runs` with `level`, `valid` and the columns of
-    the decision's SLOs (s).
+    """Percentile ÷ limit of each SLO against load, a panel an SLO.
+
+    Args:
+        results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s).
     """
     slos = [slo for slo in results.decision.slos if slo.column in results.runs.columns]
     if not slos:

@@ -270,8 +270,11 @@ class Differs:
 
 
 def differences(both: pl.DataFrame) -> list[Differs]:
-    """Each locked variable that differs between the runs of a pair. Args: both: a row a pair of runs: the baseline's columns, and
-    the candidate's with `_candidate` at their end; `deployment`, `workload` and `level` are common.
+    """Each locked variable that differs between the runs of a pair.
+
+    Args:
+        both: a row a pair of runs: the baseline's columns, and the candidate's with `_candidate` at their end; `deployment`,
+            `workload` and `level` are common.
     """
     several = both["deployment"].n_unique() > 1
     found: list[Differs] = []

@@ -70,8 +70,10 @@ class Noise:
 
 
 def smallest_difference(error: Error, wrong: float) -> float:
-    """The smallest relative difference that a test finds in 8 of 10 cases: e^(1.1 · error · ν) − 1. ν is the noncentrality at which
-    Student's t passes its threshold with that power. Args: wrong: the p-value below which there is a verdict.
+    """The smallest relative difference that a test finds in 8 of 10 cases: e^(1.1 · error · ν) − 1.
+
+    ν is the noncentrality at which Student's t passes its threshold with that power. Args: wrong: the p-value below which there is a
+    verdict.
     """
     return math.expm1(min(50.0, _MARGIN * error.deviation * _away(error.freedom, wrong)))
 
@@ -89,16 +91,19 @@ def _away(freedom: float, wrong: float) -> float:
 
 
 def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: int = EXPECTED) -> float:
-    """The smallest relative difference over all levels that so many sessions find in 8 of 10 cases. Args: sessions: of each side,
-    four or more. levels, repeats: of each session. metrics: that are judged.
+    """The smallest relative difference over all levels that so many sessions find in 8 of 10 cases.
+
+    Args:
+        sessions: of each side, four or more. levels, repeats: of each session. metrics: that are judged.
     """
     deviation = math.sqrt((noise.spread**2 + 2 * noise.run**2 / (repeats * levels)) / sessions)
     return smallest_difference(Error(deviation, sessions - 1.0), WRONG["all"] / metrics)
 
 
 def sessions_for(difference: float, noise: Noise, levels: int, repeats: float, metrics: int = EXPECTED) -> int | None:
-    """The fewest sessions of each side that find a relative `difference` over all levels in 8 of 10 cases; None above 100. It is
-    found between doublings, since more sessions always see more.
+    """The fewest sessions of each side that find a relative `difference` over all levels in 8 of 10 cases; None above 100.
+
+    It is found between doublings, since more sessions always see more.
     """
     return least(lambda sessions: visible(noise, sessions, levels, repeats, metrics) <= difference, 4, 4, _MOST_SESSIONS)
 
@@ -147,8 +152,10 @@ class Effect:
 
 
 def metric_of(name: str) -> Column:
-    """What a comparison may look at: a column of `METRICS`, or any percentile that an SLO may limit, of a class too. Raises
-    BenchError: `name` is neither.
+    """What a comparison may look at: a column of `METRICS`, or any percentile that an SLO may limit, of a class too.
+
+    Raises:
+        BenchError: `name` is neither.
     """
     if name in METRICS:
         return METRICS[name]
@@ -193,8 +200,10 @@ def effects(pairs: pl.DataFrame, *, spread: float = ASSUMED_SPREAD, stored: bool
 
 
 def shared_by_machine(machine: Ratio | None) -> str | None:
-    """`better` or `worse`, as the machine became between the sides; None where no more than chance is seen. Args: machine: the
-    candidate's time of the reference loads ÷ the baseline's.
+    """`better` or `worse`, as the machine became between the sides; None where no more than chance is seen.
+
+    Args:
+        machine: the candidate's time of the reference loads ÷ the baseline's.
     """
     if machine is None or machine.low is None or machine.high is None:
         return None

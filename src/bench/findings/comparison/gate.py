@@ -20,8 +20,9 @@ def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFr
 
 
 def unproven(found: Comparison, beyond_percent: float) -> pl.DataFrame:
-    """The metrics that are worse over all levels by more than `beyond_percent` as they were measured, without proof. Where the
-    reference loads show that the machine was faster for the candidate, it is asked of the machine's own speed.
+    """The metrics that are worse over all levels by more than `beyond_percent` as they were measured, without proof.
+
+    Where the reference loads show that the machine was faster for the candidate, it is asked of the machine's own speed.
     """
     faster = found.machine.value if found.machine and shared_by_machine(found.machine) == "better" else 1.0
     estimates = found.overall.with_columns(pl.col("ratio") * pl.when(_higher()).then(faster).otherwise(1 / faster))
@@ -40,8 +41,9 @@ def _beyond(effects: pl.DataFrame, of_higher: str, of_lower: str, percent: float
 
 
 def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
-    """Sessions of each side that would find a difference of `percent` over all levels, at the noise of a row of `overall`. None
-    where the noise is not known, or more than 100.
+    """Sessions of each side that would find a difference of `percent` over all levels, at the noise of a row of `overall`.
+
+    None where the noise is not known, or more than 100.
     """
     if row["noise"] is None:
         return None
@@ -50,7 +52,9 @@ def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
 
 def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     """The metrics in which a regression of `percent` over all levels could have been overlooked: fewer than 8 of 10 are found.
-    Returns: `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
+
+    Returns:
+        `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
     """
     metrics = found.overall["metric"].n_unique()
     rows = [

@@ -174,8 +174,9 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
 
 
 def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
-    """From below every point and every overall interval to above them, with 0 inside (%). Intervals of a few are so wide that a
-    frame around them would show nothing else: it ends at four times the furthest point.
+    """From below every point and every overall interval to above them, with 0 inside (%).
+
+    Intervals of a few are so wide that a frame around them would show nothing else: it ends at four times the furthest point.
     """
     points = [value for frame in (loads, together) for value in frame["percent"]]
     reach = max(2.0, *(abs(value) for value in points))

@@ -37,8 +37,10 @@ def sure_sentences(found: Comparison) -> list[str]:
 
 
 def sentence(rows: Rows) -> str:
-    """What the rows of one metric show, such as `tokens/s: at 12, 16 in flight −48.0 %, worse; elsewhere no difference seen`. Args:
-    rows: those that `effects` has of a metric: levels and all, which comes last.
+    """What the rows of one metric show, such as `tokens/s: at 12, 16 in flight −48.0 %, worse; elsewhere no difference seen`.
+
+    Args:
+        rows: those that `effects` has of a metric: levels and all, which comes last.
     """
     whole = rows[-1]
     title = metric_of(whole["metric"]).title
@@ -79,8 +81,9 @@ def _where(sure: Rows, levels: Rows) -> str:
 
 
 def interval_text(low: float | None, high: float | None, digits: int = 1) -> str:
-    """The interval of a ratio as differences, such as `−7.5 to −1.2 %`. Of one that is wider than a factor of 10 to each side only
-    the end that it does not reach is printed, if there is one.
+    """The interval of a ratio as differences, such as `−7.5 to −1.2 %`.
+
+    Of one that is wider than a factor of 10 to each side only the end that it does not reach is printed, if there is one.
     """
     if low is None or high is None:
         return "noise not known"
@@ -178,8 +181,10 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
 
 
 def overlooked(row: Row, percent: float) -> str:
-    """Why a difference of `percent` could have been overlooked, and what it would take. Args: row: of `blind`. percent: as it is
-    printed.
+    """Why a difference of `percent` could have been overlooked, and what it would take.
+
+    Args:
+        row: of `blind`. percent: as it is printed.
     """
     if row["could_see"] is None:
         return "nothing shows how far runs differ by chance; measure 4 sessions of each side"

@@ -63,8 +63,10 @@ def _below(*charts: Any) -> alt.TopLevelMixin:
     **_OF,
 )
 def factors(results: Tables) -> alt.TopLevelMixin:
-    """Pearson's r of factors and metrics, a panel a model, over the importance of each factor, a panel a metric. Args: results:
-    `runs` as `with_metrics` takes them.
+    """Pearson's r of factors and metrics, a panel a model, over the importance of each factor, a panel a metric.
+
+    Args:
+        results: `runs` as `with_metrics` takes them.
     """
     return _below(_correlations(results), _importance(results))
 
@@ -146,7 +148,9 @@ def _importance(results: Tables) -> alt.TopLevelMixin:
 )
 def factor_panels(results: Tables) -> alt.TopLevelMixin:
     """Marginal means with the repeats' spread: a row a metric, a column a factor, a colour a model; below, how busy devices are.
-    Args: results: as of `factors`, with `gpu_utilisation_mean` or `host_busy_share` (0–1), `level`, `tensor_parallel` and `model`.
+
+    Args:
+        results: as of `factors`, with `gpu_utilisation_mean` or `host_busy_share` (0–1), `level`, `tensor_parallel` and `model`.
     """
 
     def drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:

@@ -119,8 +119,10 @@ def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
 
 
 def cells(runs: pl.DataFrame) -> pl.DataFrame:
-    """One row a configuration, with the means of its repeats, which are no further samples of the factors; `n` repeats. Args: runs:
-    rows of `with_metrics`, of one family.
+    """One row a configuration, with the means of its repeats, which are no further samples of the factors; `n` repeats.
+
+    Args:
+        runs: rows of `with_metrics`, of one family.
     """
     return runs.group_by("model", "arrival", *_LOADS, *_SERVERS, *_settings(runs), maintain_order=True).agg(
         pl.len().alias("n"), *(pl.col(metric).mean() for metric in metrics_of(runs))

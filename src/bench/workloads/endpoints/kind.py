@@ -254,8 +254,10 @@ class Endpoint(ABC):
         natural: bool = False,
         body: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The SDK's arguments for a request of `output` tokens in this form, but for the model. Args: natural: whether the answer
-        may end by itself before. body: further keys of the body, in place of those that are there.
+        """The SDK's arguments for a request of `output` tokens in this form, but for the model.
+
+        Args:
+            natural: whether the answer may end by itself before. body: further keys of the body, in place of those that are there.
         """
         options = dict(self.always)
         if self.limits:
@@ -270,8 +272,9 @@ class Endpoint(ABC):
         return options
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
-        """The SDK's answer: an object, or an iterator of chunks where it is streamed. By default it is sent as the SDK sends to
-        endpoints of which it has no call, and the objects are plain ones.
+        """The SDK's answer: an object, or an iterator of chunks where it is streamed.
+
+        By default it is sent as the SDK sends to endpoints of which it has no call, and the objects are plain ones.
         """
         import openai  # noqa: PLC0415 - it takes a second to import, which nothing but a run should pay
 
@@ -283,8 +286,10 @@ class Endpoint(ABC):
 
     @abstractmethod
     def put(self, body: dict[str, Any], prompt: Prompt) -> None:
-        """Put a prompt into a request's body, in place of the one that is there. First requests have `""` or `"a"` as a prompt, and
-        two texts from whose tokens the tokens of a letter follow: it must send each once.
+        """Put a prompt into a request's body, in place of the one that is there.
+
+        First requests have `""` or `"a"` as a prompt, and two texts from whose tokens the tokens of a letter follow: it must send each
+        once.
         """
 
     def limit(self, form: RequestForm) -> str:
@@ -301,12 +306,18 @@ class Endpoint(ABC):
 
     @abstractmethod
     def generated(self, content: Mapping[str, Any]) -> Generated:
-        """What an event of a stream, or a whole answer, carries. Raises AttributeError, LookupError, TypeError: it is neither."""
+        """What an event of a stream, or a whole answer, carries.
+
+        Raises:
+            AttributeError, LookupError, TypeError: it is neither.
+        """
 
     @abstractmethod
     def usage(self, content: Mapping[str, Any]) -> Any:
-        """The server's counts in an event or a whole answer, for `Usage.of`; false where there are none. Raises AttributeError,
-        TypeError: it is neither.
+        """The server's counts in an event or a whole answer, for `Usage.of`; false where there are none.
+
+        Raises:
+            AttributeError, TypeError: it is neither.
         """
 
     @abstractmethod
@@ -333,8 +344,10 @@ class Endpoint(ABC):
 
 
 def size_of(value: Any) -> int:
-    """Bytes of the generated text in a value, whether it is text, an object that holds text, or a list of either. Raises TypeError:
-    it is anything else.
+    """Bytes of the generated text in a value, whether it is text, an object that holds text, or a list of either.
+
+    Raises:
+        TypeError: it is anything else.
     """
     if value is None or value == "":
         return 0

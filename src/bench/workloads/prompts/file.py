@@ -25,8 +25,10 @@ _ASKED = (
 
 
 def with_functions(messages: Sequence[Mapping[str, Any]], functions: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """A chat whose system message begins with the functions, and says how to call them. Args: functions: as JSON describes them; of
-    BFCL's, `name`, `description` and `parameters`.
+    """A chat whose system message begins with the functions, and says how to call them.
+
+    Args:
+        functions: as JSON describes them; of BFCL's, `name`, `description` and `parameters`.
     """
     asked = _ASKED + json.dumps(functions, ensure_ascii=False)
     first, *others = messages
@@ -188,8 +190,9 @@ def _tools(path: str, row: Row) -> Mapping[str, Any]:
 
 
 def _chat(value: Any) -> list[Mapping[str, Any]] | None:
-    """The messages of a chat, without an answer at its end; None where they are none. They may stand in lists of a turn each, as in
-    BFCL, and have ShareGPT's names (`from`, `value`).
+    """The messages of a chat, without an answer at its end; None where they are none.
+
+    They may stand in lists of a turn each, as in BFCL, and have ShareGPT's names (`from`, `value`).
     """
     messages = _listed(value)
     if not isinstance(messages, list):

@@ -69,8 +69,13 @@ class Source(Strict):
         return []
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:
-        """Read what there is to read. Args: turns: requests of a conversation. Raises BenchError: it is missing, the endpoint
-        cannot send it, or it has no conversation of so many turns.
+        """Read what there is to read.
+
+        Args:
+            turns: requests of a conversation.
+
+        Raises:
+            BenchError: it is missing, the endpoint cannot send it, or it has no conversation of so many turns.
         """
 
     def fewest(self, endpoint: Endpoint, form: RequestForm) -> int:  # noqa: ARG002 - for sources that send more than one text
@@ -78,8 +83,10 @@ class Source(Strict):
         return form.template_tokens + form.letter_tokens
 
     def described(self, turns: int = 1) -> str | None:  # noqa: ARG002
-        """What there is to send, where that is known beforehand, for a line ahead of a measurement. Raises BenchError: as of
-        `check`.
+        """What there is to send, where that is known beforehand, for a line ahead of a measurement.
+
+        Raises:
+            BenchError: as of `check`.
         """
         return None
 
@@ -93,4 +100,8 @@ class Source(Strict):
 
     @abstractmethod
     def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
-        """What makes the prompt of each request of a run. Raises BenchError: as of `check`."""
+        """What makes the prompt of each request of a run.
+
+        Raises:
+            BenchError: as of `check`.
+        """

@@ -113,8 +113,9 @@ def prompt_ids(seed: str, index: int | str, length: int, vocabulary: int) -> lis
 
 
 def request_ids(seed: str, conversation: int, shared: int, length: int, vocabulary: int) -> list[int]:
-    """The first `length` ids of a request's prompt: `shared` that its run shares, then what its conversation does. A later turn's
-    prompt begins with all of the turns before it: it is a longer piece of the same stream.
+    """The first `length` ids of a request's prompt: `shared` that its run shares, then what its conversation does.
+
+    A later turn's prompt begins with all of the turns before it: it is a longer piece of the same stream.
     """
     shared = min(shared, length)
     head = prompt_ids(seed, "shared", shared, vocabulary) if shared else []
@@ -130,8 +131,9 @@ def block_ids(seed: str, blocks: Sequence[int], size: int, length: int, vocabula
 
 
 def letters(ids: Sequence[int]) -> str:
-    """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further. How
-    many tokens a letter takes, and how many the server adds, is in the `RequestForm`.
+    """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further.
+
+    How many tokens a letter takes, and how many the server adds, is in the `RequestForm`.
     """
     return "".join(" " + _LETTERS[(i - FIRST_ID) % 26] for i in ids)
 

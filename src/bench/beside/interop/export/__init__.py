@@ -265,8 +265,12 @@ FORMS = ("command", "compose", "kubernetes")
 
 
 def written(exported: Mapping[str, Any], form: str) -> str:
-    """The deployment in a form. Args: exported: of `read_exported`. Sources: the Compose specification (compose-spec.json);
-    Kubernetes' API of a Deployment (apps/v1) and a Service. Raises BenchError: the form starts an image, and none is known of it.
+    """The deployment in a form. Args: exported: of `read_exported`.
+
+    Sources: the Compose specification (compose-spec.json); Kubernetes' API of a Deployment (apps/v1) and a Service.
+
+    Raises:
+        BenchError: the form starts an image, and none is known of it.
     """
     if form != "command" and exported["no_image"]:
         raise BenchError(f"--form {form}: {exported['no_image']}")

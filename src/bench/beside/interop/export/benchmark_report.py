@@ -44,7 +44,12 @@ _EMPTY = ("native", "metadata")  # which the schema asks for
 
 def benchmark_report(figures: Mapping[str, Any]) -> dict[str, Any]:
     """The report of one run, as plain data. What is not known is left out; without one known kind of GPU the server is generic.
-    Args: figures: a row of the summary table. Raises BenchError: another tool measured it, or it is a fleet's.
+
+    Args:
+        figures: a row of the summary table.
+
+    Raises:
+        BenchError: another tool measured it, or it is a fleet's.
     """
     row = defaultdict(lambda: None, figures)
     if row["prompts"] == "imported":

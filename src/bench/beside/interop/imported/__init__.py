@@ -51,7 +51,9 @@ class Imported:
 
 def read_peers(path: Path) -> list[_Peer]:
     """The runs in a result file, or in all result files below a folder; what is no JSON there is skipped, with a line on stderr.
-    Raises BenchError: no result file is there, or one is not what its tool writes.
+
+    Raises:
+        BenchError: no result file is there, or one is not what its tool writes.
     """
     files = sorted(file for file in path.rglob("*.json") if file.is_file()) if path.is_dir() else [path]
     found = [run for file in files for run in _of_file(file, among_others=path.is_dir())]
@@ -100,8 +102,13 @@ def _remedy(form: Format, value: Any) -> str:
 
 
 def imported(peers: Iterable[_Peer], own: Sequence[Mapping[str, Any]] = ()) -> list[Imported]:
-    """The runs, each with the columns that follow from its file. A load of the same arrivals and lengths has one name, by which
-    runs are compared and drawn on one curve: that of a run of our own, where there is one. Args: own: rows of the summary table.
+    """The runs, each with the columns that follow from its file.
+
+    A load of the same arrivals and lengths has one name, by which runs are compared and drawn on one curve: that of a run of our own,
+    where there is one.
+
+    Args:
+        own: rows of the summary table.
     """
     loads = [(str(row["arrival"]), row["prompt_tokens"], row["output_tokens"], str(row["workload"])) for row in own]
     found: list[Imported] = []

@@ -80,8 +80,10 @@ class Part:
         return [Part(each, f"{self.at(path)}[{i}]") for i, each in enumerate(self.get(path, list) or [])]
 
     def reported(self, columns: Mapping[str, str], times: Mapping[str, tuple[float, str]]) -> dict[str, float]:
-        """What the tool itself computed, by our column. Args: columns: path of each. times: of each latency, seconds in its unit,
-        and the path of its statistics, each in place of `{}`.
+        """What the tool itself computed, by our column.
+
+        Args:
+            columns: path of each. times: of each latency, seconds in its unit, and the path of its statistics, each in place of `{}`.
         """
         paths = [(ours, 1.0, path) for ours, path in columns.items()]
         for ours, (scale, path) in times.items():

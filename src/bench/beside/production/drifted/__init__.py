@@ -51,8 +51,11 @@ class Drift:
 
 
 def find_drift(curve: Curve, window: Window) -> Drift:
-    """Compare what Prometheus kept with a curve of a study. Raises BenchError: the study is of a fleet, or Prometheus does not
-    answer, or has no series of the server, or none of an engine that is known.
+    """Compare what Prometheus kept with a curve of a study.
+
+    Raises:
+        BenchError: the study is of a fleet, or Prometheus does not answer, or has no series of the server, or none of an engine that is
+            known.
     """
     where = f"--prometheus {window.url}: with {window.chosen}"
     if curve.workers:

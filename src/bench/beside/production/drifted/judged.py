@@ -120,8 +120,10 @@ def _lengths(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Itera
 
 
 def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float, traffic: list[Compared]) -> Compared:
-    """A latency beside what the study measured at the loads that production had, scrape by scrape. Args: traffic: what was found of
-    production's.
+    """A latency beside what the study measured at the loads that production had, scrape by scrape.
+
+    Args:
+        traffic: what was found of production's.
     """
     title, line, (above, below) = TITLES[name], studied.lines.get(name), SPEEDS[name]
     known = blocks.drop_nulls([above, below, "held", LOADS[name]])
@@ -171,8 +173,9 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
 def _judged(
     bare: Compared, change: float, error: float, freedom: float, matters: float, confidence: float, *, relative: bool = True
 ) -> Compared:
-    """Args: change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of
-    freedom. matters: the least that matters. confidence: at which it is significant.
+    """Args:
+    change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of freedom.
+    matters: the least that matters. confidence: at which it is significant.
     """
     degrees = max(1, int(min(freedom, 10_000.0)))  # from so many on Student's t is a normal distribution
     reach, strict = (student_t(degrees, each) * error for each in (CONFIDENCE, confidence))

@@ -50,8 +50,9 @@ class Ratio:
 
 
 def ratio(above: Floats, below: Floats) -> Ratio | None:
-    """The ratio of two sums over blocks; None below four blocks that have any of what is counted. Neighbouring blocks may be alike
-    still: pairs of them are looked at too, and the wider error counts.
+    """The ratio of two sums over blocks; None below four blocks that have any of what is counted.
+
+    Neighbouring blocks may be alike still: pairs of them are looked at too, and the wider error counts.
     """
     above, below = above[below > 0], below[below > 0]
     if len(below) < FEWEST_BLOCKS:
@@ -158,8 +159,9 @@ def read_studied(curve: Curve) -> Studied:
 
 
 def _line(table: pl.DataFrame, name: str) -> Line | None:
-    """A latency by load. A level's error is that of its runs' blocks, or by how far its runs differ where that is more. Levels at
-    which as many requests run are one.
+    """A latency by load. A level's error is that of its runs' blocks, or by how far its runs differ where that is more.
+
+    Levels at which as many requests run are one.
     """
     known = table.select("level", load=LOADS[name], value=name, error=f"{name}_error").drop_nulls()
     known = known.filter((pl.col("value") > 0) & (pl.col("load") > 0))

@@ -127,8 +127,9 @@ class Measured:
 
 
 def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
-    """What production can be held to by one curve of a folder of results. Args and errors as of `read_curve`; a fleet with workers
-    that only prefill is refused, too.
+    """What production can be held to by one curve of a folder of results.
+
+    Args and errors as of `read_curve`; a fleet with workers that only prefill is refused, too.
     """
     curve = read_curve(folder, deployment, workload)
     point, runs = curve.point, curve.runs
@@ -187,8 +188,9 @@ def _sustained(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], c_ma
 
 
 def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: str, c_max: float) -> float | None:
-    """The highest value of a gauge in any steady window; None where a run at C_max does not show it. Of a fleet it is that of the
-    sum; of a share, which has no sum, that of any worker.
+    """The highest value of a gauge in any steady window; None where a run at C_max does not show it.
+
+    Of a fleet it is that of the sum; of a share, which has no sum, that of any worker.
     """
     peaks = []
     for run in runs.iter_rows(named=True):

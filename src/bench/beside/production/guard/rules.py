@@ -263,8 +263,9 @@ class Rules:
 
 
 def bucket(measured: Measured, slo: Slo) -> str | None:
-    """The label `le` of the least bucket that holds every request within an SLO's limit; None where there is no such. Where no
-    bucket ends at the limit, some slow requests count as fast, and no fast one as slow.
+    """The label `le` of the least bucket that holds every request within an SLO's limit; None where there is no such.
+
+    Where no bucket ends at the limit, some slow requests count as fast, and no fast one as slow.
     """
     histogram = measured.histograms.get(slo.metric)
     bounds = histogram.bounds if histogram else {}
