@@ -27,7 +27,7 @@ _FINDINGS, _MODELS, _PARSE, _STATISTICS = (f"src/bench/{room}" for room in ("fin
 # Module by module, the quickest tests first: the first that fails ends a mutant.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
-        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "shares", "speed")]
+        [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "percentiles")]
         + [f"{_PARSE}/{name}.py" for name in ("observation", "slo", "windows")]
         + [f"{_FINDINGS}/capacity/{name}.py" for name in ("points", "judging")],
         ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "servers/test_parallel", "findings/test_regions"],
     ),
     "compare": (
-        [f"{_FINDINGS}/comparison/{name}.py" for name in ("compare", "effects", "failures", "gate", "power")]
+        [f"{_FINDINGS}/comparison/{name}.py" for name in ("compare", "effects", "answered", "gate")]
         + [f"{_STATISTICS}/levels.py"],
         ["statistics/test_noise", "findings/test_effects", "findings/test_regions",
          "findings/test_compare_command", "findings/test_compare"],
@@ -58,20 +58,20 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
          "findings/test_causes", "findings/test_capacity_rules", "findings/test_compare"],
     ),
     "models": (
-        [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "safetensors")),
+        [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "checkpoint_record")),
          *(f"src/bench/servers/{name}.py" for name in ("memory", "needed", "plan", "roofline", "stages"))],
         ["models/test_models", "models/test_plan_examples", "models/test_roofline", "models/test_capacity",
          "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_needed", "servers/test_parallel"],
     ),
     "parse": (
-        [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "latency", "server", "run",
-                                            "scrapes", "exposition", "devices")] + [f"{_STATISTICS}/percentiles.py"],
+        [f"{_PARSE}/{name}.py" for name in ("steady", "load", "latency", "server", "run", "scrapes", "exposition", "devices")]
+        + [f"{_STATISTICS}/percentiles.py"],
         ["parse/test_steady", "parse/test_load_figures", "parse/test_in_flight",
          "statistics/test_percentiles", "parse/test_parse",
          "parse/test_devices", "servers/test_engine_metrics", "parse/test_exposition"],
     ),
     "answers": (
-        [*(f"src/bench/load/{name}.py" for name in ("events", "answer")), f"{_PARSE}/stream.py"],
+        [*(f"src/bench/load/{name}.py" for name in ("response", "answer")), f"{_PARSE}/stream.py"],
         ["load/test_answers_read", "load/test_streamed_tokens", "load/test_records", "runs/test_reading"],
     ),
     "servers": (

@@ -98,10 +98,10 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def first_names(names: Sequence[str], most: int, between: str = ", ") -> str:
+def first_names(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are."""
     more = len(names) - most
-    return between.join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def is_are(number: int) -> str:

@@ -28,7 +28,7 @@ _BESIDE = {
 # What stands beside the core, which imports none of it. By name, so that it is there without an installation too: in jobs of a conda
 # environment, and in another workflow's.
 _OWN: dict[str, dict[str, str]] = {
-    "command": {name: f"bench.beside.{room}.commands.{name}" for room, names in _BESIDE.items() for name in names},
+    "command": {name: f"bench.beside.{room}.commands" for room, names in _BESIDE.items() for name in names},
     "grading": {"sets": "bench.beside.quality.answers:Grading"},
     "trace": {"otel": "bench.beside.traffic.otel:Spans", "weka": "bench.beside.traffic.weka:Sessions"},
 }

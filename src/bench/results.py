@@ -15,18 +15,17 @@ from bench.errors import BenchError
 from bench.findings.analysis import TABLES, Analysis, read_analysis, read_table, slos_of
 from bench.parse.slo import goodput, judged_frame, judged_requests
 from bench.parse.table import summary_frame
-from bench.runs.classes import class_names
 from bench.runs.columns import COLUMNS
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
+from bench.runs.latencies import class_names
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
-from bench.runs.run_summary import read_run_summary
-from bench.runs.summary import read_summary
+from bench.runs.summary import read_run_summary, read_summary
 from bench.shipped import BENCH
 from bench.study.decision import Decision
+from bench.study.read import kept_thresholds, thresholds_of
 from bench.study.slo import Slo, applying, parse_slo
-from bench.study.thresholds import kept_thresholds, thresholds_of
 
 if TYPE_CHECKING:
     import altair as alt

@@ -1,11 +1,16 @@
-"""The files that go with the library: the workflow, its configurations and its profiles.
+"""The files that go with the library (the workflow, its configurations and its profiles), and which state of the sources measured a
+run or drew a page.
 
 One copy is in the repository, at its root; the build puts it into the wheel (setup.py).
 """
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
 from pathlib import Path
+
+import bench
 
 _PACKAGE = Path(__file__).parent
 _IN_WHEEL = _PACKAGE / "_shipped"
@@ -27,3 +32,56 @@ def located(file: str | Path) -> Path:
     """
     own, shipped = Path(file), ROOT / file
     return shipped if not own.exists() and shipped.is_file() else own
+
+
+_SOURCES = "sources "
+
+
+def commit_of(folder: Path | None = None) -> str | None:
+    """The git commit that is checked out in `folder`, with a remark where tracked files were changed since.
+
+    Args:
+        folder: a checkout; by default, that of this package.
+
+    Returns:
+        Such as `4c1ebdf…, with changes that are not committed`. For an installed package, whose commit is not known, the digest of its
+        files: `sources 0a1b2c3d4e5f, version 0.1.0`. None where there is no git, `folder` is not a checkout, or this package
+        is not part of the one that it lies in.
+    """
+    if folder is None:
+        own = Path(__file__)
+        folder = own.parent
+        if not _git(folder, "ls-files", own.name):  # installed, maybe below somebody's own checkout, whose commit is not ours
+            return f"{_SOURCES}{_digest(folder)}, version {bench.__version__}"
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}, with changes that are not committed" if changed else commit
+
+
+def labelled(commit: str, length: int | None = None) -> str:
+    """What `commit_of` returns, in a sentence: `commit 4c1ebdf…` or `sources 0a1b2c3d4e5f…`.
+
+    Args:
+        length: how many characters of the commit or the digest are shown, without remarks; None for all.
+    """
+    digest = commit.removeprefix(_SOURCES)
+    label = _SOURCES if digest != commit else "commit "
+    return label + (digest if length is None else digest[:length])
+
+
+def _digest(folder: Path) -> str:
+    """Digest of all files below `folder`, without what Python compiled of them."""
+    found = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+        found.update(f"{file.relative_to(folder).as_posix()}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()[:12]
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -8,9 +8,9 @@ import statistics
 import polars as pl
 import pytest
 
-from bench.findings.factors import words as factors
 from bench.findings.factors.decided import (
     METRICS,
+    answer,
     cells,
     correlations,
     decided,
@@ -339,7 +339,7 @@ def test_an_engine_is_a_factor_to_which_its_settings_belong():
     assert of(of_ttft(runs), "TTFT (s)", "engine, with kv_cache_dtype")["low"] > 0.03
     # A share is not rounded to nothing.
     study = with_settings(0.05, gpu_memory_utilization={0.5: 2.0, 0.9: 1.0}, dtype={"float32": 1.0})
-    lines = factors.answer(decided(of_ttft_alone(study))).lines
+    lines = answer(decided(of_ttft_alone(study))).lines
     assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
 
 

@@ -13,9 +13,6 @@ from bench.findings.analysis import Analysis, write_analysis
 from bench.findings.sizing import (
     Limits,
     OperatingPoint,
-    break_even,
-    cost_per_million_tokens,
-    cost_per_month,
     fleet,
     gpus_of,
     is_machine,
@@ -261,11 +258,3 @@ def test_a_whole_fleet_by_hand():
                             "break_even_million_tokens_a_month": 14_976}  # fmt: skip
     assert (bare["instances_least"], bare["instances_most"], bare["limits"]["queue"]) == (None, None, None)
     assert sized(point, 120)["cost"] is None
-    # What tokens and months cost.
-    month = cost_per_month(6.0, 2, other=2000)  # "2x A100 80GB @ $12/hr" is of both together
-    assert month == 8640 + 2000
-    assert break_even(month, 0.0085) == pytest.approx(1.25e6, rel=2e-3)  # from so many requests a month on, the API is dearer
-    # A fleet at 40 % pays 1.75 times as much as one at 70 %, and not the 2.5 times that were printed.
-    ratio = cost_per_million_tokens(10, 8, 1e4, utilisation=0.4) / cost_per_million_tokens(10, 8, 1e4, utilisation=0.7)
-    assert ratio == pytest.approx(1.75)
-    assert cost_per_million_tokens(10, 1, 2500) == pytest.approx(10 / 9)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from bench.http import post
-from bench.measure import external as asking
+from bench.measure import served as asking
 from bench.measure.preflight import faults
 from bench.runs.files import write_record
 from bench.runs.paths import Paths

@@ -8,8 +8,8 @@ import pytest
 
 from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
-from bench.models import fingerprint as module
 from bench.models.checkpoint import write_checkpoint
+from bench.models.checkpoint_record import fingerprint
 from bench.models.config_json import config_of
 from bench.models.model import Architecture, Model
 from bench.study.plan import Plan
@@ -31,7 +31,7 @@ def checkpoint(tmp_path):
 
 
 def planned(content, path, **model):
-    module.fingerprint.cache_clear()  # as in another process
+    fingerprint.cache_clear()  # as in another process
     content["models"]["m"] = {"path": str(path), **model}
     return Plan.of(load_config(content, source="test"))
 
@@ -96,7 +96,7 @@ def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content
     model = Model(path=str(checkpoint), fingerprint=known)
     write_checkpoint("m", model, tmp_path / "a/checkpoint.json")
     replace_weights(checkpoint)
-    module.fingerprint.cache_clear()
+    fingerprint.cache_clear()
     with pytest.raises(BenchError, match=r"models\.m: the files at .* are not those of models\.m\.fingerprint"):
         write_checkpoint("m", model, tmp_path / "b/checkpoint.json")
 
@@ -106,4 +106,4 @@ def test_of_a_checkpoint_of_hundreds_of_gigabytes_little_is_read(tmp_path):
     for i in range(100):
         with (tmp_path / f"model-{i:05}.safetensors").open("wb") as file:
             file.truncate(4 << 30)
-    assert module.fingerprint(str(tmp_path))
+    assert fingerprint(str(tmp_path))

@@ -3,13 +3,13 @@
 import math
 from dataclasses import replace
 
-from bench.findings import lengths, recovery
+from bench.findings import course, lengths
 from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.comparison.compare import Differs
 from bench.findings.comparison.effects import Ratio
-from bench.findings.factors import words as factors
+from bench.findings.factors import decided as factors
 from bench.findings.factors.decided import Decided
 from bench.findings.lengths import LengthCost, StreamingGain
 from bench.findings.settings import Load, SettingGain
@@ -98,7 +98,7 @@ def test_single_loads_and_steps():
         {**step, "valid": valid, "recovered": recovered, "recovery_s": after}
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
-    snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])
+    snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", course.answer(steps))])
 
 
 def test_where_curves_saturate():

@@ -11,15 +11,16 @@ import pytest
 from pydantic import BaseModel
 
 from bench.errors import BenchError
-from bench.measure.comparable import hardware_of, refuse_others
+from bench.measure.preflight import hardware_of, refuse_others
 from bench.measure.session import measure
 from bench.models.model import Model
 from bench.runs.files import digest, write_record
 from bench.runs.store import Store
+from bench.servers.deployment import Deployment, Engine
 from bench.servers.facts import hardware
-from bench.study.config import Deployment, Engine
-from bench.study.plan import PROTOCOL, Plan
+from bench.study.plan import Plan
 from bench.study.read import load_config
+from bench.study.specs import PROTOCOL
 from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.made import made_study, make_run
@@ -28,10 +29,10 @@ from tests.support.study import ROOT
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured
 # again); one that does not, such as a name, only renews the digest below: `pytest tests/study/test_protocol.py` prints it.
 DECIDING = {
-    "load": "__main__ answer client connection events exchange introduction loop overload payload records response sdk timer",
-    "measure": "recording reference rounds scraper session warmup",
+    "load": "__main__ answer client connection exchange introduction loop overload payload records response sdk timer",
+    "measure": "recording rounds scraper session warmup",
     "models": "checkpoint config_json gguf tokenizer",
-    "runs": "form request run",
+    "runs": "request run",
     "servers": "fleet launch llama_server llamacpp server vllm",
     "workloads": "gaps lengths pacer schedule trace",
     ".": "table_file",

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import polars as pl
 
-from bench.predict.calibration import Calibration
+from bench.predict.calibration import Calibration, Reliefs
 from bench.predict.relief import find_reliefs
-from bench.predict.relief_record import Reliefs
 from bench.predict.study import calibrate_study
 from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary

@@ -1,11 +1,11 @@
 from pathlib import Path
 
-from bench.commit import commit_of
 from bench.findings.report import closing_lines, write_report
 from bench.findings.tables import Tables
 from bench.models.config_json import geometry_of_model
 from bench.report.page import write_manifest
 from bench.runs.paths import Paths
+from bench.shipped import commit_of
 from bench.study.read import plan_of
 from bench.workflow import job
 

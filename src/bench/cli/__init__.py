@@ -16,6 +16,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print_page()
         return 0
-    from bench.cli.run import run
+    from bench.cli.entry import run
 
     return run(given)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from bench.cli.checks import headers_of
-from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, option
+from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, headers_of, option
 from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -52,7 +51,7 @@ def above(low: float, most: float = math.inf, *, least: bool = False) -> Callabl
 
 
 def _names(value: Any) -> list[str]:
-    from bench.runs.form import OPTIONAL
+    from bench.runs.request import OPTIONAL
 
     names = value if isinstance(value, list) else [value]
     if not all(name in OPTIONAL for name in names):

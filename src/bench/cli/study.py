@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.runs.paths import Paths
-from bench.study.last import last_study
 from bench.study.plan import Plan
 from bench.study.read import load_file
+from bench.study.state import last_study
 
 _DEFAULT = Path("config/config.yaml")
 

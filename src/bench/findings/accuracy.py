@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench.errors import count_text, first_names, signed_percent
-from bench.findings import cells
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text
-from bench.statistics.shares import Share
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text, cell_of_load
+from bench.statistics.percentiles import Share
 from bench.statistics.textbook import Z
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ def _rows(view: View) -> list[dict[str, Any]]:
         alike = same.get((each.deployment, each.workload, each.axis, each.level), {})
         c_max = points.get((each.deployment, each.workload), {}).get("c_max")
         texts = [*accuracy_cells(each), *beside_cells(alike, kv_tokens.get(each.deployment), c_max)]
-        found.append({**vars(each), "load": cells.load(vars(each)), **{str(i): Cell(*it) for i, it in enumerate(texts)}})
+        found.append({**vars(each), "load": cell_of_load(vars(each)), **{str(i): Cell(*it) for i, it in enumerate(texts)}})
     return view.of_curves(found)
 
 

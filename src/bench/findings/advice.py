@@ -14,7 +14,7 @@ from bench.axes import AXES, CONCURRENCY
 from bench.findings.comparison.compare import ALIKE
 from bench.findings.sizing import gpus_of
 from bench.parse.stream import engine_is_ahead
-from bench.report.answer import Answer
+from bench.report.blocks import Answer
 from bench.runs.sentences import filled, load_text
 
 _RATIO = 1.5  # least ratio of two loads that count as different; convention

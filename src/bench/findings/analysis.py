@@ -19,8 +19,8 @@ from bench.findings.ceilings import Server
 from bench.findings.comparison.compare import Comparison, compare_with_baseline
 from bench.findings.found import Findings, find
 from bench.findings.saturation import saturation
-from bench.models.accelerators import Accelerator
-from bench.predict.relief_record import CurveRelief
+from bench.models.catalogue import Accelerator
+from bench.predict.calibration import CurveRelief
 from bench.runs.columns import schema_of
 from bench.runs.files import read, read_as, typed, write_object, write_record
 from bench.servers.settings import settings_in

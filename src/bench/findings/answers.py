@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.axes import AXES
-from bench.findings import advice, lengths, recovery
+from bench.findings import advice, course, lengths
 from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.capacity.curves import Curve
 from bench.findings.comparison import words as against
-from bench.findings.factors import words as factors
+from bench.findings.factors.decided import answer as factors_answer
 from bench.findings.factors.decided import crossed
 from bench.findings.found import asked_of
 from bench.findings.lengths import streamed_both_ways
 from bench.findings.levels import level_rows, shown_latencies
 from bench.findings.tables import Tables
-from bench.report.answer import Answer
-from bench.report.blocks import Article, Section
+from bench.report.blocks import Answer, Article, Section
 from bench.search import tuning_words as tuning
 from bench.search import words as searches
 from bench.study.questions import (
@@ -66,7 +65,7 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
         told = {frozenset((baseline, name)) for name in results.comparisons}
         yield against.answer(baseline, results.comparisons)
     if crossed_factors(rows):
-        yield factors.answer(findings.factors)
+        yield factors_answer(findings.factors)
     swept, streamed = swept_length(rows), with_and_without_streaming(rows)
     if swept or streamed:
         yield lengths.answer(findings.lengths, findings.streaming)
@@ -74,7 +73,7 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
     if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
         yield setting_gain.answer(gains)
     if steps := runs.drop_nulls("recovered").to_dicts():
-        yield recovery.answer(steps)
+        yield course.answer(steps)
     full = [each.saturation for each in curves if each.saturation and not each.point and AXES[each.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
     if full and not compared:  # else it is a detail, which the tables have

@@ -13,8 +13,8 @@ from bench.axes import CONCURRENCY
 from bench.findings.capacity.judging import Unsettled
 from bench.findings.capacity.words import shown_over, unsettled_text
 from bench.parse.server import pinned
-from bench.predict.relief_record import CurveRelief, Gain
-from bench.runs.classes import class_column
+from bench.predict.calibration import CurveRelief, Gain
+from bench.runs.latencies import class_column
 from bench.runs.sentences import filled, load_text, sure_text
 from bench.statistics.textbook import TAIL, rarer_by_chance
 from bench.study.slo import Slo

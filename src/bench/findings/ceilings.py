@@ -9,10 +9,10 @@ from typing import cast
 import polars as pl
 
 from bench.axes import CONCURRENCY
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.models.geometry import BLOCK_BYTES, DTYPE_BYTES, Geometry
 from bench.models.model import Model
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.servers.deployment import Deployment
 from bench.servers.plan import Demand, Setting, plan
 from bench.servers.spec import DeploymentSpec

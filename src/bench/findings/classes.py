@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings import cells
-from bench.parse.level_values import level_values
-from bench.report.blocks import Column, Section, Table, Text
-from bench.runs.classes import class_column, class_names
-from bench.runs.latencies import LATENCIES
+from bench.parse.windows import level_values
+from bench.report.blocks import Column, Section, Table, Text, cell_of_latency, cell_of_load
+from bench.runs.latencies import LATENCIES, class_column, class_names
 from bench.study.slo import Slo
 
 if TYPE_CHECKING:
@@ -83,9 +81,9 @@ def section(view: View) -> Section:
     rows = [
         {
             **row,
-            "load": cells.load(row),
+            "load": cell_of_load(row),
             **{
-                name: cells.latency(value, met, name=f"{percentile} ", marked=True)
+                name: cell_of_latency(value, met, name=f"{percentile} ", marked=True)
                 for name, (percentile, value, met) in row["latencies"].items()
             },
         }

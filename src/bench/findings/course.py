@@ -1,4 +1,6 @@
-"""The course of a run: when its KV cache is full and for how long, and how its throughput moves before, then and throughout."""
+"""The course of a run: when its KV cache is full and for how long, how its throughput moves before, then and throughout, and how
+the server recovers from a step in its load.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ import numpy as np
 import polars as pl
 
 from bench.parse.server import FULL
+from bench.report.blocks import Answer
+from bench.runs.sentences import load_cell
 from bench.statistics.textbook import student_t
 
 _STANDS = 0.9  # share of the most requests that ran, from which on the load stands; convention
@@ -100,3 +104,27 @@ def ttft_slope(judged: Sequence[Mapping[str, Any]]) -> float | None:
     """
     waits = np.sort([each["ttft"] for each in judged if each["ok"] and each["ttft"] is not None])
     return float(np.polyfit(np.arange(len(waits)), waits, 1)[0]) if len(waits) >= _RANKS else None
+
+
+def answer(steps: Sequence[Mapping[str, Any]]) -> Answer:
+    """How the server recovers, a line a run with a step. Args: steps: their rows of the summary table."""
+    return Answer(
+        name="recovery",
+        question="How does the server recover from a step of its load?",
+        lines=tuple(
+            f"{step['deployment']} · {step['workload']} at {load_cell(step['level'], step['axis'])}: {_line(step)}"
+            for step in steps
+        ),
+        sure=(
+            "From the end of the step to the first of nine requests in a row whose median TTFT is no more than what nine of ten had "
+            "before the step.",
+        ),
+    )
+
+
+def _line(step: Mapping[str, Any]) -> str:
+    if not step["valid"]:
+        return "not known, the run is invalid."
+    if not step["recovered"] or step["recovery_s"] is None:
+        return "TTFT had not recovered when the run ended."
+    return f"TTFT is as before {step['recovery_s']:.2g} s after the step."

@@ -10,10 +10,9 @@ import polars as pl
 
 from bench.findings.sizing import HOUR_S, gpus_of
 from bench.findings.tables import Tables
-from bench.models.accelerators import Accelerator
-from bench.report.altair import alt
+from bench.models.catalogue import Accelerator
 from bench.report.blocks import Column, Section, Table, Text
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, with_curve
 from bench.study.decision import Decision
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import count_text, shown_share
 from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
 from bench.findings.economics import price_note
-from bench.report.answer import AGAIN
-from bench.report.blocks import Cell, Column, Section, Table, Text
+from bench.report.blocks import AGAIN, Cell, Column, Section, Table, Text
 from bench.runs.sentences import interval_text, load_text
 from bench.shipped import BENCH
 from bench.statistics.percentiles import tail_text

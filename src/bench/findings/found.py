@@ -18,8 +18,8 @@ from bench.findings.regions import knees
 from bench.findings.settings import SettingGain, setting_gains
 from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.findings.workers import Efficiency, efficiencies
-from bench.models.accelerators import Accelerator
-from bench.parse.level_values import level_values
+from bench.models.catalogue import Accelerator
+from bench.parse.windows import level_values
 from bench.servers.settings import settings_in
 from bench.statistics.percentiles import upper_bound
 from bench.study.decision import Decision

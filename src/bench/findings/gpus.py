@@ -3,8 +3,7 @@
 import polars as pl
 
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     Span,
     curve_colour,

@@ -14,8 +14,7 @@ from bench.findings.capacity.curves import Curve
 from bench.findings.capacity.words import BURSTS, too_close
 from bench.findings.causes import RESOURCES
 from bench.findings.saturation import lesson, prediction_title
-from bench.report.answer import in_line, shortened
-from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table
+from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, in_line, shortened
 from bench.report.chart_words import margin_title
 
 if TYPE_CHECKING:

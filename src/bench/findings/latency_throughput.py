@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from bench.axes import AXES
 from bench.errors import listed
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_values
-from bench.parse.windows import in_windows
-from bench.report.altair import alt
-from bench.report.chart_words import WINDOWS, load_label, numbers_note, sustained_title
-from bench.report.figure import figure
+from bench.parse.windows import in_windows, level_values
+from bench.report.chart_words import WINDOWS, load_label, sustained_title
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
     WIDTH,
@@ -39,7 +38,7 @@ _NAMED = 3  # most curves that a title names
 def _note(results: Tables) -> str:
     ring = "Ring: the highest load sustained within the SLOs." if results.points["c_max"].is_not_null().any() else ""
     axes = results.runs["axis"].unique()
-    numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
+    numbers = f"Numbers: {AXES[axes[0]].unit}." if len(axes) == 1 else ""
     windows = WINDOWS if in_windows(results.runs) else ""
     return " ".join(filter(None, (windows, numbers, ring, whole_note(results))))
 

@@ -11,9 +11,8 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.answer import Answer
-from bench.report.figure import figure
+from bench.report.blocks import Answer
+from bench.report.figure import alt, figure
 from bench.report.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
 from bench.runs.sentences import load_text
 from bench.statistics.textbook import FEWEST_POINTS, student_t
@@ -94,17 +93,7 @@ def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
             ends = (int(known[x].min()), int(known[x].max())) if known.height else None  # type: ignore[arg-type]
             line = _line(known[x], 1000 * known[y]) if known[x].n_unique() >= FEWEST_POINTS else ()
             found.append(
-                LengthCost(
-                    str(deployment),
-                    str(family),
-                    str(axis),
-                    float(level),
-                    kind,
-                    ends,
-                    known.height,
-                    group.height,
-                    *line,
-                )
+                LengthCost(str(deployment), str(family), str(axis), float(level), kind, ends, known.height, group.height, *line)
             )
     return found
 

@@ -10,15 +10,13 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import count_text
-from bench.findings import cells
 from bench.findings.capacity.curves import limits_text
-from bench.parse.level_values import level_values
-from bench.report.answer import Answer, shortened
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text
-from bench.runs.classes import class_names
+from bench.parse.windows import level_values
+from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, cell_of_latency, cell_of_load, shortened
+from bench.runs.latencies import class_names
 from bench.runs.sentences import latency_text, load_text, time_text
 from bench.study.slo import Slo, applying
-from bench.work import unit_of
+from bench.workloads.endpoints.kind import unit_of
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -144,14 +142,14 @@ def section(view: View) -> Section:
     rows = [
         {
             **row,
-            "load": cells.load(row),
+            "load": cell_of_load(row),
             "usd": costs.get(tuple(row[name] for name in place)),
             "curve": row["curve"] if row["valid"] else f"✕ invalid: {row['curve']}",
             "invalid": not row["valid"],
             "invalid_runs": row["runs"] - row["valid"],
             "valid": Cell(f"{row['valid']}" + f" of {row['runs']}" * (row["valid"] < row["runs"]), row["valid"]),
             **{
-                slo.name: cells.latency(value, met and math.isfinite(slo.limit_s))
+                slo.name: cell_of_latency(value, met and math.isfinite(slo.limit_s))
                 for slo, (value, met) in zip(shown, row["latencies"], strict=True)
             },
         }

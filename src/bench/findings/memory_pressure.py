@@ -10,9 +10,8 @@ import polars as pl
 from bench.axes import AXES
 from bench.findings.course import course
 from bench.findings.tables import Tables
-from bench.report.altair import alt
 from bench.report.chart_words import load_label
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, with_curve
 from bench.runs.sentences import load_text
 

@@ -15,9 +15,8 @@ from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
 from bench.predict.calibration import Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.report.altair import alt
 from bench.report.blocks import Block, Column, Section, Table, Text
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
     WIDTH,
@@ -185,22 +184,14 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     return {"throughput_tokens_per_s": None, first.column: first}
 
 
-def _title(results: Tables) -> str | None:
-    return predictions_title(results.calibration)
-
-
-def _unpredicted(results: Tables) -> str:
-    return unpredicted_note(results.calibration, results.axis)
-
-
 @figure(
     "predicted-loads",
     title="Predicted beside measured",
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
-    finding=_title,
-    note=_unpredicted,
+    finding=lambda results: predictions_title(results.calibration),
+    note=lambda results: unpredicted_note(results.calibration, results.axis),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve.
@@ -302,11 +293,7 @@ def section(view: View) -> Section:
     of_judged = [Column("deployment", "deployment"), *(Column(head, str(i)) for i, head in enumerate(_JUDGED))]
     tables: list[Block] = [
         Table("What a step of the engine costs (90 % of a bootstrap over the runs)", _FITTED, rows),
-        Table(
-            "How far predictions of unseen runs are off",
-            of_judged,
-            judged,
-        ),
+        Table("How far predictions of unseen runs are off", of_judged, judged),
     ]
     without = [Text(f"No model of {model.deployment}: {why}.") for model in models if (why := no_model(model))]
     return Section("models", "A model of each server", [*tables, *blocks, *without, Text(_MODELS)] if models else [])

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench import __version__
-from bench.commit import labelled
 from bench.parse.validity import retries
 from bench.report.blocks import Block, Code, Column, Fold, Items, Section, Table, Text
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import redacted_command, shown_settings
+from bench.shipped import labelled
 
 if TYPE_CHECKING:
     from bench.findings.view import View

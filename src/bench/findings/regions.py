@@ -14,11 +14,9 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import count_text, listed, shown_share
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_value, level_values
-from bench.parse.windows import with_rates_of_windows
-from bench.report.altair import alt
+from bench.parse.windows import level_value, level_values, with_rates_of_windows
 from bench.report.chart_words import throughput_title
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     Span,
     curve_colour,

@@ -32,11 +32,11 @@ _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_mi
 # is best: only studies that tune have that figure.
 FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
-    "comparison": (questions.beside_baseline, "comparison.chart", ()),
-    "kv-saturation": (questions.shows_kv_cache, "saturation", _SLO),
+    "comparison": (questions.beside_baseline, "comparison.section", ()),
+    "kv-saturation": (questions.shows_kv_cache, "kv_saturation", _SLO),
     "ttft": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "ttft", ("slo",)),
     "throughput": (questions.levels(2), "regions", ()),
-    "slo-margin": (questions.wanted("slo"), "capacity.chart", _SLO),
+    "slo-margin": (questions.wanted("slo"), "capacity.section", _SLO),
     "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),
     "memory-pressure": (questions.tokens_over_time, "memory_pressure", ()),
     "predicted-loads": (questions.predictable, "predicted", ("calibration", "slo")),

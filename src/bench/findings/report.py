@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import __version__
-from bench.commit import labelled
 from bench.errors import count_text
 from bench.findings import (
     accuracy,
@@ -17,7 +16,6 @@ from bench.findings import (
     fleet,
     headline,
     levels,
-    methods,
     predicted,
     provenance,
     runs,
@@ -32,11 +30,12 @@ from bench.findings.comparison import section as comparison
 from bench.findings.tables import Tables
 from bench.findings.view import View
 from bench.models.geometry import Geometry
-from bench.report.blocks import Charts, Section
+from bench.report.blocks import Charts, Section, Terms, Text
 from bench.report.page import read_figure, write_markdown, write_page
 from bench.report.theme import with_curve
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
+from bench.shipped import labelled
 from bench.study.config import Thresholds
 
 _FIRST = ("headline", "answers")  # above the overview
@@ -66,7 +65,7 @@ def sections_of(view: View, commit: str | None = None) -> list[Section]:
         runs.section(view),
         runs.invalid(view),
         provenance.section(view, commit),
-        methods.section(),
+        _methods(),
     ]
 
 
@@ -152,3 +151,18 @@ def _filtered(results: Tables) -> dict[str, Any]:
         "workloads": {row["workload"]: row["family"] for row in rows},
         "curves": {row["curve"]: [row["deployment"], row["family"]] for row in rows},
     }
+
+
+_TERMS = (
+    ("TTFT", "from a request's sending to the first chunk with a token. TPOT: (E2E − TTFT) ÷ (output tokens − 1)."),
+    (
+        "Sustained",
+        "is judged in the steady window of continuous loads (up to C_max, the highest such level), of bursts as a whole.",
+    ),
+    ("95 % intervals", "are of one start of a server, unless the baseline was measured in several sessions."),
+)
+
+
+def _methods() -> Section:
+    where = "Every definition with its formula and its edges: docs/reference/metrics.md of Saturate"
+    return Section("methods", "Methods", [Terms(_TERMS), Text(f"{where} {__version__}.")])

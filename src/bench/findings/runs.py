@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text
-from bench.findings import cells, trust
+from bench.findings import trust
 from bench.findings.course import Course, course, ttft_slope
 from bench.findings.streams import stream_notes
 from bench.parse.validity import PARTS, failures, reason_texts, stopped
-from bench.report.blocks import Block, Cell, Column, Fold, Items, Section, Table, Text
+from bench.report.blocks import Block, Cell, Column, Fold, Items, Section, Table, Text, cell_of_load
 from bench.statistics.percentiles import tail_text
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ def section(view: View) -> Section:
             Items(_often([row["failures"] for row in rows])),
         ]
     if notes := _often([list(stream_notes(row)) for row in rows]):
-        found += [
-            Text("A chunk of a stream is not always a token:"),
-            Items(notes),
-        ]
+        found += [Text("A chunk of a stream is not always a token:"), Items(notes)]
     table = Fold(f"All {len(rows)} runs", [Table("Every run", _RUNS, rows)], opened=len(rows) <= _OPENED)
     return Section("runs", "Runs", [table, Text(_MEANING), *found], short=found)
 
@@ -136,7 +133,7 @@ def _row(run: Row) -> dict[str, Any]:
         **run,
         "name": f"{mark}{run['deployment']}/{run['run']}",
         "invalid": bool(mark),
-        "load": cells.load(run),
+        "load": cell_of_load(run),
         "why": Cell("; ".join(reason_texts(run["reasons"])), kind="text wide"),
         "fault": ", ".join(run["faults"]),
         "lost": ", ".join(what for what, trusted in lost if not trusted),

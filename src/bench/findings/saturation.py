@@ -1,4 +1,4 @@
-"""Where each curve saturates: the loads at which its signals begin, their words and chart."""
+"""Where each curve saturates: the loads at which its signals begin, in words and as a table. Their chart: `kv_saturation`."""
 
 from __future__ import annotations
 
@@ -13,30 +13,13 @@ from bench.errors import listed
 from bench.findings.capacity.words import UNFILLED
 from bench.findings.predicted import ceiling_text
 from bench.findings.regions import POINTS, regions, turning_point
-from bench.findings.tables import Tables
-from bench.parse.level_values import level_value
-from bench.report.altair import alt
-from bench.report.answer import Answer, by_advice, shortened
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text
-from bench.report.figure import figure
-from bench.report.theme import (
-    HEIGHT,
-    WIDTH,
-    Span,
-    curve_colour,
-    curve_shape,
-    in_order,
-    is_log,
-    level_axis,
-    load_panel,
-    nothing_to_show,
-    points,
-    with_curve,
-)
+from bench.parse.windows import level_value
+from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, by_advice, shortened
 from bench.runs.columns import schema_of
 from bench.runs.sentences import filled
 
 if TYPE_CHECKING:
+    from bench.findings.tables import Tables
     from bench.findings.view import View
 
 _CURVE = ["deployment", "workload"]
@@ -110,7 +93,6 @@ def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | Non
 
 
 Row = Mapping[str, Any]
-_LISTED = 6  # most curves that are listed in a panel; convention
 _NAMED = 5  # most loads that a title names
 _PREDICTED = "[ ({predicted} predicted)]"
 _UNFILLED = "[ ({predicted} in flight predicted)]"
@@ -239,126 +221,6 @@ def lesson(results: Tables) -> str:
                     f"{large['missed_at']:g} in flight, which {small['deployment']} sustains."
                 )
     return ""
-
-
-def _finding(results: Tables) -> str | None:
-    if lesson(results):
-        return "Geometry decides when the cache fills, compute decides what users can have"
-    return title(in_order(results, results.saturation).to_dicts())
-
-
-@figure(
-    "kv-saturation",
-    title="KV-cache usage against load",
-    question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Left: each run; dashed, what geometry predicts: KV tokens ÷ tokens a request, with no fitted number. Filled: loads "
-    "that go on, whose requests are of all ages. Right: the highest load sustained (filled), the first that misses (end of the bar), "
-    "and what the cache holds (ring).",
-    judged="counts_valid",
-    finding=_finding,
-    columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
-)
-def kv_saturation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """Peak KV-cache usage of each run over its load, as a part of the load that is predicted to fill the cache, where it is predicted;
-    beside it what each curve's cache holds, and what the curve sustains.
-
-    Args:
-        results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`; `points`.
-    """
-    runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
-    if runs.is_empty():
-        return nothing_to_show("the server's metrics do not show its KV cache")
-    runs = runs.with_columns(
-        valid=pl.col("counts_valid"), burst=pl.col("arrival") == "burst", full=pl.col("level") / pl.col("predicted_saturation")
-    )
-    known = runs.drop_nulls("full") if results.axis == CONCURRENCY else runs.clear()
-    if known.is_empty():
-        usage, whole = "peak KV-cache usage", Span(0.0, 1.02)
-        return load_panel(results, runs, "kv_usage_peak", usage, format=".0%", span=whole, hollow="burst")
-    panels = [_filling(results, known), *([_sustained(results)] if results.points["c_max"].is_not_null().any() else [])]
-    return alt.concat(*panels, columns=2)
-
-
-def _filling(results: Tables, runs: pl.DataFrame) -> alt.LayerChart:
-    end = min(1.6, max(1.1, float(runs["full"].max()) * 1.05))  # type: ignore[arg-type]
-    shown = runs.filter(pl.col("full") <= end)
-    ticks = sorted({round(each, 2) for each in shown["full"]})
-    across = alt.Axis(values=ticks, format="~g", labelExpr="datum.label + '×'", labelOverlap="greedy")
-    x = alt.X("full:Q", title="load ÷ predicted capacity", scale=alt.Scale(domain=[0, end], nice=False), axis=across)
-    up = alt.Scale(domain=[0, 1.05], nice=False)
-    y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%", tickCount=4), scale=up)
-    line = alt.Chart(pl.DataFrame({"full": [0.0, 1.0, end], "kv_usage_peak": [0.0, 1.0, 1.0]}))
-    dashed = line.mark_line(strokeDash=[7, 4], color="black", strokeWidth=1.2).encode(x=x, y=y)
-    said = alt.Chart(pl.DataFrame({"full": [0.66], "kv_usage_peak": [0.6], "said": ["predicted"]}))
-    label = said.mark_text(align="left", fontSize=13, color="#333333").encode(x=x, y=y, text="said:N")
-    tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip("kv_usage_peak:Q", title="peak KV-cache usage", format=".1%")]
-    base = alt.Chart(shown.select("curve", "level", "full", "kv_usage_peak", "valid", "burst", "run", "beside"))
-    marks = points(base, y, x, curve_colour(results), hollow="burst", shape=curve_shape(results), tooltip=tooltip)
-    layers = [dashed, label, marks, *_names(results, shown, (x, y), end)]
-    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=_heading("how full the cache is"))
-
-
-def _names(results: Tables, shown: pl.DataFrame, axes: tuple[alt.X, alt.Y], end: float) -> list[alt.Chart]:
-    """The curves, which all lie on one line, in the free corner below it, with how many requests fit."""
-    fits = shown.unique("curve", maintain_order=True).select("curve", "predicted_saturation").rows()
-    if len(fits) > _LISTED:
-        return []
-    rows = [
-        {"curve": curve, "place": 0.6 * end, "row": 0.08 * (len(fits) - i), "said": f"{curve}: {fit:.3g} fit"}
-        for i, (curve, fit) in enumerate(fits)
-    ]
-    x = alt.X("place:Q", title=axes[0]["title"], scale=axes[0]["scale"])
-    y = alt.Y("row:Q", title=axes[1]["title"], scale=axes[1]["scale"])
-    base = alt.Chart(pl.DataFrame(rows)).encode(x=x, y=y)
-    mark = base.mark_point(filled=True, size=55, opacity=1).encode(color=curve_colour(results), shape=curve_shape(results))
-    return [mark, base.mark_text(align="left", dx=10, fontSize=13).encode(text="said:N")]
-
-
-def _sustained(results: Tables) -> alt.LayerChart:
-    """What each curve sustains beside what its cache holds."""
-    rows = with_curve(
-        results,
-        results.points.filter(pl.col("c_max").is_not_null() | pl.col("missed_at").is_not_null()).join(
-            results.saturation.select(*_CURVE, "predicted"), on=_CURVE, how="left", maintain_order="left"
-        ),
-    )
-    ended = [
-        f"{row['missed_at']:g} misses {listed([str(each) for each in results.decision.slos if each.column in by])}"
-        if row["missed_at"] and (by := [miss["by"] for miss in row["missed"] if not miss["close"]])
-        else ""
-        for row in rows.to_dicts()
-    ]
-    said = pl.Series(ended, dtype=pl.String)
-    rows = rows.select("curve", "c_max", "missed_at", "predicted", said=said, place=pl.coalesce("c_max", "missed_at"))
-    loads = sorted({*results.runs["level"], *(float(round(each)) for each in rows["predicted"].drop_nulls())})
-    scale = Span(0.8 * loads[0], 1.25 * loads[-1], log=is_log(results)).scale
-    half = math.sqrt(loads[0] * loads[-1]) if is_log(results) else (loads[0] + loads[-1]) / 2
-    axis = alt.Axis(values=loads, format="d", labelOverlap="greedy", labelBound=12)
-    x = alt.X("c_max:Q", title=level_axis(results)["title"], scale=scale, axis=axis)
-    y = alt.Y("curve:N", title=None, sort=rows["curve"].to_list(), axis=alt.Axis(labelFontSize=14, labelLimit=220))
-    base, colour, shape = alt.Chart(rows), curve_colour(results).legend(None), curve_shape(results).legend(None)
-    tooltip = ["curve:N", alt.Tooltip("c_max:Q", title="sustained"), alt.Tooltip("missed_at:Q", title="misses at"),
-               alt.Tooltip("predicted:Q", title="fit in the cache", format=".3g")]  # fmt: skip
-    ended_at = base.encode(x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N")
-    layers = [
-        base.mark_rule(strokeWidth=5, opacity=0.4).encode(x=x, x2="missed_at:Q", y=y, color=colour),
-        base.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
-        base.mark_point(size=330, strokeWidth=2, opacity=1, shape="circle").encode(
-            x=alt.X("predicted:Q", title=x["title"], scale=scale), y=y, color=colour, tooltip=tooltip
-        ),
-        base.mark_tick(thickness=2, size=14, orient="vertical").encode(
-            x=alt.X("missed_at:Q", title=x["title"], scale=scale), y=y, color=colour
-        ),
-        # into the panel
-        ended_at.transform_filter(f"datum.place <= {half}").mark_text(align="left", dy=24, fontSize=12, color="#333333"),
-        ended_at.transform_filter(f"datum.place > {half}").mark_text(align="right", dy=24, fontSize=12, color="#333333"),
-    ]
-    title = _heading("what is sustained (filled), and what fits (ring)")
-    return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)
-
-
-def _heading(text: str) -> alt.TitleParams:
-    return alt.TitleParams(text, fontSize=15, fontWeight="normal", anchor="start")
 
 
 _TABLE = (

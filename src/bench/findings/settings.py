@@ -12,15 +12,12 @@ import polars as pl
 
 from bench.axes import AXES, HELD
 from bench.errors import count_text, listed, shown_share
-from bench.findings import cells
 from bench.findings.comparison.compare import Differs, compare
 from bench.findings.comparison.effects import Ratio
 from bench.findings.comparison.words import difference_text
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.answer import Answer, shortened
-from bench.report.blocks import Column, Section, Table, Text
-from bench.report.figure import figure
+from bench.report.blocks import Answer, Column, Section, Table, Text, cell_of_load, shortened
+from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
 from bench.runs.sentences import between_text, load_text
 from bench.servers.settings import setting_name, settings_in, value_text, varying_settings
@@ -385,7 +382,7 @@ def _highest(rows: pl.DataFrame) -> float:
 
 
 def section(view: View) -> Section:
-    found = [{**row, "load": cells.load(row)} for row in rows(view.results.analysis.findings.settings)]
+    found = [{**row, "load": cell_of_load(row)} for row in rows(view.results.analysis.findings.settings)]
     columns = [
         Column("compared", "name"),
         Column("load", "load"),

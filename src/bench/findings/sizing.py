@@ -52,11 +52,7 @@ class OperatingPoint:
     usable_high: float | None = None
 
     @classmethod
-    def of(
-        cls,
-        point: Mapping[str, Any],
-        run: Mapping[str, Any],
-    ) -> OperatingPoint | None:
+    def of(cls, point: Mapping[str, Any], run: Mapping[str, Any]) -> OperatingPoint | None:
         """A measured one.
 
         Args:
@@ -217,12 +213,12 @@ def sized(
     if gpu_hour is not None and gpus[""] is not None:
         bought = gpus[""]
         cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * bought}
-        cost |= {f"month{end}": None if number is None else cost_per_month(gpu_hour, number) for end, number in gpus.items()}
+        cost |= {f"month{end}": None if number is None else gpu_hour * number * _HOURS_A_MONTH for end, number in gpus.items()}
         tokens = peak_rps * point.output_tokens if point.output_tokens else None
         if tokens:
-            cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, bought, tokens)
+            cost["million_output_tokens_at_peak"] = gpu_hour * bought / (tokens * HOUR_S) * 1e6
         if token_price is not None:
-            cost["break_even_million_tokens_a_month"] = break_even(cost_per_month(gpu_hour, bought), token_price)
+            cost["break_even_million_tokens_a_month"] = gpu_hour * bought * _HOURS_A_MONTH / token_price
             if tokens:
                 cost["worth_of_tokens_an_hour_at_peak"] = tokens * HOUR_S / 1e6 * token_price
     return {
@@ -237,25 +233,6 @@ def sized(
         "limits": asdict(limits(point, ttft)),
         "cost": cost,
     }
-
-
-def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: float, utilisation: float = 1.0) -> float:
-    """USD for 10⁶ tokens: price × GPUs ÷ (tokens an hour × utilisation).
-
-    Args:
-        price_per_hour: of one GPU (USD). tokens_per_s: what those GPUs give together. utilisation: share of it that is used.
-    """
-    return price_per_hour * gpus / (tokens_per_s * HOUR_S * utilisation) * 1e6
-
-
-def cost_per_month(price_per_hour: float, gpus: float, *, other: float = 0.0) -> float:
-    """USD a month of 30 days: GPUs around the clock, and what else there is to pay."""
-    return price_per_hour * gpus * _HOURS_A_MONTH + other
-
-
-def break_even(monthly_cost: float, api_price: float) -> float:
-    """Units (requests, or 10⁶ tokens) a month from which an API that takes `api_price` for one costs more than `monthly_cost`."""
-    return monthly_cost / api_price
 
 
 def _exact(value: float) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import Span, load_panel, nothing_to_show, whole_note, with_curve, with_whole
 
 _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_length").is_not_null()

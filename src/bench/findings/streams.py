@@ -8,7 +8,7 @@ from typing import Any
 from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH, long_wait
-from bench.runs.form import INEXACT
+from bench.runs.request import INEXACT
 
 # what the difference of the clients' and the engines' TTFT shows: not which of the two it is
 _QUEUED = (

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.predict.calibration import Calibration
-from bench.runs.classes import class_names
 from bench.runs.files import read, read_known
-from bench.runs.searches import SearchRecord, found_in
-from bench.runs.tuning import TuningRecord
+from bench.runs.latencies import class_names
+from bench.runs.searches import SearchRecord, TuningRecord, found_in
 from bench.study.decision import Decision
 from bench.study.slo import applying
-from bench.work import unit_of
+from bench.workloads.endpoints.kind import unit_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.errors import count_text, is_are, listed, shown_share
 from bench.parse.validity import CHECKS, Reason, invalid, reason_texts
-from bench.report.answer import AGAIN
+from bench.report.blocks import AGAIN
 from bench.shipped import BENCH
 from bench.study.config import Thresholds
 
@@ -56,7 +56,9 @@ def remedy(runs: pl.DataFrame) -> str:
     rejected = runs.filter(invalid())
     if not rejected.height:
         return ""
-    fleeting = sum(not any(map(_lasts, codes or ())) for codes in rejected["reasons"].to_list())
+    fleeting = sum(
+        not any(CHECKS[Reason.of(code).check].lasting for code in codes or ()) for codes in rejected["reasons"].to_list()
+    )
     if not fleeting:
         return _LASTING
     if fleeting >= _MANY and 2 * fleeting > runs.height:
@@ -85,10 +87,6 @@ def _accepted(share: float, how: str) -> str:
         f"Other processes took up to {shown_share(share)} of the cores' time. If they cannot be ended, "
         f"{how.format(limit=f'{limit:g}')}; their latencies then hold the others' work too."
     )
-
-
-def _lasts(code: str) -> bool:
-    return CHECKS[Reason.of(code).check].lasting
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:

@@ -9,20 +9,10 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import listed
 from bench.findings.tables import Tables
-from bench.parse.level_values import level_values
-from bench.report.altair import alt
-from bench.report.figure import figure
-from bench.report.theme import (
-    Span,
-    curve_column,
-    load_panel,
-    nothing_to_show,
-    panels_a_row,
-    whole_note,
-    with_curve,
-    with_whole,
-)
-from bench.runs.classes import class_column, class_names
+from bench.parse.windows import level_values
+from bench.report.figure import alt, figure
+from bench.report.theme import Span, curve_column, load_panel, nothing_to_show, panels_a_row, whole_note, with_curve, with_whole
+from bench.runs.latencies import class_column, class_names
 from bench.study.slo import Slo, time_text
 
 _USUAL = "p95"  # where no SLO limits another percentile

@@ -7,10 +7,9 @@ import math
 import polars as pl
 
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, WIDTH, marked, nothing_to_show
-from bench.runs.tuning import TuningRecord
+from bench.runs.searches import TuningRecord
 from bench.search.tuning_words import headline
 
 _STEP = 34  # height of a candidate's row

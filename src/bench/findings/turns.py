@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings import cells
-from bench.report.blocks import Block, Column, Section, Table, Text
+from bench.report.blocks import Block, Column, Section, Table, Text, cell_of_latency, cell_of_load
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -57,7 +56,11 @@ def turn_rows(runs: pl.DataFrame) -> list[dict[str, Any]]:
 
 def section(view: View) -> Section:
     rows = [
-        {**row, "load": cells.load(row), **{key: cells.latency(row[f"{key}_s"], met=None) for key in ("ttft_p50", "ttft_p90")}}
+        {
+            **row,
+            "load": cell_of_load(row),
+            **{key: cell_of_latency(row[f"{key}_s"], met=None) for key in ("ttft_p50", "ttft_p90")},
+        }
         for row in view.of_curves(turn_rows(view.results.runs))
     ]
     blocks: list[Block] = [Table("Every turn at every level", _COLUMNS, rows), Text(_MEANING)] if rows else []

@@ -14,7 +14,7 @@ from bench.findings.capacity.curves import Curve, curves_of, limits
 from bench.findings.headline import curve_rows
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
-from bench.report.answer import Answer
+from bench.report.blocks import Answer
 from bench.runs.deployment import DeploymentFacts
 from bench.study.config import Thresholds
 

@@ -11,14 +11,12 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
-from bench.findings import cells
 from bench.findings.capacity.judging import judged_levels, limits_of, unmeasured
 from bench.findings.capacity.points import limit_ends
 from bench.findings.tables import Tables
-from bench.parse.workers import Check, WorkerVerdict, workers_of_runs
-from bench.report.altair import alt
-from bench.report.blocks import Block, Column, Items, Section, Table, Text
-from bench.report.figure import figure
+from bench.parse.fleet import Check, WorkerVerdict, workers_of_runs
+from bench.report.blocks import Block, Column, Items, Section, Table, Text, cell_of_load
+from bench.report.figure import alt, figure
 from bench.report.theme import (
     NEUTRAL,
     curve_colour,
@@ -293,7 +291,7 @@ def section(view: View) -> Section:
     for name, apart in workers_of_runs(known, view.thresholds.scrape_gap_s).items():
         measured = [each for each in view.results.analysis.findings.efficiencies if each.fleet == name]
         said.append(Items([*map(efficiency, measured), *sentences(apart)]))
-        rows = [{**row, "load": cells.load(row)} for row in worker_rows(known.filter(deployment=name))]
+        rows = [{**row, "load": cell_of_load(row)} for row in worker_rows(known.filter(deployment=name))]
         tables += [said[-1], Table(f"What each worker of {name} had of the load", _COLUMNS, rows)]
     if rows:
         tables.append(Text(_MEANING))

@@ -25,7 +25,7 @@ from bench.load.connection import Address
 from bench.load.exchange import Assignment, Report
 from bench.load.loop import Loop, ParentGone
 from bench.load.records import record_of
-from bench.realtime import ahead_of_the_server, like_all_others
+from bench.load.timer import ahead_of_the_server
 
 if TYPE_CHECKING:
     import ssl
@@ -97,7 +97,7 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
     loop.run(assignment.exchanges, start, assignment.in_flight, stop_overloaded=assignment.stop_overloaded)
     cpu, end = time.process_time() - cpu, time.monotonic()
     if realtime:
-        like_all_others()
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # like all others again
     loop.close()
     sent = [exchange for exchange in assignment.exchanges if exchange.scheduled is not None]
     records = [record_of(exchange, start) for exchange in sent]

@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.load.events import BARE, DONE, Event, events, json_object
 from bench.load.exchange import Exchange
-from bench.load.response import Response
+from bench.load.response import BARE, DONE, Event, Response, events, json_object
 from bench.runs.environment import without_secrets
 from bench.workloads.endpoints import ENDPOINTS, Drafts, Endpoint, Generated, Usage
 
@@ -310,12 +309,8 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
 
 
 def _refusal(response: Response) -> str:
-    said = _text(json_object(response.body) or _shown_page(response.body.decode(errors="replace")))
+    said = _text(json_object(response.body) or " ".join(response.body.decode(errors="replace").split()))
     return f"{said or 'moved'}, to {response.location[:200]}" if response.location else said
-
-
-def _shown_page(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _text(error: Any) -> str:

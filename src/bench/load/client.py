@@ -192,11 +192,7 @@ def run_load(target: Target, load: Load) -> LoadResult:
 
 @contextmanager
 def _waiting(
-    target: Target,
-    load: Load,
-    planned: list[PlannedRequest],
-    payloads: Payloads,
-    alive: Callable[[], None] = lambda: None,
+    target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads, alive: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], LoadResult]]:
     natural = load.workload.natural
     exchanges = [

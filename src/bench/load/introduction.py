@@ -17,8 +17,7 @@ from bench.load.records import record_of
 from bench.load.response import Response
 from bench.load.sdk import Reading, sdk_reading
 from bench.load.target import Target
-from bench.runs.form import INEXACT, OPTIONAL, Omissible, RequestForm
-from bench.runs.request import RequestRecord
+from bench.runs.request import INEXACT, OPTIONAL, Omissible, RequestForm, RequestRecord
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
@@ -127,7 +126,7 @@ def introduce(
     else one after another; those that turn out to be accepted after all are kept. Two more requests show how many tokens text has.
 
     Args:
-        endpoint: a name in `bench.workloads.endpoints`. omit: parameters not to send at all, names in `bench.runs.form.OPTIONAL`.
+        endpoint: a name in `bench.workloads.endpoints`. omit: parameters not to send at all, names in `bench.runs.request.OPTIONAL`.
         scripted: whether chats will be sent whose turns have exact lengths; another request shows what the server adds to a turn.
         timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
         answered: takes the TTFT of each answer, without streaming its E2E (s).

@@ -71,14 +71,7 @@ class _Payloads:
         self._limit = endpoint.limit(form) if endpoint.limits else None
         turns = workload.turns
         making = Making(
-            endpoint,
-            form,
-            workload.cache,
-            seed,
-            schedule_seed,
-            vocabulary,
-            turns=workload.turn_count,
-            own=workload.own_history,
+            endpoint, form, workload.cache, seed, schedule_seed, vocabulary, turns=workload.turn_count, own=workload.own_history
         )
         self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
         self._extras = workload.prompts.extras(making)

@@ -8,9 +8,8 @@ from typing import Any
 
 from bench.errors import count_text
 from bench.load.answer import Answer, answer_of, contents_of, quoted
-from bench.load.events import FIELD
 from bench.load.exchange import Exchange
-from bench.load.response import Response
+from bench.load.response import FIELD, Response
 from bench.runs.request import Outcome, RequestRecord
 from bench.workloads.endpoints import ENDPOINTS
 

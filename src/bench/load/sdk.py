@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.load.answer import ends_in_error
-from bench.load.events import DONE
 from bench.load.exchange import Exchange, oversized
+from bench.load.response import DONE
 from bench.load.target import Target
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.workloads.endpoints import Endpoint, Prompt, Read
 
 if TYPE_CHECKING:

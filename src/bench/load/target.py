@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bench.errors import BenchError
 from bench.fields import checked_address
 from bench.runs.environment import without_user, without_values
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,20 @@ from statistics import quantiles
 import requests
 
 import bench
-from bench.commit import commit_of
 from bench.headers import own_headers
 from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
 from bench.load.target import Target
+from bench.measure.exposition import metric_values
 from bench.measure.host import HostWatch, wall_ahead_s
-from bench.measure.metrics import metric_values
 from bench.measure.scraper import scraping
-from bench.runs.checksums import checksums
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
 from bench.servers.metrics import exposition_names
-from bench.work import Work
+from bench.shipped import commit_of
 from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.endpoints.kind import Work
 from bench.workloads.prefix_cache import Room, served_tokens
 from bench.workloads.schedule import expected_cached_tokens
 from bench.workloads.workload import Workload

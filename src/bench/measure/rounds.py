@@ -12,8 +12,7 @@ from bench.errors import BenchError, count_text, shown_share
 from bench.load.target import Target
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
-from bench.measure.reference import Patience, reference_load
-from bench.measure.warmup import load_of
+from bench.measure.warmup import Patience, load_of, reference_load
 from bench.parse.drift import drift_reasons, place_of_run
 from bench.runs.launch import Launch
 from bench.runs.run import ReferenceLoad, RunHeader, SessionHeader, read_record
@@ -21,8 +20,7 @@ from bench.runs.store import Store
 from bench.servers.server import Server, blaming, refuse_dead
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
-from bench.study.rounds import Place
-from bench.study.specs import RunSpec
+from bench.study.specs import Place, RunSpec
 
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
 # shortly after one another are alike

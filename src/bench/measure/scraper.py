@@ -27,8 +27,8 @@ import requests
 
 from bench.errors import BenchError, disk_error, shown
 from bench.http import bounded, direct_session, leads_away
+from bench.load.timer import ahead_of_the_server
 from bench.measure.nvml import GpuReader
-from bench.realtime import ahead_of_the_server
 from bench.runs.environment import hidden, secret_parts, secrets_in, without_user
 from bench.servers.gpu_metrics import is_nvml
 from bench.servers.gpus import NvmlError
@@ -91,12 +91,7 @@ def scrape(
 
 
 def _follow(
-    url: str,
-    headers: Mapping[str, str],
-    start: float,
-    interval_s: float,
-    ended: threading.Event,
-    lines: SimpleQueue[_Line],
+    url: str, headers: Mapping[str, str], start: float, interval_s: float, ended: threading.Event, lines: SimpleQueue[_Line]
 ) -> None:
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
     slot, last, lag, end = 0, False, None, math.inf

@@ -11,23 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.commit import commit_of
 from bench.errors import BenchError, count_text, is_are
 from bench.headers import filled_headers, own_headers
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
-from bench.measure.comparable import hardware_of, refuse_others, refuse_strange_launch
-from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.fleet import find_workers, held_together, version_of_all
+from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
 from bench.measure.gpus import further_endpoints
-from bench.measure.metrics import engine_kind, kv_facts
+from bench.measure.preflight import hardware_of, refuse_others, refuse_strange_launch
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
+from bench.measure.served import find_workers, held_together, version_of_all
 from bench.measure.warmup import AT_ONCE, warm_up
-from bench.runs.checksums import record_digest, whole
 from bench.runs.deployment import DeploymentFacts, Start
-from bench.runs.files import read, write_record
+from bench.runs.files import read, record_digest, whole, write_record
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run import DECODE, RECORD, SessionHeader, of_role
@@ -37,8 +34,9 @@ from bench.servers.facts import gather_facts, inherited, server_info
 from bench.servers.fleet import server_of
 from bench.servers.server import Server, ServerDied, blaming, refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
-from bench.study.plan import PROTOCOL, Plan
-from bench.study.specs import RunSpec
+from bench.shipped import commit_of
+from bench.study.plan import Plan
+from bench.study.specs import PROTOCOL, RunSpec
 from bench.study.state import kept_facts
 from bench.workloads.prefix_cache import room_of
 

@@ -10,14 +10,12 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.models.catalogue import decoder_part
-from bench.models.checkpoint_record import Checkpoint
+from bench.models.checkpoint_record import Checkpoint, fingerprint, weights_at
 from bench.models.config_json import config_at, config_of, geometry_at, geometry_of, geometry_of_model, stated_weights
 from bench.models.decoder import Config
-from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
 from bench.models.hub import FILES
 from bench.models.model import Model
-from bench.models.safetensors import weights_at
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
 from bench.package import fetch_package
 from bench.runs.files import write_record

@@ -12,12 +12,11 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.models import decoder
 from bench.models.catalogue import DECODER_KEYS, CatalogueEntry, catalogue, context_of, decoder_part
-from bench.models.checkpoint_record import Weights
+from bench.models.checkpoint_record import Weights, weights_at
 from bench.models.decoder import Config
 from bench.models.geometry import Geometry
 from bench.models.gguf_file import config_of_gguf, parameters_of_gguf
 from bench.models.model import Architecture, Model
-from bench.models.safetensors import weights_at
 
 # Keys from which memory and speed are computed.
 _COUNT = re.compile(

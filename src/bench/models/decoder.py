@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from bench.models.checkpoint_record import PACKED_BITS
 from bench.models.geometry import MXFP4, Attention, Experts, State
-from bench.models.safetensors import PACKED_BITS
 
 Config = Mapping[str, Any]
 

@@ -8,10 +8,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from bench.errors import BenchError, shown_size
+from bench.models.checkpoint_record import weights_of
 from bench.models.config_json import config_at, geometry_of, of_heads
 from bench.models.geometry import Geometry
 from bench.models.model import Model
-from bench.models.safetensors import weights_of
 
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.launch import Launch, MemoryPlan, Settings
 from bench.servers.memory import predicted_saturation
-from bench.work import GENERATION, WORKS
+from bench.workloads.endpoints.kind import GENERATION, WORKS
 
 _ALIKE = ((None, 1),)  # layers that all keep the same tokens
 # relative difference of KV tokens that counts as none: pages that an engine rounds, or keeps for itself; convention

@@ -6,15 +6,35 @@ reads each wording once, with its values left out, and afterwards only the lines
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.samples import Sample
 
-from bench.parse.reference_samples import ExpositionError, reference_samples
+
+class ExpositionError(ValueError):
+    """The text is not an exposition; the message holds the line and its number."""
+
+
+def reference_samples(text: str) -> list[Sample]:
+    """The samples of one exposition, by prometheus_client. Raises ExpositionError where it is malformed."""
+    number, line = 0, ""
+
+    def lines() -> Iterator[str]:
+        nonlocal number, line
+        for number, line in enumerate(io.StringIO(text), 1):  # noqa: B007 - for the message about where reading stops
+            yield line
+
+    try:
+        return [sample for family in text_fd_to_metric_families(lines()) for sample in family.samples]  # type: ignore[arg-type]
+    except (ValueError, LookupError, OverflowError) as error:
+        raise ExpositionError(f"line {number}, {line.strip()[:200]!r}: {error or 'malformed'}") from None
+
 
 # Name and labels of a sample.
 Series = tuple[str, str]

@@ -17,7 +17,7 @@ from bench.runs.files import write_object
 from bench.runs.request import KEPT, RequestRecord
 from bench.runs.request_table import REQUEST_SCHEMA, measured
 from bench.runs.run import Client, Host, Prefix, RunRecord
-from bench.runs.run_summary import RunSummary, write_run_summary
+from bench.runs.summary import RunSummary, write_run_summary
 
 # What the records of a client of our own say, and others' do not.
 _NOT_KNOWN = ("drain_s", "commit", "cache", "turns", "template_tokens", "cut_answers", "without_done", "round", "hidden_tokens")

@@ -1,22 +1,156 @@
-"""The load of a run: what was asked, and whether that is what the server got."""
+"""The load of a run: what was asked, whether that is what the server got, what was in flight as both counted it, and how long the
+server took to come back after a step.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
-from bench.parse.begun import is_natural, whole_requests
-from bench.parse.in_flight import in_flight_figures
-from bench.parse.recovery import recovery
-from bench.parse.server import FEWEST_SCRAPES, gauges
-from bench.runs.classes import parts_of
+from bench.parse.server import FEWEST_SCRAPES, gauges, lag_s
+from bench.parse.steady import is_natural, whole_requests
+from bench.runs.latencies import parts_of
 from bench.runs.run import RunRecord
 from bench.statistics.percentiles import percentile
 from bench.workloads.endpoints import ENDPOINTS
+
+# requests of a recovered window; derived: one of a server that is as before passes with a probability of 0.999 (`recovery`)
+_WINDOW = 9
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What the step did.
+
+    Attributes:
+        baseline_p50_s, baseline_p90_s: TTFT before the step (s); None where fewer than `_WINDOW` requests stand for it.
+        recovered: whether TTFT came back; None if unknown: no baseline, or fewer than `_WINDOW` requests after the step.
+        recovery_s: time from the step's end to the first request of the first recovered window (s); None unless recovered.
+    """
+
+    baseline_p50_s: float | None
+    baseline_p90_s: float | None
+    recovered: bool | None
+    recovery_s: float | None
+
+
+def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) -> Recovery:
+    """When TTFT was back at what it was before a step in the load.
+
+    The baseline is the TTFT of the `ok` requests that were due before the step. The server has recovered at the first nine
+    consecutive requests, all due at or after the step's end, whose median TTFT is at most the baseline's P90; a request that failed
+    is one of infinite TTFT, and an answer without TTFT says nothing. The median of nine passes over a few slow requests, and the P90
+    keeps noise out: of a server that is as before the step, a window passes with a probability of 0.999 (at most 4 of 9 above a value
+    that one of ten exceeds).
+
+    Args:
+        requests: `scheduled_s` (s since the run's start), `outcome`, `ttft_s` (s, null without a token). step_start_s, step_end_s:
+            between which moments the load was higher (s since the run's start).
+    """
+    due = requests.rename({"scheduled_s": "due_s"})
+    before = due.filter((pl.col("due_s") < step_start_s) & (pl.col("outcome") == "ok"))["ttft_s"].drop_nulls()
+    if len(before) < _WINDOW:
+        return Recovery(None, None, None, None)
+    p50, p90 = percentile(before, 0.5), percentile(before, 0.9)
+    # A request that failed is one of infinite TTFT. Polars puts a window's median at its last row; the shift brings it to its first.
+    ok = pl.col("outcome") == "ok"
+    after = (
+        due.filter(pl.col("due_s") >= step_end_s)
+        .sort("due_s")
+        .select("due_s", ttft_s=pl.when(ok).then("ttft_s").otherwise(float("inf")))
+        .drop_nulls("ttft_s")
+    )
+    if len(after) < _WINDOW:
+        return Recovery(p50, p90, None, None)
+    back = after.filter(pl.col("ttft_s").rolling_median(_WINDOW).shift(1 - _WINDOW) <= p90)["due_s"]
+    return Recovery(p50, p90, recovered=len(back) > 0, recovery_s=float(back[0]) - step_end_s if len(back) else None)
+
+
+_FEWEST = {"mean": FEWEST_SCRAPES, "median": 10}  # fewest scrapes that support each; convention
+_STEP_S = 0.5  # time after which two answers come from different steps of the engine (s); tuned: benchmarks.verdicts
+_LAGGING_STEPS = 40  # decode steps between two updates of SGLang's gauges; source: SGLang's `decode_log_interval`
+_Times = npt.NDArray[np.float64]
+
+
+def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: tuple[float, float]) -> dict[str, float | None]:
+    """How many requests were in flight by both accounts, and how many of the client's the server did not have.
+
+    A server's gauges are those of its last step, so a request that the client has just sent is missing from them, and a peak that
+    falls between two steps or two scrapes is never seen. What cannot be missing is a request that was in flight at the client all
+    the time from two steps before a scrape to that scrape: so many are *held* by the client then, and the server has as many,
+    running or waiting, unless something between the two holds them back. That a step was made shows in tokens that arrive; steps
+    count as one where they are less than half a second apart.
+
+    Args:
+        requests: `sent_s`, `end_s` and `token_times_s` (s). telemetry: the samples of the engine's endpoint. window: of the load (s).
+
+    Returns:
+        `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load.
+        `held_back_requests`, `held_back_share`: medians of held − server's, in requests and as a share of those held, over the
+        scrapes at which the client held two requests or more (a single one proves nothing).
+        Null where fewer than five scrapes support a mean, or fewer than ten a median; and all of the server's where its gauges may be
+        older than a step.
+    """
+    both = gauges(telemetry.clear() if lag_s(telemetry) else telemetry).filter(
+        pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window)
+    )
+    # One gauge alone does not give the sum.
+    sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
+    counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")
+    at, server = counted["elapsed_s"].to_numpy(), counted["value"].to_numpy()
+    moments, counts = _course(requests)
+    client = counts[np.searchsorted(moments, at, side="right")]
+    tokens = np.sort(requests["token_times_s"].explode().drop_nulls().to_numpy().astype(np.float64))
+    held = _held(at, moments, counts, tokens, _step(telemetry, requests))
+    several = held >= 2
+    missing = (held - server)[several]
+    return {
+        "client_in_flight_mean": _over(client, "mean"),
+        "server_in_flight_mean": _over(server, "mean"),
+        "held_back_requests": _over(missing, "median"),
+        "held_back_share": _over(missing / held[several], "median"),
+    }
+
+
+def _over(values: _Times, summary: str) -> float | None:
+    return float(getattr(np, summary)(values)) if len(values) >= _FEWEST[summary] else None
+
+
+def _course(requests: pl.DataFrame) -> tuple[_Times, _Times]:
+    """When the number in flight changed (s), and the number before the first change and after each. Requests never sent count as 0."""
+    known = requests.filter(pl.col("sent_s").is_not_null() & pl.col("end_s").is_not_null())
+    sent, ends = np.sort(known["sent_s"].to_numpy()), np.sort(known["end_s"].to_numpy())
+    moments = np.sort(np.concatenate([sent, ends]))
+    counts = np.searchsorted(sent, moments, side="right") - np.searchsorted(ends, moments, side="right")
+    return moments, np.concatenate([[0.0], counts])
+
+
+def _held(at: _Times, moments: _Times, counts: _Times, tokens: _Times, step_s: float) -> _Times:
+    """Of each moment in `at`, the fewest requests in flight since two steps before it; 0 where no two steps came before."""
+    since = np.full(len(at), -np.inf)
+    if len(tokens):
+        earlier = np.concatenate([[-np.inf], tokens])
+        since = at
+        for _ in range(2):
+            since = earlier[np.searchsorted(tokens, since - step_s, side="right")]
+    first = np.searchsorted(moments, since, side="right")
+    last = np.searchsorted(moments, at, side="right")
+    return np.array([counts[i : j + 1].min() for i, j in zip(first, last, strict=True)], dtype=np.float64)
+
+
+def _step(telemetry: pl.DataFrame, requests: pl.DataFrame) -> float:
+    """How far apart two tokens are at least for the server's gauges to have been renewed between them (s)."""
+    if not telemetry["name"].str.contains(r"^(?:ray_)?sglang").any():
+        return _STEP_S
+    gaps = requests.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"]
+    return max(_STEP_S, _LAGGING_STEPS * float(gaps.median() or 0.0))  # type: ignore[arg-type]
 
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
@@ -61,11 +195,7 @@ def _of_all(values: Iterable[str]) -> str:
 
 
 def load_figures(
-    record: RunRecord,
-    requests: pl.DataFrame,
-    telemetry: pl.DataFrame,
-    counters: Mapping[str, Any],
-    window: tuple[float, float],
+    record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame, counters: Mapping[str, Any], window: tuple[float, float]
 ) -> dict[str, Any]:
     """The load that came about.
 

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.parse.steady import FEWEST_GROWING, GROWS
-from bench.statistics.observation import FAILED, GROWTH, SLOWER, Excess, Observation
-from bench.statistics.shares import Share
-from bench.statistics.speed import Reference, speeds
+from bench.statistics.observation import FAILED, GROWTH, SLOWER, Excess, Observation, Reference, speeds
+from bench.statistics.percentiles import Share
 from bench.study.slo import Slo
 
 MOST_EXCESS = 8.0  # percentile ÷ limit beyond which a run shows no more; tuned: benchmarks.search

@@ -8,27 +8,36 @@ from typing import Any
 
 import polars as pl
 
-from bench.parse.begun import is_natural, request_share, whole_requests
-from bench.parse.counted import counted_bounds, counted_tokens
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.drift import place_of_run
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
-from bench.parse.latency import latency_columns
+from bench.parse.latency import by_turn, latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
-from bench.parse.server import FEWEST_SCRAPES, server_figures
-from bench.parse.speculation import answer_figures, speculation_figures
-from bench.parse.steady import SteadyWindow, in_steady_state, rates_between, steady_figures
+from bench.parse.server import (
+    FEWEST_SCRAPES,
+    answer_figures,
+    counted_bounds,
+    counted_tokens,
+    server_figures,
+    speculation_figures,
+)
+from bench.parse.steady import (
+    SteadyWindow,
+    in_steady_state,
+    is_natural,
+    rates_between,
+    request_share,
+    steady_figures,
+    whole_requests,
+)
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
-from bench.parse.turns import by_turn
-from bench.runs.classes import class_column
 from bench.runs.environment import environment_text
-from bench.runs.form import RequestForm
-from bench.runs.latencies import LATENCIES
-from bench.runs.request import KEPT
+from bench.runs.latencies import LATENCIES, class_column
+from bench.runs.request import KEPT, RequestForm
 from bench.runs.request_table import request_table
 from bench.runs.run import REQUESTS, TELEMETRY, RunRecord, read_run
-from bench.runs.run_summary import RunSummary, write_run_summary
+from bench.runs.summary import RunSummary, write_run_summary
 from bench.statistics.percentiles import percentile, upper_bound
 from bench.workloads.endpoints import ENDPOINTS, Endpoint
 
@@ -152,12 +161,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     content |= _latencies(ok, gaps_between_tokens(content))
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
-    steady, figures = steady_figures(
-        record.definition,
-        requests,
-        telemetry,
-        stopped=record.stopped is not None,
-    )
+    steady, figures = steady_figures(record.definition, requests, telemetry, stopped=record.stopped is not None)
     content |= figures | {
         f"steady_{key}": value
         for key, value in _latencies(

@@ -13,8 +13,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.parse.exposition import ExpositionReader, Series
-from bench.parse.reference_samples import ExpositionError
+from bench.parse.exposition import ExpositionError, ExpositionReader, Series
 
 TELEMETRY_SCHEMA = {
     "scrape": pl.Int32,
@@ -24,13 +23,7 @@ TELEMETRY_SCHEMA = {
     "labels": pl.String,
     "value": pl.Float64,
 }
-SCRAPE_SCHEMA = {
-    "scrape": pl.Int32,
-    "endpoint": pl.String,
-    "received_s": pl.Float64,
-    "error": pl.String,
-    "last": pl.Boolean,
-}
+SCRAPE_SCHEMA = {"scrape": pl.Int32, "endpoint": pl.String, "received_s": pl.Float64, "error": pl.String, "last": pl.Boolean}
 
 # longest line that is read (characters); derived: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a
 # character as six at most

@@ -1,4 +1,4 @@
-"""What the server counted during a run."""
+"""What the server counted during a run: its own figures, the tokens of its answers, and how much of what it drafted it kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from bench.servers.engines import Kind
+from bench.servers.kind import Kind
 from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
+from bench.statistics.percentiles import percentile
+from bench.workloads.endpoints.kind import Work
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
@@ -56,13 +58,8 @@ def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]
     found = find_catalogue(exposed["name"].unique().to_list())
     named = [found.names.get(metric, "") for metric in metrics]
     counted = marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
-    rose = rises_of(counted, telemetry["scrape"])
+    rose = _rises(counted, telemetry["scrape"])[0]
     return [rose.get(name) for name in named]
-
-
-def rises_of(counters: pl.DataFrame, scrapes: pl.Series) -> dict[str, float]:
-    """By name what counters rose by from the first scrape to the last, over all of their label sets; without those that fell."""
-    return _rises(counters, scrapes)[0]
 
 
 def requests_served(telemetry: pl.DataFrame) -> float | None:
@@ -202,3 +199,83 @@ def saturated() -> pl.Expr:
 def pinned(running: float, high: float) -> bool:
     """Whether an unknown bound holds the requests that run while others wait. Args: running, high: their mean, and the most."""
     return high <= (1 + _PINNED) * running + 0.5
+
+
+def counted_tokens(answered: pl.DataFrame, work: Work) -> int | None:
+    """Tokens of answered requests that `work` counts; None where the server did not count those of each one."""
+    counts = answered[work.counts]
+    return None if counts.null_count() else int(counts.sum())
+
+
+def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str, int | None]:
+    """The least and the most that the counter of generated tokens may have risen by from the first scrape to the last.
+
+    An answer was certainly counted if its request left after the first scrape and it ended before what the last one shows. Engines
+    count a token as they make it, or all of an answer's before its end leaves the server. Requests that failed may have cost as many
+    tokens as they asked for, or none. Prompt tokens are no such measure: some engines leave cached ones out, others count them again
+    after a preemption.
+
+    Args:
+        requests: `outcome`, `sent_s`, `end_s`, `completion_tokens`, `output_asked`. telemetry: the samples of the engine's endpoint.
+
+    Returns:
+        `server_tokens_least`: null where no answer was certainly counted. `server_tokens_most`: null without scrapes, and where the
+        values are so old that an earlier load's tokens may be among them.
+    """
+    if telemetry.is_empty():
+        return {"server_tokens_least": None, "server_tokens_most": None}
+    first, last, lag = telemetry["elapsed_s"].min(), telemetry["elapsed_s"].max(), lag_s(telemetry)
+    sent = requests.filter(pl.col("sent_s").is_not_null())
+    ok = pl.col("outcome") == "ok"
+    certain = sent.filter(ok & (pl.col("sent_s") >= first) & (pl.col("end_s") <= pl.lit(last) - lag))
+    least = int(certain["completion_tokens"].sum() or 0)
+    each = sent.select(pl.when(ok).then(pl.coalesce("completion_tokens", "output_asked")).otherwise("output_asked")).to_series()
+    most = None if each.null_count() or lag else int(each.sum() or 0)  # a natural answer that failed may have cost any number
+    return {"server_tokens_least": least or None, "server_tokens_most": most}
+
+
+_COUNTS = ("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens")
+_SHARES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # percentiles as shares; derived
+
+
+def speculation_figures(telemetry: pl.DataFrame) -> dict[str, float | None]:
+    """Acceptance between the first and the last of these scrapes; null where the server reports nothing, or drafted nothing.
+
+    A server with a gauge alone, SGLang, has the mean of its values while requests ran. The value that stood at first is older than
+    these scrapes, and is left out until it changes.
+
+    Args:
+        telemetry: the samples of the engine's endpoint.
+
+    Returns:
+        `acceptance_rate` (accepted ÷ drafted tokens, 0–1) and `accepted_length` (1 + accepted tokens ÷ drafts, tokens).
+
+    Source: vLLM's vllm/v1/spec_decode/metrics.py (0.32), whose mean acceptance length counts the token that the model itself adds.
+    """
+    drafts, drafted, accepted = rises(telemetry, _COUNTS) if len(telemetry) else (None, None, None)
+    rate = accepted / drafted if accepted is not None and drafted else None
+    length = 1 + accepted / drafts if accepted is not None and drafts else None
+    return {"acceptance_rate": rate, "accepted_length": _mean_length(telemetry) if drafts is None else length}
+
+
+def _mean_length(telemetry: pl.DataFrame) -> float | None:
+    shown = server_means(telemetry, "spec_accepted_length")
+    fresh = shown.with_columns(changed=(pl.col("value") != pl.col("value").first()).cum_max()).filter("changed")
+    busy = gauges(telemetry).filter((pl.col("gauge") == "running") & (pl.col("value") > 0))
+    values = fresh.join(busy.select("scrape"), on="scrape").filter(pl.col("value") > 0)["value"]
+    return float(values.mean()) if len(values) >= FEWEST_SCRAPES else None  # type: ignore[arg-type]
+
+
+def answer_figures(ok: pl.DataFrame) -> dict[str, float | int | None]:
+    """Acceptance of single answers, of those that carry what was drafted for them.
+
+    Args:
+        ok: answered requests: `draft_tokens`, `accepted_tokens`.
+
+    Returns:
+        `answer_acceptance_n` (answers; null where none carries the counts) and the percentiles of `answer_acceptance` (0–1).
+    """
+    rates = ok.filter(pl.col("draft_tokens") > 0).select(pl.col("accepted_tokens") / pl.col("draft_tokens")).to_series()
+    rates = rates.drop_nulls().sort()
+    figures: dict[str, float | int | None] = {"answer_acceptance_n": len(rates) or None}
+    return figures | {f"answer_acceptance_{name}": percentile(rates, share) for name, share in _SHARES.items()}

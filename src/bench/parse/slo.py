@@ -7,9 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from bench.runs.classes import class_column, class_names
 from bench.runs.columns import JUDGED_FIELDS
-from bench.runs.latencies import LATENCIES
+from bench.runs.latencies import LATENCIES, class_column, class_names
 from bench.study.slo import Slo, applying
 
 

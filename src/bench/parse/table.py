@@ -22,8 +22,7 @@ from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
 from bench.runs.latencies import LATENCIES
 from bench.runs.launch import Launch
-from bench.runs.run_summary import NO_COLUMNS, read_run_summary
-from bench.runs.summary import summary_table
+from bench.runs.summary import NO_COLUMNS, read_run_summary, summary_table
 from bench.servers.gpu_metrics import DEVICE_NAMES
 from bench.servers.metrics import GAUGES, exposition_names
 from bench.study.config import Thresholds

@@ -13,8 +13,8 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import BenchError, count_text, shown, shown_share, was_were
 from bench.parse.drift import Drift, RoundPart
+from bench.parse.fleet import worker_verdicts
 from bench.parse.server import FULL
-from bench.parse.workers import worker_verdicts
 from bench.runs.sentences import filled
 from bench.study.config import Thresholds
 

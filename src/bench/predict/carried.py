@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 from scipy.optimize import brentq
 
-from bench.predict.calibrate import Calibrated
+from bench.predict.calibrate import Calibrated, Member
 from bench.predict.calibration import METRICS, Interval
-from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Router, replay_fleet
 from bench.predict.limits import Limits
 from bench.predict.predict import Predicted, ensemble_interval, predict
@@ -46,12 +45,7 @@ class Carried:
 
 
 def rates_carried(
-    ensemble: Iterable[Member],
-    workload: Workload,
-    slos: Sequence[Slo],
-    *,
-    instances: int = 1,
-    router: Router = "round-robin",
+    ensemble: Iterable[Member], workload: Workload, slos: Sequence[Slo], *, instances: int = 1, router: Router = "round-robin"
 ) -> list[float]:
     """The highest rate that one of so many instances sustains within the SLOs, for each member of the ensemble (requests/s;
     conversations/s).

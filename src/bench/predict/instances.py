@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from bench.errors import BenchError
-from bench.predict import ensemble
-from bench.predict.calibrate import Calibrated
+from bench.predict.asked import Traffic
+from bench.predict.calibrate import Calibrated, Member, members, typical
 from bench.predict.calibration import Doubt, Interval
 from bench.predict.carried import Carried, carried, rates_carried, replayed, within
-from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Router, Scaling, replay_fleet
 from bench.predict.limits import Limits
 from bench.predict.predict import doubts, ensemble_interval
-from bench.predict.traffic import Traffic
 from bench.statistics.textbook import least
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest
@@ -68,12 +66,12 @@ class Question:
     @property
     def members(self) -> list[Member]:
         """Servers that the runs allow for."""
-        return ensemble.members(self.model, self.limits, count=MEMBERS, seed=1)
+        return members(self.model, self.limits, count=MEMBERS, seed=1)
 
     @property
     def typical(self) -> Member:
         """The one in their middle."""
-        return ensemble.typical(self.model, self.limits)
+        return typical(self.model, self.limits)
 
     def refuse(self, *replays: FleetReplay) -> None:
         """Raises: NotPredictedError: the replays went beyond anything measured."""

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.predict.asked import Asked
+from bench.predict.calibrate import Member
 from bench.predict.carried import CLOSE, FAR, WARM, crossing, worst_excess
-from bench.predict.ensemble import Member
-from bench.predict.judge import ASSUMED_ERROR
 from bench.predict.limits import Limits
 from bench.predict.replay import Replay
+from bench.predict.study import ASSUMED_ERROR
 from bench.statistics.textbook import Z
 from bench.study.slo import Slo
 

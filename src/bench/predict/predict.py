@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibrate import Calibrated
+from bench.predict.calibrate import members as ensemble
 from bench.predict.calibration import METRICS, Doubt, Interval
-from bench.predict.ensemble import members as ensemble
 from bench.predict.fleet import FleetReplay
 from bench.predict.limits import Limits
 from bench.predict.replay import Replay, latency

@@ -1,4 +1,5 @@
-"""What relieving one resource of a server would bring to a curve whose limit was measured: its cause, by replays of a calibrated model.
+"""What relieving one resource of a server would bring to a curve whose limit was measured: its cause, by replays of a calibrated
+model.
 
 A curve's own requests are replayed around its limit, on the server as it is and on the same server with one resource relieved.
 """
@@ -17,12 +18,11 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.predict.asked import Asked
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
+from bench.predict.calibrate import Calibrated, MeasuredRun, Member, calibrate, members
+from bench.predict.calibration import CurveRelief, Gain, Relief, Reliefs
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
-from bench.predict.ensemble import Member, members
 from bench.predict.limit import Replays
 from bench.predict.predict import misfits
-from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
 from bench.predict.sources import Source, why_none
 from bench.runs.latencies import LATENCIES
 from bench.statistics.textbook import student_t

@@ -16,9 +16,9 @@ from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 from bench.predict.calibrate import MeasuredRun
 from bench.predict.limits import Given, Limits, limits_of
-from bench.runs.classes import served_alike
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import digest, read
+from bench.runs.latencies import served_alike
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.study.read import load_workload

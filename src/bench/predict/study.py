@@ -4,21 +4,165 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from bench.axes import AXES
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
-from bench.predict.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
-from bench.predict.predict import misfits, predict
+from bench.parse.stream import gaps_between_tokens
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters, planned_again
+from bench.predict.calibration import METRICS, Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.predict.limits import Limits
+from bench.predict.predict import REPLAYS, Z, measures, misfits, predict, widened
 from bench.predict.sources import Source, why_none
+from bench.statistics.percentiles import percentile
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
+
+MEMBERS = 8  # replays of a load with which a model is judged; convention
+# standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
+# measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"
+ASSUMED_ERROR = 0.06
+_ASSUMED = 6  # loads that these count for; tuned: benchmarks.predict
+_CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 runs a server take minutes and not hours
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A number of a run that was predicted without it.
+
+    Attributes:
+        condition: its workload and level. fold: `level`, without the runs of its level, or `workload`, without those of its
+            workload. metric: in `METRICS`.
+    """
+
+    run: str
+    condition: tuple[str, float]
+    fold: str
+    metric: str
+    measured: float
+    predicted: Interval
+
+    @property
+    def error(self) -> float:
+        """Predicted ÷ measured − 1."""
+        return self.predicted.value / self.measured - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.predicted.low <= self.measured <= self.predicted.high
+
+
+def measured(run: MeasuredRun) -> dict[str, float]:
+    """The numbers of `METRICS` of a measured run."""
+    answered = run.requests.filter(pl.col("outcome") == "ok")
+    chunks = {name: run.row.get(name) for name in ("tokens_per_chunk", "tokens_per_arrival", "unknown_streamed")}
+    gaps = answered["token_times_s"].list.diff(null_behavior="drop").explode()
+    itl_p99_s = percentile(gaps, 0.99) if gaps_between_tokens(chunks) else None
+    return measures(answered.with_columns(output_tokens="completion_tokens"), itl_p99_s)
+
+
+def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
+    """Predict each condition from the runs of the others: of the other levels, and of the other workloads. Intervals are those of the
+    ensembles alone.
+    """
+    found: list[HeldOut] = []
+    for condition in _chosen(runs):
+        own = [run for run in runs if run.condition == condition]
+        found += _fold("level", own, [run for run in runs if run.condition != condition], limits, members)
+    workloads = list(dict.fromkeys(run.condition[0] for run in runs))
+    for workload in workloads if len(workloads) > 1 else []:
+        own = [run for run in runs if run.condition[0] == workload]
+        found += _fold("workload", own, [run for run in runs if run.condition[0] != workload], limits, members)
+    return found
+
+
+def _chosen(runs: Sequence[MeasuredRun]) -> list[tuple[str, float]]:
+    """The conditions that are left out, one after the other."""
+    every = sorted({run.condition for run in runs})
+    return every if len(every) <= _CONDITIONS else [every[round(i)] for i in np.linspace(0, len(every) - 1, _CONDITIONS)]
+
+
+def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
+    """The predictions, with the error beyond the ensembles' own that other conditions show, so that no run judges itself."""
+    return [
+        replace(each, predicted=widened(each.predicted, beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
+    ]
+
+
+def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:
+    return [each for each in found if each.fold == one.fold and each.condition != one.condition]
+
+
+def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
+    """The model with intervals as wide as its predictions of measured levels were off, each without the runs of its level."""
+    found: list[HeldOut] = []
+    for condition in _chosen(runs):
+        own = [run for run in runs if run.condition == condition][:1]
+        found += _fold("level", own, [run for run in runs if run.condition != condition], model.limits, MEMBERS)
+    return replace(model, beyond=beyond(found))
+
+
+def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
+    """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own: what `found` shows, and what is assumed
+    before any is seen.
+    """
+    off_by = {}
+    for metric in METRICS:
+        squares: dict[tuple[str, float], list[float]] = {}
+        for each in found:
+            if each.metric == metric:
+                off = math.log(each.predicted.value / each.measured)
+                own = math.log(each.predicted.high / each.predicted.low) / 2 / Z
+                squares.setdefault(each.condition, []).append(off**2 - own**2)
+        seen = max(0.0, sum(map(fmean, squares.values())))  # repeats of a load err alike
+        assumed = ASSUMED_ERROR / (2 if metric.startswith("throughput") else 1)  # a mean over whole runs is off by half as much
+        off_by[metric] = math.sqrt((seen + _ASSUMED * assumed**2) / (len(squares) + _ASSUMED))
+    return off_by
+
+
+def _fold(fold: str, own: Sequence[MeasuredRun], others: Sequence[MeasuredRun], limits: Limits, members: int) -> list[HeldOut]:
+    model = calibrate(others, limits, draws=members) if others else None
+    if model is None:
+        return []
+    found = []
+    for run in own:
+        plan = planned_again(run)
+        predicted = predict(model, lambda _, plan=plan: plan, held=run.held, members=members)  # type: ignore[misc]
+        if predicted.doubts:
+            continue
+        for name, value in measured(run).items():
+            if name in predicted.numbers and value > 0:
+                found.append(HeldOut(run.name, run.condition, fold, name, value, predicted.numbers[name]))
+    return found
+
+
+def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
+    """The result of the cross-validation, by fold and metric."""
+    numbers = {run.name: measured(run) for run in runs}
+    found = []
+    for fold in dict.fromkeys(each.fold for each in predictions):
+        left_out = set(_chosen(runs)) if fold == "level" else {run.condition for run in runs}
+        for metric in METRICS:
+            rows = [each for each in predictions if each.fold == fold and each.metric == metric]
+            if rows:
+                found.append(
+                    Judgement(
+                        fold,
+                        metric,
+                        error=float(np.mean([abs(each.error) for each in rows])),
+                        coverage=float(np.mean([each.covered for each in rows])),
+                        runs=len(rows),
+                        of=sum(run.condition in left_out and metric in numbers[run.name] for run in runs),
+                    )
+                )
+    return found
+
 
 _LEVELS = 12  # levels of a predicted curve; convention
 _HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict

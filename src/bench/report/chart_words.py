@@ -46,24 +46,9 @@ def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], 
     return f"Not known: {what} at {at} {unit}, as {_UNKNOWN.get(column, _NO_VALUE)}."
 
 
-def pairs_note(left_out: int) -> str:
-    """How many pairs are not compared because a run of theirs is invalid; empty where all are."""
-    return f"Pairs that are not compared for that: {left_out}." if left_out else ""
-
-
-def whole_runs_note(runs: int) -> str:
-    """How whole runs on curves of steady windows are drawn; empty where there are none."""
-    return f"Hollow: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
-
-
 def load_label(level: float, axis: str) -> str:
     """A level as a label of a point: `16` requests in flight, `16/s`, `16×` as fast as recorded."""
     return f"{level:g}{AXES[axis].beside}"
-
-
-def numbers_note(axis: str) -> str:
-    """What the numbers beside points count."""
-    return f"Numbers: {AXES[axis].unit}."
 
 
 def sustained_title(points: pl.DataFrame) -> str | None:

@@ -18,9 +18,9 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from bench import __version__
-from bench.commit import labelled
 from bench.report.blocks import Block, Fold, Section
 from bench.report.figure import KINDS
+from bench.shipped import labelled
 
 
 def write_page(

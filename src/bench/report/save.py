@@ -11,17 +11,12 @@ from typing import Any
 import vl_convert
 
 from bench.axes import AXES
-from bench.report.altair import alt
 from bench.report.chart_words import invalid_note, missing_note
-from bench.report.figure import KINDS, Figure
+from bench.report.figure import KINDS, Figure, alt
 from bench.report.paper import Paper, on_paper, written
 from bench.report.theme import curve_column, disturbed, finish, inks, lacking, nothing_to_show, why_empty
 
 _PIXELS_A_UNIT = 2.0
-
-
-def _none(_: Any) -> dict[str, str]:
-    return {}
 
 
 def chart_of(drawn: Figure, parts: Sequence[Any], *, leave_out: Callable[[str], None] | None = None) -> Any:
@@ -109,7 +104,7 @@ def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
         curves, unit = len(curve_column(part)), AXES[part.axis].unit
         notes += [
             missing_note(column, what, lacking(part, column), curves=curves, unit=unit)
-            for column, what in (drawn.columns or _none)(part).items()
+            for column, what in (drawn.columns(part) if drawn.columns else {}).items()
         ]
     return {
         "title": found or drawn.title,

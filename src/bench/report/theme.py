@@ -11,44 +11,9 @@ from typing import Any, Protocol, TypeVar
 import polars as pl
 
 from bench.axes import AXES, RATE
-from bench.parse.level_values import level_values
-from bench.report.altair import alt
-from bench.report.chart_words import whole_runs_note
-
-__all__ = [
-    "HEIGHT",
-    "NEUTRAL",
-    "PALETTE",
-    "WIDTH",
-    "Span",
-    "curve_colour",
-    "curve_column",
-    "curve_dash",
-    "curve_shape",
-    "deployment_colours",
-    "disturbed",
-    "finish",
-    "in_order",
-    "inks",
-    "is_log",
-    "layered",
-    "level_axis",
-    "level_span",
-    "limit_line",
-    "line_ends",
-    "load_panel",
-    "marked",
-    "nothing_to_show",
-    "panels_a_row",
-    "points",
-    "series_colour",
-    "series_shape",
-    "shapes",
-    "whole_note",
-    "why_empty",
-    "with_curve",
-    "with_whole",
-]
+from bench.errors import count_text
+from bench.parse.windows import level_values
+from bench.report.figure import alt
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
 # In this order, in which the first ones are as unlike as can be in print: 87, 151 and 119 of 255.
@@ -351,7 +316,8 @@ def with_whole(results: Curves, runs: pl.DataFrame) -> pl.DataFrame:
 
 def whole_note(results: Curves) -> str:
     """The note on the hollow points; empty where there are none."""
-    return whole_runs_note(results.whole_runs.height)
+    runs = results.whole_runs.height
+    return f"Hollow: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:

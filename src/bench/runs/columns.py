@@ -1,6 +1,5 @@
-"""The catalogue of the columns of tables: what each is, in which unit, and where it comes from.
-
-`columns.toml` lists those of the summary table, `analysis.toml` those of the tables that `bench.findings.analysis` makes of it.
+"""The catalogue of the columns of tables: what each is, in which unit, and where it comes from; and its tables in the
+documentation.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(("below", "growth"), pl.Float64),
     "close": pl.Boolean,
 }
-# Of type `gains`: as `bench.predict.relief_record.Gain` has it.
+# Of type `gains`: as `bench.predict.calibration.Gain` has it.
 _GAIN_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "resource": pl.String,
     **dict.fromkeys(("gain", "low", "high"), pl.Float64),
@@ -182,3 +181,42 @@ def family_of(name: str) -> Column | None:
 def schema_of(table: str) -> dict[str, pl.DataType]:
     """The columns of a table of `ANALYSIS`, with their types."""
     return {column.name: column.dtype for columns in ANALYSIS[table].rows.values() for column in columns}
+
+
+_MARKED = re.compile(r"<!-- columns: (\w+) -->")
+_KINDS = {"text": "text", "flag": "yes or no", "texts": "list of texts", "requests": "list of requests", "numbers": "list of numbers",
+          "misses": "list of misses", "answers": "list of answers"}  # fmt: skip
+_ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
+
+
+def with_tables(text: str, sections: Mapping[str, Section] = SECTIONS) -> str:
+    """`text` with the tables in place of its markers: one of each section, and of the summary's also `compared`.
+
+    Raises:
+        ValueError: a section has no markers, several, or those of none.
+    """
+    found = [match[1] for match in _MARKED.finditer(text)]
+    if sorted(found) != sorted([*sections, *["compared"] * (sections is SECTIONS)]):
+        raise ValueError(f"the sections of the catalogue are {', '.join(sections)}; the page has {', '.join(found)}")
+    return _MARKED.sub(lambda match: "\n".join(_table(match[1], sections)), text)
+
+
+def _table(section: str, sections: Mapping[str, Section]) -> Iterator[str]:
+    if section == "compared":
+        yield "| metric | column | better |"
+        yield "|---|---|---|"
+        for name, metric in METRICS.items():
+            yield f"| {metric.title} | `{name}` | {metric.better} |"
+        return
+    # Everything in the tables of an analysis is from one source.
+    sourced = sections is SECTIONS
+    yield "| column | definition | unit |" + " source |" * sourced
+    yield "|---|---|---|" + "---|" * sourced
+    for name, columns in sections[section].rows.items():
+        column = columns[0]
+        twins = ", `steady_…`" if column.steady == f"steady_{column.name}" else ""
+        yield f"| `{name}`{twins} | {column.meaning} | {_unit(column)} |" + f" {column.source} |" * sourced
+
+
+def _unit(column: Column) -> str:
+    return f"{_KINDS.get(column.kind, column.unit)}{_ARROWS[column.better]}"

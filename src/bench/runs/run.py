@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, shown
-from bench.runs.checksums import checked_names, checksum
 from bench.runs.deployment import KvFacts
-from bench.runs.files import read, typed
-from bench.runs.form import RequestForm
+from bench.runs.files import checked_names, checksum, read, typed
+from bench.runs.request import RequestForm
 
 PREFILL, DECODE = "prefill", "decode"  # roles of workers, where prefill and decode are disaggregated
 RECORD, REQUESTS, TELEMETRY = "run.json", "requests.jsonl", "telemetry.jsonl.gz"

@@ -1,4 +1,4 @@
-"""Finished runs: a folder each, written whole under its final name.
+"""Finished runs: a folder each, written whole under its final name; and of a session, the list of its files.
 
 They are no outputs of the workflow's jobs: what a failed or killed session finished stays, and the next one goes on after it.
 """
@@ -10,14 +10,44 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionIndex:
+    """The files of a session, each with its SHA-256.
+
+    Attributes:
+        digest: of the deployment. facts: of `deployment.json`. searches: of `search.json`; None for a session that searches nothing.
+        runs: of the record of each run that is measured, by the run's name; those that searches chose among them.
+    """
+
+    deployment: str
+    session: int
+    digest: str
+    facts: str
+    searches: str | None
+    runs: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedSession:
+    """`results/sessions/DEPLOYMENT/SESSION-parsed.json`: which records of a session are parsed.
+
+    Attributes:
+        code: digest of the code that parsed them. runs: as of the index.
+    """
+
+    code: str
+    runs: Mapping[str, str]
 
 
 class Run(Protocol):

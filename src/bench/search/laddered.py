@@ -18,8 +18,7 @@ from bench.runs.paths import Paths
 from bench.runs.run import RECORD, RunRecord, read_record
 from bench.runs.searches import DeploymentSearches, SearchedRun, SearchRecord
 from bench.runs.store import Store
-from bench.search.bursts import sender
-from bench.search.judging import judged_run, speed
+from bench.search.measured import judged_run, sender, speed
 from bench.search.placing import ROUND, Aim, Placing, gap_shape, place
 from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Budget, Found, Measured, Next, search
@@ -28,9 +27,8 @@ from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.statistics.observation import FAILED, GROWTH
 from bench.study.plan import Plan
-from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
-from bench.study.specs import RunSpec
+from bench.study.specs import Place, RunSpec
 
 
 class _Unmeasured(Exception):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from bench.runs.tuning import MISSES, Confirmed, Phase, Visit
+from bench.runs.searches import MISSES, Confirmed, Phase, Visit
 from bench.search.standing import START, Seen, Space, Standing
 from bench.statistics.textbook import student_t
 
@@ -167,11 +167,7 @@ class _Race:
 
 
 def race(
-    names: Sequence[str],
-    space: Space,
-    units: Mapping[str, float],
-    budget_s: float,
-    visit: Callable[[Ask], Visit],
+    names: Sequence[str], space: Space, units: Mapping[str, float], budget_s: float, visit: Callable[[Ask], Visit]
 ) -> Outcome:
     """Find the best candidate, and what it gains over the first one, the default.
 

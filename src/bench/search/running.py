@@ -13,21 +13,20 @@ from typing import Any
 
 import requests
 
-from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.headers import GATEWAY
 from bench.http import get_models, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.measure.reference import reference_load
+from bench.measure.warmup import reference_load
 from bench.runs.files import digest
 from bench.runs.run import RECORD, ReferenceLoad, RunHeader, read_record
-from bench.search.bursts import sender
-from bench.search.judging import judged_run, speed
+from bench.search.measured import judged_run, sender, speed
 from bench.search.placing import ROUND, Aim
 from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Measured
+from bench.shipped import commit_of
 from bench.study.config import Measurement, Thresholds
 from bench.study.plan import file_digests
 from bench.study.read import load_workload

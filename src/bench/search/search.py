@@ -16,8 +16,7 @@ from bench.errors import BenchError
 from bench.parse.observation import observed, unjudged
 from bench.search.placing import FEWEST_RUNS, Aim, Answer, Placing, Step, Why, answer_so_far, place
 from bench.search.probe import Alone, Probed
-from bench.statistics.observation import Observation
-from bench.statistics.speed import Reference, speeds
+from bench.statistics.observation import Observation, Reference, speeds
 
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale

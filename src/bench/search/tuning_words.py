@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bench.errors import count_text, listed, signed_percent
-from bench.report.answer import Answer, shortened
-from bench.runs.tuning import MISSES, Confirmed, Contribution, TuningRecord, Visit
+from bench.report.blocks import Answer, shortened
+from bench.runs.searches import MISSES, Confirmed, Contribution, TuningRecord, Visit
 from bench.servers.settings import setting_name, value_text
 
 

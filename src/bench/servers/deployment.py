@@ -14,7 +14,7 @@ from bench.errors import meant
 from bench.fields import Count, Name, Size, Strict, checked_address
 from bench.headers import checked_headers
 from bench.runs.environment import is_secret
-from bench.runs.form import Omissible
+from bench.runs.request import Omissible
 from bench.servers.engines import MANAGED
 
 #: Keys of a deployment whose single entries are swept, and how such an entry is written.

@@ -29,8 +29,6 @@ from bench.servers.kind import (
 from bench.servers.llamacpp import LlamaCpp
 from bench.servers.vllm import VLLM
 
-__all__ = ["ENGINES", "MANAGED", "Exposed", "Kind", "Managed", "Spelling", "managed"]
-
 
 class Measured(Kind):
     """An engine of which only its metrics are known: a table of `metrics.toml`."""

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.runs.checksums import checksum
-from bench.runs.engine import EngineRecord
-from bench.runs.files import read, write_record
+from bench.runs.files import checksum, read, write_record
+from bench.runs.launch import EngineRecord
 from bench.servers import guard
 from bench.servers.deployment import Engine
 from bench.servers.engines import managed

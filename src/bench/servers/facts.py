@@ -17,14 +17,13 @@ import requests
 
 from bench.http import get
 from bench.runs.deployment import DeploymentFacts, Hardware, KvFacts, Start, Warmup
-from bench.runs.environment import counted, recorded, redacted, redacted_command, without_secrets
+from bench.runs.environment import counted, for_a_server, recorded, redacted, redacted_command, without_secrets
 from bench.runs.files import digest
 from bench.runs.launch import Launch
 from bench.servers.engines import ENGINES, MANAGED, managed
 from bench.servers.launch import passed_to_containers
 from bench.servers.server import Server
 from bench.servers.spec import DeploymentSpec
-from bench.servers.variables import for_a_server
 
 # Of every engine, CUDA, PyTorch and what they build on.
 _PREFIXES = (

@@ -183,12 +183,7 @@ class Fleet(Server):
     def _start_router(self) -> None:
         port = self.base_url.rpartition(":")[2]
         self._router.argv = command_of(
-            self._kind.command,
-            self._kind.balance,
-            self._program,
-            list(self.workers.values()),
-            port=port,
-            file=self._file,
+            self._kind.command, self._kind.balance, self._program, list(self.workers.values()), port=port, file=self._file
         )
         self._router.start()
         self._router.wait()

@@ -46,14 +46,15 @@ def least_memory(environment: Mapping[str, str]) -> int | None:
     try:
         nvml = load_nvml()
         return min(
-            (nvml.nvmlDeviceGetMemoryInfo(each.handle).total for each in _devices(nvml) if _shows(shown, each)), default=None
+            (
+                nvml.nvmlDeviceGetMemoryInfo(each.handle).total
+                for each in _devices(nvml)
+                if shown is None or any(_is(each, entry) for entry in shown)
+            ),
+            default=None,
         )
     except Exception:  # without the binding, the driver's library, or a driver that answers
         return None
-
-
-def _shows(shown: list[str] | None, gpu: Gpu) -> bool:
-    return shown is None or any(_is(gpu, entry) for entry in shown)
 
 
 def _is(gpu: Gpu, entry: str) -> bool:

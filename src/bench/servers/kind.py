@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from bench.servers.deployment import Deployment, Engine
     from bench.servers.spec import DeploymentSpec
 
-__all__ = [
-    "Exposed",
-    "Flag",
-    "Kind",
-    "Labelled",
-    "Managed",
-    "OnGpu",
-    "Production",
-    "Spelling",
-    "arguments",
-    "common",
-    "count",
-    "metric_tables",
-    "names_of",
-    "ray_spellings",
-    "total",
-    "whole",
-]
-
 
 @dataclass(frozen=True)
 class OnGpu:

@@ -16,10 +16,9 @@ from bench.models.config_json import geometry_of, served_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_per_token
 from bench.models.gguf import gguf_of
 from bench.models.tokenizer import ids_below
-from bench.runs.engine import EngineRecord
 from bench.runs.environment import redacted
 from bench.runs.files import read, write_record
-from bench.runs.launch import Launch, MemoryPlan, RouterLaunch
+from bench.runs.launch import EngineRecord, Launch, MemoryPlan, RouterLaunch
 from bench.servers.deployment import Deployment
 from bench.servers.engines import managed
 from bench.servers.gpus import least_memory
@@ -237,13 +236,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
     dtype = served or "bfloat16"  # which only shapes blocks then
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     bytes_known = not external or served is not None
-    stages = stages_of(
-        geometry,
-        _parallel(spec),
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        block_size=kind.block_size(spec, geometry),
-    )
+    stages = stages_of(geometry, _parallel(spec), dtype=dtype, kv_dtype=kv_dtype, block_size=kind.block_size(spec, geometry))
     memory = None if external else _device_memory(spec.engine.backend)
     overhead = kind.cpu_overhead
     if not cpu:

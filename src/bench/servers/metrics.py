@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.servers.engines import ENGINES, Exposed, Kind, Spelling
+from bench.servers.engines import ENGINES
+from bench.servers.kind import Exposed, Kind, Spelling
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
@@ -17,10 +18,7 @@ COUNTERS = (
 )
 MEANS = ("spec_accepted_length",)  # gauges of means over the server's latest steps; 0 before there was one
 # Seconds; read as the difference of sum and count between the run's first and last scrape.
-HISTOGRAMS = (
-    *("server_ttft", "server_itl", "server_queue_time"),
-    *("server_prefill_time", "server_decode_time", "server_e2e"),
-)
+HISTOGRAMS = (*("server_ttft", "server_itl", "server_queue_time"), *("server_prefill_time", "server_decode_time", "server_e2e"))
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.models.geometry import Geometry
 from bench.servers.plan import Demand, Setting, plan, roofline_of
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.errors import shown_gib
-from bench.models.accelerators import Accelerator
-from bench.models.catalogue import decoder_part
+from bench.models.catalogue import Accelerator, decoder_part
 from bench.models.geometry import (
     DTYPE_BYTES,
     Geometry,

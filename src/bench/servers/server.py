@@ -20,11 +20,10 @@ import requests
 from bench.errors import BenchError
 from bench.headers import UNAUTHORIZED
 from bench.http import api_root, get, get_models
-from bench.runs.environment import redacted_command, redacted_text
+from bench.runs.environment import for_a_server, redacted_command, redacted_text, service_variables
 from bench.runs.launch import Launch
 from bench.servers import guard
 from bench.servers.engines import managed
-from bench.servers.variables import for_a_server, service_variables
 
 _PATIENCE_S = guard.GRACE_S + 20
 _OUTPUTS = (1, 2)

@@ -44,14 +44,7 @@ def layers_of_stages(layers: int, stages: int) -> list[range]:
     return [range(start, start + count) for start, count in zip(starts, counts, strict=True)]
 
 
-def stages_of(
-    geometry: Geometry,
-    parallel: Parallel,
-    *,
-    dtype: str,
-    kv_dtype: str,
-    block_size: int = 16,
-) -> list[Stage]:
+def stages_of(geometry: Geometry, parallel: Parallel, *, dtype: str, kv_dtype: str, block_size: int = 16) -> list[Stage]:
     """What a device of each stage holds.
 
     The first stage has the embeddings and the last the output layer, or a copy of the embeddings where they are one; all else is dealt

@@ -115,10 +115,7 @@ class VLLM(Managed):
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
         d = deployment
         wrong = (
-            (
-                not d.cores,
-                "cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more",
-            ),
+            (not d.cores, "cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more"),
             (
                 d.kv_cache_dtype not in ("auto", "fp8"),
                 f"kv_cache_dtype: vLLM has no {d.kv_cache_dtype} KV cache; give fp8 or auto",

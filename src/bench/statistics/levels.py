@@ -165,11 +165,7 @@ def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     levels = (
         runs.filter(pl.col("valid") & pl.col(column).is_not_null() & pl.col("level").is_not_null())
         .group_by("deployment", "workload", "level", maintain_order=True)
-        .agg(
-            n=pl.len(),
-            mean=pl.col(column).mean(),
-            deviation=pl.col(column).std(),
-        )
+        .agg(n=pl.len(), mean=pl.col(column).mean(), deviation=pl.col(column).std())
     )
     quantiles = {n: student_t(n - 1) for n in levels["n"].unique() if n > 1}
     t = pl.col("n").replace_strict(quantiles, default=None, return_dtype=pl.Float64)

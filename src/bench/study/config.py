@@ -16,8 +16,7 @@ from bench.models.model import Model
 from bench.runs.environment import is_secret
 from bench.servers.deployment import Deployment, Engine
 from bench.study.decision import Decision
-from bench.study.search import Search
-from bench.study.tuning import Tune
+from bench.study.search import Search, Tune
 from bench.workloads.workload import Workload
 
 _MOST_RUNS = 100_000  # most runs of a study; convention

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.axes import AXES
 from bench.errors import BenchError, as_written, names_text, shown
-from bench.models.accelerators import accelerator_named, accelerators
+from bench.models.catalogue import accelerator_named, accelerators
 from bench.models.config_json import config_at, geometry_of, geometry_of_model
 from bench.models.model import Model
 from bench.servers.deployment import Deployment, Engine
@@ -20,9 +20,8 @@ from bench.servers.stages import Parallel, parallel_problem
 from bench.study.config import Config, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.precision import with_requests
-from bench.study.search import Search
+from bench.study.search import Search, tuning_faults
 from bench.study.slo import applying, parse_slo
-from bench.study.tuning_faults import tuning_faults
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 

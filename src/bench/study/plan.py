@@ -14,27 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, shown
-from bench.models.accelerators import Accelerator, accelerator_named, accelerators
-from bench.models.fingerprint import fingerprint
+from bench.models.catalogue import Accelerator, accelerator_named, accelerators
+from bench.models.checkpoint_record import fingerprint
 from bench.models.model import UNNAMED
-from bench.runs.checksums import checksum
-from bench.runs.files import digest
+from bench.runs.files import checksum, digest
 from bench.runs.paths import Paths
 from bench.servers.spec import DeploymentSpec
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
-from bench.study.rounds import Place, alternating, places_of
-from bench.study.search import Search
+from bench.study.search import Search, candidates, competing
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import applying, parse_slo
-from bench.study.specs import PROTOCOL, RunSpec
-from bench.study.tuning import candidates, competing
+from bench.study.specs import Place, RunSpec, alternating, places_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
-
-__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
 
 _LOCK_BYTES = 16 * 2**20  # largest lock file that is read (bytes); convention: those with hashes of all wheels have 1 MiB
 _SKETCHED = 4  # levels that stand for those of a search before there are any; convention

@@ -1,7 +1,10 @@
-"""Read a configuration; refuse a wrong one, with its key, its value and the fix, before any job starts."""
+"""Read a configuration, or thresholds as options name them; refuse what is wrong, with its key, its value and the fix, before any
+job starts.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import types
 import typing
@@ -14,17 +17,44 @@ from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, meant, shown
 from bench.fields import KINDS, NAME
+from bench.runs.paths import THRESHOLDS
 from bench.shipped import BENCH
-from bench.study.config import Config
+from bench.study.config import Config, Thresholds
 from bench.study.contradictions import contradictions
 from bench.study.plan import Plan
-from bench.study.scale import at_scale
+from bench.study.search import with_ladder
 from bench.study.sweep import expand
-from bench.study.tuning import with_ladder
 from bench.workloads.lengths import LengthDistribution
 from bench.workloads.prompts import SOURCES, Source
 from bench.workloads.workload import Workload
 from bench.yaml_file import line_of, read_yaml
+
+
+def at_scale(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration with what its `scale` gives, and without `scales`.
+
+    A scale says entries of the file's sections, such as `study.ladders` or `models.NAME`. Each is added to its section, or replaces the
+    entry of that name, whole. What is not of the form of a configuration is left as it is.
+
+    Raises:
+        BenchError: the study has no scale of that name.
+    """
+    scales, name = content.get("scales"), content.get("scale")
+    if name is None:
+        return {key: value for key, value in content.items() if key != "scales"} if isinstance(scales, Mapping) else content
+    if not isinstance(scales, Mapping) or not isinstance(name, str) or not isinstance(scales.get(name), Mapping):
+        known = [str(each) for each in scales] if isinstance(scales, Mapping) else []
+        close = meant(name, known) if isinstance(name, str) else None
+        there = (
+            f"Did you mean {close}?" if close else f"There are: {', '.join(known)}." if known else "Its file has no `scales`."
+        )
+        raise BenchError(f"scale is {shown(name)}: the study has no scale of that name. {there}")
+    found = {key: value for key, value in content.items() if key != "scales"}
+    for section, entries in scales[name].items():
+        before: Any = found.get(section)
+        found[section] = {**before, **entries} if isinstance(before, Mapping) and isinstance(entries, Mapping) else entries
+    return found
+
 
 _MOST_FAULTS = 30  # most faults that a message names; convention
 _NOT = {  # what a value is not, by pydantic's code
@@ -223,3 +253,44 @@ def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[Base
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def keep_thresholds(options: Iterable[str] | None, run: Path) -> None:
+    """Write the `--threshold` options beside the run that was taken with them, so that it has one verdict."""
+    if options:
+        (run / THRESHOLDS).write_text(json.dumps(list(options)) + "\n", encoding="utf-8")
+
+
+def kept_thresholds(runs: Iterable[Path]) -> list[str]:
+    """The `--threshold` options with which these runs were taken; none where they had none.
+
+    Raises:
+        BenchError: they had different ones, or a file of them cannot be read.
+    """
+    kept: dict[tuple[str, ...], Path] = {}
+    for run in runs:
+        file = run / THRESHOLDS
+        try:
+            options = tuple(map(str, json.loads(file.read_text(encoding="utf-8")) if file.exists() else ()))
+        except (OSError, ValueError, TypeError) as error:
+            raise BenchError(f"{file}: not readable ({error}). Remove it, or give --threshold.") from None
+        kept[options] = run
+    if len(kept) > 1:
+        (_, one), (_, other) = list(kept.items())[:2]
+        raise BenchError(f"{one} and {other} had different thresholds. `{BENCH} figures` with --threshold judges them alike.")
+    return [option for options in kept for option in options]
+
+
+def thresholds_of(options: Iterable[str] | None) -> Thresholds:
+    """The thresholds that `--threshold NAME=VALUE` names; of the others the defaults."""
+    values = {}
+    for text in options or []:
+        name, _, value = text.partition("=")
+        if name not in Thresholds.model_fields:
+            raise BenchError(f"--threshold {text}: give NAME=VALUE with one of {', '.join(Thresholds.model_fields)}.")
+        values[name] = value
+        try:
+            Thresholds.model_validate({name: value}, strict=False)
+        except ValidationError as error:
+            raise BenchError(f"--threshold {text}: {error.errors()[0]['msg']}.") from None
+    return Thresholds.model_validate(values, strict=False)

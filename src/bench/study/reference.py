@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.models.model import Architecture, Model
 from bench.servers import deployment
-from bench.study import config, decision, search, tuning
+from bench.study import config, decision, search
 from bench.workloads import classes, turns, workload
 from bench.workloads.lengths import LengthDistribution
 from bench.workloads.prompts import SOURCES, Source
@@ -60,7 +60,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
     ("`decision`", decision.Decision),
-    ("`tune`", tuning.Tune),
+    ("`tune`", search.Tune),
     ("`hardware.NAME`", Accelerator),
 )
 

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from bench.errors import BenchError, three_digits
-from bench.runs.classes import class_column
-from bench.runs.latencies import LATENCIES, PERCENTILES
+from bench.runs.latencies import LATENCIES, PERCENTILES, class_column
 
 _UNITS = {"s": 1.0, "ms": 1e-3}  # seconds of a unit; derived
 _CLASS = r"[a-z0-9][a-z0-9.-]*"  # as names of a configuration are

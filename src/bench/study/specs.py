@@ -1,8 +1,11 @@
-"""A run of a study: a deployment under one load, with the digest of all that it measures."""
+"""A run of a study: a deployment under one load, with the digest of all that it measures; and the order in which runs are measured:
+rounds over all levels of a deployment, dealt to sessions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,3 +123,57 @@ def load_label(workload: Workload) -> str:
     lengths = (("p", workload.prompt_tokens), ("o", workload.output_tokens))
     own = "" if workload.prompts.sized else f"_p{workload.prompts.source}"
     return workload.arrival + own + "".join(f"_{letter}{length.label}" for letter, length in lengths if length)
+
+
+@dataclass(frozen=True)
+class Place:
+    """When a run is measured.
+
+    Attributes:
+        round: from 1; the run's repeat. Each round has every level of the deployment once.
+        session: the server start that measures the round, from 1.
+        position: among all runs of the deployment, from 1.
+    """
+
+    round: int
+    session: int
+    position: int
+
+
+def session_of(number: int, sessions: int) -> int:
+    """The session that measures round `number`: rounds are dealt in turn, so that each session has the same levels."""
+    return 1 + (number - 1) % sessions
+
+
+def places_of(runs: Iterable[RunSpec], *, sessions: int) -> dict[str, Place]:
+    """The place of each run of one deployment, by its key, in the order of measurement.
+
+    Within a round the order is that of a digest of the seed, the round and the load. So a run's place relative to the others stays
+    when levels are added, and deployments that are compared measure the same loads in the same order: a session that slows down
+    or warms up does so alike for both.
+    """
+
+    def order(run: RunSpec) -> tuple[int, int, str]:
+        load = f"{run.seed}/{run.repeat}/{run.workload_name}/{run.workload.axis}/{run.level:g}"
+        return session_of(run.repeat, sessions), run.repeat, hashlib.sha256(load.encode()).hexdigest()
+
+    return {
+        run.key: Place(run.repeat, session_of(run.repeat, sessions), position)
+        for position, run in enumerate(sorted(runs, key=order), start=1)
+    }
+
+
+def alternating(sessions: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
+    """All sessions of a study as (deployment, session): forwards, backwards, forwards, … (ABBA), so that a steady drift of the
+    machine reaches every deployment alike.
+
+    Args:
+        sessions: of each deployment, in the study's order.
+    """
+    numbers = sorted({number for known in sessions.values() for number in known})
+    return [
+        (name, number)
+        for number in numbers
+        for name in (sessions if number % 2 else reversed(list(sessions)))
+        if number in sessions[name]
+    ]

@@ -1,22 +1,45 @@
-"""Where each run and each session of a study stands, from what lies on disk."""
+"""Where each run and each session of a study stands, from what lies on disk, and which study this folder measured or drew last."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
 from bench.errors import BenchError
-from bench.runs.checksums import checksum, record_digest, whole
-from bench.runs.files import read_known, write_record
+from bench.runs.files import checksum, read_known, record_digest, whole, write_object, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
-from bench.runs.session import SessionIndex
-from bench.runs.store import Store
+from bench.runs.store import SessionIndex, Store
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.searches import SearchSpec, search_record
 from bench.study.specs import RunSpec
+
+
+def remember_study(file: Path, scale: str | None = None) -> None:
+    """Note the study's file and its scale, for commands that are about the results here."""
+    record = Path(Paths.STUDY)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_object({"file": str(file), **({"scale": scale} if scale else {})}, record)
+
+
+def last_study() -> tuple[Path, str | None] | None:
+    """The study's file and its scale; None where no workflow has noted one.
+
+    Raises:
+        BenchError: the note cannot be read.
+    """
+    record = Path(Paths.STUDY)
+    if not record.exists():
+        return None
+    try:
+        note = json.loads(record.read_text(encoding="utf-8"))
+        return Path(note["file"]), note.get("scale")
+    except (ValueError, KeyError, TypeError):
+        raise BenchError(f"{record}: not readable. Name the study's file with --configfile, or delete this one.") from None
+
 
 State = Literal["missing", "measured", "stale", "invalid"]
 

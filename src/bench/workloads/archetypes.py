@@ -35,15 +35,9 @@ ARCHETYPES: dict[str, dict[str, Any]] = {
         "shared_prefix": 0.11,
     },
     # Generation of code with its reasoning: short in, long out. Prompts 1,000 ± 800, answers 8,000 ± 6,500 (inference-perf, reasoning).
-    "code": {
-        "prompt_tokens": _lognormal(781, 0.70, 100, 5000),
-        "output_tokens": _lognormal(6200, 0.71, 500, 32000),
-    },
+    "code": {"prompt_tokens": _lognormal(781, 0.70, 100, 5000), "output_tokens": _lognormal(6200, 0.71, 500, 32000)},
     # Completion of code in an editor, which is the opposite: Azure 2023, code: prompts P50 1,469, P99 7,436; answers P50 13, P99 251.
-    "completion": {
-        "prompt_tokens": _lognormal(1469, 0.70, 16, 7437),
-        "output_tokens": _lognormal(13, 1.27, 1, 1899),
-    },
+    "completion": {"prompt_tokens": _lognormal(1469, 0.70, 16, 7437), "output_tokens": _lognormal(13, 1.27, 1, 1899)},
     # Calls of a tool-using agent. Mooncake's tool and agent trace has 8,596 tokens in and 182 out in the mean, 59 % of the input
     # cached. A conversation of 3 calls whose first prompt has 30 % in common with all others is ours; the first prompt's length and
     # the tool output that each call adds are solved for the two means and the 59 %. The spread of the answers and the pause for a

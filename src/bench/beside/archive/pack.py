@@ -20,19 +20,18 @@ from typing import Any
 
 import yaml
 
-from bench.commit import commit_of
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.runs.checksums import files_of, record_digest, whole
 from bench.runs.environment import redacted, redacted_text, without_user
-from bench.runs.files import read_object, typed
+from bench.runs.files import files_of, read_object, record_digest, typed, whole
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
 from bench.servers.spec import DeploymentSpec
-from bench.study.plan import PROTOCOL, Plan
-from bench.study.scale import at_scale
+from bench.shipped import commit_of
+from bench.study.plan import Plan
+from bench.study.read import at_scale
 from bench.study.searches import search_record
-from bench.study.specs import RunSpec
+from bench.study.specs import PROTOCOL, RunSpec
 from bench.study.state import kept_facts
 from bench.study.sweep import expand
 

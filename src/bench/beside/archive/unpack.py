@@ -18,8 +18,7 @@ import yaml
 from bench.beside.archive.check import check_deployments, check_runs, key_of
 from bench.beside.archive.pack import INDEX, STUDY, Packed, PackIndex, packed_facts, read_index
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.runs.checksums import checksum, files_of
-from bench.runs.files import UNREADABLE
+from bench.runs.files import UNREADABLE, checksum, files_of
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store

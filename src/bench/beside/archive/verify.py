@@ -7,13 +7,23 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from bench.beside.archive.again import at, copy_measurements, parsed_of, run_workflow, summary_of, why_not_parsed
-from bench.beside.archive.check import Check, check_deployments, check_runs, key_of, same_numbers
+from bench.beside.archive.check import (
+    Check,
+    at,
+    check_deployments,
+    check_runs,
+    copy_measurements,
+    key_of,
+    parsed_of,
+    run_workflow,
+    same_numbers,
+    summary_of,
+    why_not_parsed,
+)
 from bench.beside.archive.pack import packed_study
 from bench.beside.archive.unpack import extract, runs_of_visits, study_of
 from bench.errors import BenchError, count_text, is_are
-from bench.runs.checksums import checked_names, checksum
-from bench.runs.files import UNREADABLE, read_object
+from bench.runs.files import UNREADABLE, checked_names, checksum, read_object
 from bench.runs.paths import Paths
 from bench.runs.run import RunRecord
 from bench.study.plan import Plan
@@ -116,7 +126,10 @@ def _make_again(
     ladders = {(run.deployment.name, run.workload_name) for run in plan.runs if run.key in drawn and run.searched}
     searches = [each.key for each in plan.searches if (each.deployment.name, each.workload_name) in ladders]
     measured = {run.key for run in plan.every}  # which the report counts
-    files = [*_locks(plan), *(file for workload in plan.config.workloads.values() for file in workload.files)]
+    files = [
+        *(lock for engine in plan.config.engines.values() for lock in engine.locks),
+        *(file for workload in plan.config.workloads.values() for file in workload.files),
+    ]
     here = copy_measurements(folder, [run for run in intact if key_of(run) in measured], files, to)
     content = packed_study(read_yaml(file), plan, [*map(key_of, runs), *searches])
     said = run_workflow(content, parsed_of(plan, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
@@ -190,11 +203,6 @@ def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Map
             f"{file} defines {len(other)} of the {len(runs)} runs otherwise than when they were drawn, such as {other[0]}"
         )
     return runs, {**checked_names(figures), **page}
-
-
-def _locks(plan: Plan) -> list[str]:
-    """The lock files that a study names: their digests are part of its runs'."""
-    return [lock for engine in plan.config.engines.values() for lock in engine.locks]
 
 
 def _study(folder: Path) -> tuple[Path, str | None]:

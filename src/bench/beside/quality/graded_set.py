@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.beside.quality.calls import CallTask
 from bench.errors import BenchError, shown
-from bench.runs.checksums import checksums
+from bench.runs.files import checksums
 from bench.table_file import Row, read_rows
 from bench.workloads.prompts import PromptFile
 from bench.workloads.prompts.file import right_calls_beside

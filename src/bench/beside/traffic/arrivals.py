@@ -1,4 +1,6 @@
-"""How requests of a log arrive: rates by window, the shape of gaps, hours of the day."""
+"""What a log says of its traffic: how requests arrive (rates by window, the shape of gaps, hours of the day), how long prompts and
+answers are, and how both go together.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from bench.beside.traffic.log import Floats, Log
+from bench.beside.traffic.log import Floats, Log, Whole
 from bench.statistics.textbook import TAIL, Z
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
@@ -201,3 +204,56 @@ def hours(log: Log) -> list[float | None] | None:
     began_us = log.began.timestamp() * 1e6
     there = of_day(_MINUTE_S * pl.int_range(math.ceil(log.span_s / _MINUTE_S), eager=True)) * _MINUTE_S
     return [float(n / s) if s else None for n, s in zip(of_day(pl.Series(log.arrival_s)), there, strict=True)]
+
+
+_PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
+
+
+@dataclass(frozen=True)
+class Described:
+    """A log's traffic.
+
+    Attributes:
+        requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. windows, burstiness,
+            hours: as `arrivals` has them. prompts, outputs: percentiles of lengths. correlation: of both, by ranks; None where one is
+            constant.
+    """
+
+    requests: int
+    span_s: float
+    rate: float | None
+    windows: Sequence[Window]
+    burstiness: Burstiness | None
+    hours: Sequence[float | None] | None
+    prompts: dict[str, float]
+    outputs: dict[str, float]
+    correlation: float | None
+
+
+def describe(log: Log) -> Described:
+    """All that a log says."""
+    return Described(
+        requests=log.count,
+        span_s=log.span_s,
+        rate=log.rate,
+        windows=windows(log),
+        burstiness=burstiness(log),
+        hours=hours(log),
+        prompts=percentiles(log.prompt_tokens),
+        outputs=percentiles(log.output_tokens),
+        correlation=correlation(log.prompt_tokens, log.output_tokens),
+    )
+
+
+def percentiles(lengths: Whole) -> dict[str, float]:
+    """Least, percentiles, highest and mean; percentiles are lengths that occur."""
+    found = np.quantile(lengths, [0, *(p / 100 for p in _PERCENTILES), 1], method="inverted_cdf").tolist()
+    names = ["min", *(f"p{p}" for p in _PERCENTILES), "max"]
+    return dict(zip(names, map(float, found), strict=True)) | {"mean": float(lengths.mean())}
+
+
+def correlation(prompt: Whole, output: Whole) -> float | None:
+    """Spearman's rank correlation of prompts and answers; None where either is constant."""
+    if min(np.ptp(prompt), np.ptp(output)) == 0:
+        return None
+    return float(pl.select(pl.corr(pl.Series(prompt), pl.Series(output), method="spearman")).item())

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from bench.beside.traffic.lengths import Described
+from bench.beside.traffic.arrivals import Described
 from bench.beside.traffic.log import Log, Whole
 from bench.errors import BenchError
 from bench.study.plan import Plan

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.beside.traffic.arrivals import FEWEST_GAPS
-from bench.beside.traffic.lengths import Described
+from bench.beside.traffic.arrivals import FEWEST_GAPS, Described
 from bench.beside.traffic.log import Log
 from bench.errors import count_text, shown_share, three_digits
 

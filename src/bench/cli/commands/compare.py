@@ -173,8 +173,7 @@ class Compare:
             sys.exit(3)
 
     def _plan_sessions(self) -> None:
-        from bench.findings.comparison import power
-        from bench.findings.comparison.power import Noise, sessions_for, visible
+        from bench.findings.comparison.effects import EXPECTED, Noise, sessions_for, visible
 
         if not 0 < self.noise < 100:
             raise BenchError(f"--noise is {self.noise:g}: a percentage above 0 and below 100.")
@@ -186,7 +185,7 @@ class Compare:
         between = _BETWEEN if self.between is None else self.between
         noise = Noise(self.noise / 100, between / 100)
         self._refuse_unknown()
-        metrics = len(self.metric) if self.metric else power.EXPECTED
+        metrics = len(self.metric) if self.metric else EXPECTED
         takes = sessions_for(difference / 100, noise, self.levels, self.repeats, metrics)
         sees = {k: 100 * visible(noise, k, self.levels, self.repeats, metrics) for k in sorted({*_LADDER, takes or 4})}
         runs = None if takes is None else 2 * takes * self.levels * self.repeats

@@ -84,14 +84,12 @@ def _measured(study: dict[str, Any]) -> list[str]:
     from bench.parse.session import parse_session
     from bench.runs.files import read
     from bench.runs.paths import Paths
-    from bench.runs.session import SessionIndex
-    from bench.runs.store import Store
+    from bench.runs.store import SessionIndex, Store
     from bench.servers.environment import prepare_engine
     from bench.servers.launch import write_launch
-    from bench.study.last import remember_study
     from bench.study.plan import Plan
     from bench.study.read import load_config
-    from bench.study.state import write_index
+    from bench.study.state import remember_study, write_index
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -119,7 +117,6 @@ def _launch() -> Path:
 
 
 def _drawn(plan: Plan) -> list[str]:
-    from bench.commit import commit_of
     from bench.findings.analysis import FINDINGS, TABLES, Analysis, write_analysis
     from bench.findings.registry import draw_figure
     from bench.findings.report import closing_lines, write_report
@@ -128,6 +125,7 @@ def _drawn(plan: Plan) -> list[str]:
     from bench.parse.windows import of_windows
     from bench.runs.paths import Paths
     from bench.runs.summary import read_summary
+    from bench.shipped import commit_of
 
     summary, timeseries, analysis = Path(Paths.SUMMARY), Path(Paths.TIMESERIES), Path(Paths.ANALYSIS)
     aggregate(

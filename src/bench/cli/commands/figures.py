@@ -61,7 +61,7 @@ def figures(
     from bench.report.figure import KINDS
     from bench.runs.paths import Paths
     from bench.study.decision import Decision
-    from bench.study.thresholds import kept_thresholds, thresholds_of
+    from bench.study.read import kept_thresholds, thresholds_of
 
     paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     thresholds = thresholds_of(threshold)

@@ -15,10 +15,7 @@ from bench.cli.options import option
 Template = Literal["quick", "sizing", "running-server", "two-settings"]
 
 
-@command(
-    "bench init my-study",
-    "bench init my-study --template running-server",
-)
+@command("bench init my-study", "bench init my-study --template running-server")
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or an empty folder.")],
     template: Annotated[

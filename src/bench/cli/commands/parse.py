@@ -29,8 +29,8 @@ def parse(
     from bench.parse.table import verdict_columns
     from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
     from bench.statistics.percentiles import tail_text
-    from bench.study.thresholds import kept_thresholds, thresholds_of
-    from bench.work import WORKS
+    from bench.study.read import kept_thresholds, thresholds_of
+    from bench.workloads.endpoints.kind import WORKS
 
     kept = [] if threshold else kept_thresholds([folder])
     thresholds = thresholds_of(threshold or kept)
@@ -90,7 +90,7 @@ def parse(
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from bench.runs.classes import class_column, class_names
+    from bench.runs.latencies import class_column, class_names
     from bench.statistics.percentiles import tail_text
 
     for name in class_names(summary["classes"]):

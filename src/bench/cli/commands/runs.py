@@ -22,7 +22,7 @@ from bench.errors import BenchError, count_text
 from bench.runs.paths import Paths
 
 if TYPE_CHECKING:
-    from bench.measure.progress_file import SessionProgress
+    from bench.measure.progress import SessionProgress
     from bench.study.plan import Plan
     from bench.study.searches import SearchSpec
     from bench.study.specs import RunSpec
@@ -165,7 +165,7 @@ def _list(plan: Plan, *, json: bool) -> None:
 
 def _tuning_text(plan: Plan) -> str:
     from bench.runs.files import read
-    from bench.runs.tuning import TuningRecord, read_visits
+    from bench.runs.searches import TuningRecord, read_visits
     from bench.search.tuning_words import state_line
 
     assert plan.tuned is not None
@@ -324,8 +324,7 @@ def _follow() -> None:
 
 def watched_lines(now: float | None = None) -> list[str]:
     """A line for each session of this folder that measures, else for the last one. Args: now: as of `session_line`."""
-    from bench.measure.progress import session_line
-    from bench.measure.progress_file import SessionProgress
+    from bench.measure.progress import SessionProgress, session_line
     from bench.runs.files import read
 
     records = []

@@ -37,7 +37,7 @@ def scrape(
     """On an absolute schedule, with the raw text and the time of sending and receiving each, in DIR/telemetry.jsonl.gz. Ends after
     --duration, on Ctrl-C or on SIGTERM. A --header goes to the server of the first --url alone: its scheme, host and port.
     """
-    from bench.cli.checks import headers_of, refuse_missing_gpus
+    from bench.cli.options import headers_of, refuse_missing_gpus
     from bench.headers import same_server
     from bench.measure.scraper import scrape
     from bench.servers.gpu_metrics import is_nvml
@@ -78,7 +78,7 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
 
     from bench.errors import shown
     from bench.http import get, leads_away, problem
-    from bench.parse.reference_samples import ExpositionError, reference_samples
+    from bench.parse.exposition import ExpositionError, reference_samples
     from bench.runs.environment import without_user
 
     try:

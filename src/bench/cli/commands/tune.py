@@ -37,7 +37,7 @@ def tune(
     from bench.cli.study import load_plan, no_workflow
     from bench.runs.files import read
     from bench.runs.paths import Paths
-    from bench.runs.tuning import TuningRecord
+    from bench.runs.searches import TuningRecord
     from bench.search.tuning_words import tuning_lines
     from bench.shipped import SNAKEFILE
 

@@ -12,15 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from bench.cli.checks import refuse_missing_gpus, refuse_wrong_address
 from bench.cli.entry import command
-from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
+from bench.cli.options import (
+    LOAD,
+    Json,
+    ThresholdValues,
+    at_least_one,
+    flag,
+    option,
+    positive,
+    refuse_missing_gpus,
+    refuse_wrong_address,
+)
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError, shown
 from bench.runs.paths import THRESHOLDS
-from bench.work import Work
 from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.endpoints.kind import Work
 
 if TYPE_CHECKING:
     from bench.measure.recording import Recording
@@ -74,12 +83,10 @@ class Workload(Sending):
         int | None, option("N", "Hold N requests, or users with turns, in flight.", LOAD, parser=at_least_one)
     ] = None
     request_rate: Annotated[
-        float | None,
-        option("R", "Open loop: R requests a second, however slowly answers come.", LOAD, parser=positive),
+        float | None, option("R", "Open loop: R requests a second, however slowly answers come.", LOAD, parser=positive)
     ] = None
     duration: Annotated[
-        float | None,
-        option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive),
+        float | None, option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive)
     ] = None
     scrape: Annotated[bool, flag("--scrape", "Scrape URL/metrics meanwhile.", _METRICS)] = False
     metrics: Annotated[str | None, option("URL", "With --scrape, where the server's metrics are, if elsewhere.", _METRICS)] = (
@@ -98,15 +105,15 @@ class Workload(Sending):
 
     def run(self) -> None:
         """Send the load, and print what came of it."""
-        from bench.commit import commit_of
         from bench.errors import count_text
         from bench.load.client import Load
         from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
         from bench.runs.files import digest
         from bench.runs.run import RunHeader
+        from bench.shipped import commit_of
+        from bench.study.read import keep_thresholds, thresholds_of
         from bench.study.specs import PROTOCOL
-        from bench.study.thresholds import keep_thresholds, thresholds_of
         from bench.workloads.schedule import at_least_s, schedule
 
         target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)

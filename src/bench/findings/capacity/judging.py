@@ -15,10 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from bench.axes import RATE
 from bench.parse.observation import observations
-from bench.runs.classes import class_names
+from bench.runs.latencies import class_names
 from bench.statistics.limit import NOMINAL, SPEEDS_DIFFER, Belief, beliefs, lowest
-from bench.statistics.percentiles import percentile
-from bench.statistics.shares import RATE_BATCHES, Share
+from bench.statistics.percentiles import RATE_BATCHES, Share, percentile
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo, applying
 

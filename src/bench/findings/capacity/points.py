@@ -15,7 +15,7 @@ from bench.axes import AXES
 from bench.findings.capacity.judging import Level, Miss, Unsettled, judged_levels, limits_of, most_given, unmeasured
 from bench.runs.columns import schema_of
 from bench.statistics.limit import NOMINAL, Belief, Floats
-from bench.statistics.shares import requests_needed
+from bench.statistics.percentiles import requests_needed
 from bench.study.slo import Slo
 
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency

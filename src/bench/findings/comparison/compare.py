@@ -10,9 +10,8 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
+from bench.findings.comparison.answered import failures, identical
 from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects, metric_of
-from bench.findings.comparison.failures import failures
-from bench.findings.identical import identical
 from bench.parse.drift import USUAL_NOISE, USUAL_WEIGHT
 from bench.parse.windows import of_windows
 from bench.runs.columns import METRICS
@@ -31,7 +30,7 @@ class Comparison:
     Attributes:
         matched: pairs of runs.
         effects: every verdict, see `effects`. failures: rows of levels at which either side failed requests, see
-            `failures`. answers: rows of levels at which answers were kept, see `bench.findings.identical`.
+            `failures`. answers: rows of levels at which answers were kept, see `bench.findings.comparison.answered`.
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: rows of valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.

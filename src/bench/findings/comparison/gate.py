@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings.comparison.effects import CONFIGURATION, metric_of, shared_by_machine
-from bench.findings.comparison.power import Noise, sessions_for
+from bench.findings.comparison.effects import CONFIGURATION, Noise, metric_of, sessions_for, shared_by_machine
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison

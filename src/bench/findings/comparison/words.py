@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
 from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
-from bench.findings.comparison.effects import metric_of, shared_by_machine
+from bench.findings.comparison.effects import FAR, metric_of, shared_by_machine
 from bench.findings.comparison.gate import blind, regressions, unproven, unseen
-from bench.findings.comparison.power import FAR
-from bench.report.answer import Answer
+from bench.report.blocks import Answer
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
 

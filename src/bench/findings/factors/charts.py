@@ -20,8 +20,7 @@ from bench.findings.factors.decided import (
     with_metrics,
 )
 from bench.findings.tables import Tables
-from bench.report.altair import alt
-from bench.report.figure import figure
+from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, PALETTE, marked, nothing_to_show, shapes, why_empty
 from bench.study.questions import FEWEST_CONFIGURATIONS
 

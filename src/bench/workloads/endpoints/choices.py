@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.workloads.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
 
 # Keys of a delta or a message that carry what the model generated. Some servers repeat reasoning under several of them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.workloads.endpoints.choices import Choices
 from bench.workloads.endpoints.kind import Prompt
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bench.runs.form import Omissible
-from bench.work import EMBEDDING
+from bench.runs.request import Omissible
 from bench.workloads.endpoints.choices import error_of
-from bench.workloads.endpoints.kind import Endpoint, Generated, Prompt, Read
+from bench.workloads.endpoints.kind import EMBEDDING, Endpoint, Generated, Prompt, Read
 
 if TYPE_CHECKING:
     import openai

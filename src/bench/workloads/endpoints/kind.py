@@ -1,20 +1,53 @@
-"""What an endpoint's file defines: how a request is written, and how an answer is read."""
+"""What an endpoint's file defines: how a request is written, how an answer is read, and which kind of work it is."""
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.errors import shown
 from bench.runs.environment import without_secrets
-from bench.runs.form import Omissible, RequestForm
-from bench.work import GENERATION, Work
+from bench.runs.request import Omissible, RequestForm
 
 if TYPE_CHECKING:
     import openai
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kind of work. An endpoint has one (`bench.workloads.endpoints`).
+
+    Attributes:
+        name: in the summary. answer: what it is, such as `tokens`.
+        unit: what throughput counts. counts: the column of a request that holds it.
+        generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
+            that there are TTFT, ITL and TPOT. Else only E2E is known.
+        divided: whether servers make several of a request, one a document, so that they count more requests than the client.
+    """
+
+    name: str
+    answer: str
+    unit: str
+    counts: str
+    generates: bool
+    divided: bool = False
+
+
+GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
+EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
+RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False, divided=True)
+WORKS = {work.name: work for work in (GENERATION, EMBEDDING, RERANKING)}
+
+
+def unit_of(works: Iterable[str | None]) -> str:
+    """What throughput counts, by the names of runs' work (None: generation); `tokens`, where they count different ones."""
+    units = {WORKS[name].unit if name else GENERATION.unit for name in works}
+    return units.pop() if len(units) == 1 else "tokens"
+
 
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
@@ -167,7 +200,7 @@ class Endpoint(ABC):
         keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
-        lacks: names in `bench.runs.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
+        lacks: names in `bench.runs.request.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.

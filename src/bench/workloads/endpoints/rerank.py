@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.work import RERANKING
 from bench.workloads.endpoints.embeddings import Pooled
-from bench.workloads.endpoints.kind import Generated, Prompt, Read
+from bench.workloads.endpoints.kind import RERANKING, Generated, Prompt, Read
 
 
 class Rerank(Pooled):

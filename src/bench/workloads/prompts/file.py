@@ -74,8 +74,7 @@ class PromptFile(Own):
         default=None, description="Hash of the wheel; required with `package`."
     )
     sample: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="So many prompts are drawn, the same for every run and deployment.",
+        default=None, description="So many prompts are drawn, the same for every run and deployment."
     )
 
     @model_validator(mode="after")

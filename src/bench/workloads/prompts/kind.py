@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.fields import Strict
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.workloads.endpoints import Endpoint, Prompt
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bench.errors import BenchError
 from bench.fields import Count
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.workloads.endpoints import Endpoint, Prompt
 from bench.workloads.prompts.kind import Making, Source
 

@@ -1,15 +1,264 @@
-"""A measured deployment in the forms in which servers are run: a command, a Compose file, a manifest of Kubernetes."""
+"""A measured deployment in the forms in which servers are run (a command, a Compose file, a manifest of Kubernetes): what of it
+goes to production, and what was held fixed while it was measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bench.beside.interop.export.exported import read_exported
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
+from bench.findings.capacity.words import limit, sustains
+from bench.models.checkpoint_record import Checkpoint
 from bench.report.render import render
+from bench.results import Results
+from bench.runs.deployment import DeploymentFacts
+from bench.runs.environment import REDACTED, redacted, redacted_command, shown_settings
+from bench.runs.files import read
+from bench.runs.launch import EngineRecord, Launch, flags_of
+from bench.runs.paths import Paths
+from bench.runs.searches import TuningRecord
+from bench.search.tuning_words import found_line
+from bench.servers.engines import managed
+from bench.servers.kind import Managed, arguments
 
-__all__ = ["FORMS", "read_exported", "written"]
+# A path by itself, or a text in JSON or a list that begins like one; no address, and no id of the hub.
+_PATH = re.compile(r"""(?:^|["'\s=:,])(?:\.{0,2}/|results/)\w""")
+_ADDRESS = ("host", "port")  # flags in whose place each form puts its own
+_CACHE = "/root/.cache/huggingface"  # where the hub's library keeps models in an image that runs as root
+_GIB = 2**30  # bytes of a GiB; convention
+_PROCESSES_GIB = 8  # GiB of a GPU server's processes beside its weights; convention
+_PROCESSES = 2  # cores of a GPU server beside one for each GPU; source: vLLM, docs/configuration/optimization.md
+
+
+def read_exported(deployment: str) -> dict[str, Any]:
+    """What the templates take of a deployment in this folder's results.
+
+    Returns:
+        `wanted`, what production names where the `model` has no id; `command`, what starts the server outside of an `image`, and
+        `no_image`, the refusal where none is known; `flags`, without those of the address; `environment`, and `secrets`, names of
+        variables whose values are not known here; `held`, what was held fixed and found; `notes`, what is left out or differs.
+
+    Raises:
+        BenchError: there is no such deployment, it was not started here, or no single command line starts it.
+    """
+    launch = _launch(deployment)
+    kind, gpus = managed(launch.kind), launch.gpus or 0
+    production, inside = kind.production, "/model.gguf" if kind.gguf else "/model"
+    image, argv = _uncontained(redacted_command(launch.argv or ()))
+    head, words = _parts(deployment, argv)
+    facts, stale = _facts(launch)
+    version = (facts.engine_version if facts else None) or launch.engine_version
+    model, revision, source, note = _model(launch)
+    flags, left = _flags(kind, launch, flags_of(words))
+    if revision and production.revision:
+        flags = {production.revision: revision, **flags}
+    environment = redacted(launch.environment)
+    left += [
+        f"{name}={environment.pop(name)}: {reason}." for name, reason in production.variables.items() if name in environment
+    ]
+    secrets = [name for name, value in environment.items() if value == REDACTED] + ["HF_TOKEN"] * bool(model)
+    # Started by nothing but its engine's own command, or by what the benchmark starts in its place.
+    names = [PurePosixPath(word).name for word in head]
+    plain = names == list(production.command) or names[1:] == [PurePosixPath(word).name for word in kind.server]
+    command = list(production.command) if plain else head
+    published, why, built = _image(kind, launch, version, image)
+    if not plain:
+        why = (
+            f"{deployment} was started by a command of its own, `{' '.join(command)}`, which an image need not have. Use --form "
+            f"command; or measure it with `command: [{', '.join(production.command)}]`, and what it adds under `flags`."
+        )
+    elif why:
+        why = f"{deployment} has no image, as {why}. Use --form command."
+    cores = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
+    cores *= int(launch.configured.get("cores") or 1)
+    pinning = (
+        "It was measured with one thread, pinned to no core."
+        if launch.configured.get("cores") == 0
+        else f"It was measured on cores of its own, {cores} in all; Compose does not pin it."
+    )
+    plan = launch.plan
+    bytes_ = 0 if plan is None else plan.needed_bytes if launch.device == "cpu" else (plan.weight_bytes or 0) * gpus
+    address = {"host": "0.0.0.0", "port": str(production.port)}  # noqa: S104 - of the container, which publishes its port alone
+    name = re.sub(r"[^a-z0-9]+", "-", deployment.lower()).strip("-")[:40].strip("-")
+    return {
+        "deployment": deployment,
+        "health": kind.health,
+        "wanted": "GGUF file" if kind.gguf else "folder of the model",
+        "model": model,
+        "gpus": gpus,
+        "command": command,
+        "image": published,
+        "no_image": why,
+        "built": built,
+        "environment": {name: value for name, value in environment.items() if value != REDACTED},
+        "secrets": list(dict.fromkeys(secrets)),
+        "port": production.port,
+        "entrypoint": production.entrypoint,
+        "shared_memory": production.shared_memory,
+        "named": " ".join(kind.model("\0", command)).replace("\0", '"$MODEL"'),
+        "flags": [arguments({name: value}) for name, value in flags.items()],
+        "words": [*kind.model(model or inside, production.command), *arguments({**address, **flags})],
+        "inside": inside,
+        "cache": _CACHE,
+        "cores": "" if gpus else pinning,
+        "name": name if name[:1].isalpha() else f"model-{name}".rstrip("-"),  # a Service's name begins with a letter
+        "cpu": gpus + _PROCESSES if gpus else cores,
+        "memory": max(1, -(-(bytes_ or 0) // _GIB) + (_PROCESSES_GIB if gpus else 0)),
+        "held": [
+            *_held(launch, kind, facts, version, source),
+            *([f"image: {image}"] if image else []),
+            *_measured(deployment, facts, stale),
+        ],
+        "notes": [each for each in (note, *left) if each],
+    }
+
+
+def _launch(deployment: str) -> Launch:
+    file = Path(Paths.LAUNCH.format(deployment=deployment))
+    known = sorted(each.parent.name for each in Path().glob(Paths.LAUNCH.format(deployment="*")))
+    if deployment not in known:
+        there = (
+            f"There are: {', '.join(known)}" if known else "There are none: run this in a study's folder, after its workflow"
+        )
+        raise BenchError(f"{file}: no such deployment in {Path.cwd()}. {there}.")
+    launch = read(Launch, file)
+    if launch.argv is None:
+        raise BenchError(
+            f"{deployment}: the server at {launch.base_url} was not started here, so its command line is not known. Export a "
+            "deployment whose engine has `source: lock`, `command` or `container`."
+        )
+    if launch.replicas > 1:
+        raise BenchError(
+            f"{deployment}: it is {launch.replicas} replicas behind a router, and a form starts one server. Export a deployment of "
+            "one, and scale that."
+        )
+    return launch
+
+
+def _uncontained(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The image, None where no container runs it, and the command line in it."""
+    runtime = PurePosixPath(argv[0]).name
+    if runtime in ("docker", "podman"):
+        at = argv.index("--entrypoint")
+        return argv[at + 2], [argv[at + 1], *argv[at + 3 :]]
+    if runtime == "apptainer":
+        at = argv.index("--pwd")
+        return argv[at + 2].removeprefix("docker://"), argv[at + 3 :]
+    return None, argv
+
+
+def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What of a command line starts the server, and what follows the model: `serve` takes it by position."""
+    for word, kept in (("--model", 0), ("serve", 1)):
+        if word in argv[:-1]:
+            at = argv.index(word)
+            return list(argv[: at + kept]), list(argv[at + 2 :])
+    file = Paths.LAUNCH.format(deployment=deployment)
+    raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
+
+
+def _facts(launch: Launch) -> tuple[DeploymentFacts | None, bool]:
+    """What was running, and whether there are facts of another definition alone."""
+    file = Paths.facts(launch.deployment)
+    facts = read(DeploymentFacts, file) if file.exists() else None
+    stale = facts is not None and launch.digest is not None and facts.digest != launch.digest
+    return (None if stale else facts), stale
+
+
+def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
+    """The model's id on the hub and its commit, both None without; what it is in words; and a note where production has to name it."""
+    file = Path(Paths.CHECKPOINT.format(model=launch.model))
+    checkpoint: Checkpoint | None = read(Checkpoint, file, constants=True) if launch.model and file.exists() else None
+    if checkpoint and checkpoint.revision:
+        return checkpoint.source, checkpoint.revision, f"{checkpoint.source} at {checkpoint.revision}", ""
+    parameters = launch.plan.parameters if launch.plan else None
+    size = f" ({parameters:,} parameters)" if parameters else ""
+    if launch.settings.random_weights:
+        source = f"{launch.model}{size}, with random weights"
+        return None, None, source, "What was measured had random weights: name a model of the same shape."
+    source = f"{launch.model}{size}, from {checkpoint.source}" if checkpoint else f"{launch.model}{size}; {file} is not here"
+    return None, None, source, "The model lies on the machine that was measured: name where production has it."
+
+
+def _flags(kind: Managed, launch: Launch, flags: Mapping[str, str | bool]) -> tuple[dict[str, str | bool], list[str]]:
+    kept: dict[str, str | bool] = {}
+    left: list[str] = []
+    reasons = kind.production.left_out
+    for given, value in flags.items():
+        name = given.replace("_", "-")
+        shown = f"--{name}" if isinstance(value, bool) else f"--{name} {value}"
+        if name in _ADDRESS:
+            continue
+        if isinstance(value, str) and REDACTED in value:
+            left.append(f"--{name}: its value is a secret; give it as production does.")
+        elif reason := reasons.get(name) or reasons.get(f"{name}={value}"):
+            left.append(f"{shown}: {reason}.")
+        elif name == kind.production.named and value == launch.deployment:
+            left.append(f"{shown}: the benchmark's name for it; without this flag, the model's own counts.")
+        else:
+            kept[name] = value
+            if isinstance(value, str) and _PATH.search(value):
+                left.append(f"{shown} names a path of the machine that was measured: put the file there, or change it.")
+    return kept, left
+
+
+def _image(kind: Managed, launch: Launch, version: str | None, image: str | None) -> tuple[str | None, str, str]:
+    """The image, why there is none, and how it differs from what was measured. Args: image: in which it was measured."""
+    if image:
+        own = image.endswith(".sif") or image.startswith(("/", "./"))
+        return (None, f"{image} is a file of Apptainer", "") if own else (image, "", "")
+    if version is None:
+        return None, f"the version of {kind.title} is not known before a session has measured it", ""
+    published = kind.image(version, launch.device)
+    if published is None:
+        return None, f"{kind.title} {version} is no release of which one is published", ""
+    file = Path(Paths.ENGINE.format(engine=launch.engine))
+    source = read(EngineRecord, file).source if launch.engine and file.exists() else None
+    what = {"lock": "an environment of locked packages", "command": "a command of the machine"}.get(source or "", "no image")
+    return published, "", f"Measured was {what}, not the image {published}: the same version, and another build."
+
+
+def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version: str | None, source: str) -> Iterator[str]:
+    yield f"engine: {kind.title} {version or '(version not known)'}, on {'a CPU' if launch.device == 'cpu' else 'GPUs'}"
+    yield f"model: {source}"
+    if launch.device == "cpu":
+        cores = launch.configured.get("cores", "not known")
+        yield f"cores of a worker: {'not pinned, one thread' if cores == 0 else cores}"
+    else:
+        parallel = ((name, getattr(launch, f"{name}_parallel")) for name in ("tensor", "pipeline", "data"))
+        kinds = ", ".join(f"{name} parallel {size}" for name, size in parallel if size and size > 1)
+        yield f"GPUs of an instance: {launch.gpus if launch.gpus is not None else 'not known'}" + (
+            f" ({kinds})" if kinds else ""
+        )
+    if facts:
+        yield f"machine: {facts.hardware.in_short}"
+        if facts.inherited:
+            shown = ", ".join(f"{name}={value}" for name, value in shown_settings(facts.inherited).items())
+            yield f"variables of the user that reached the server: {shown}"
+    yield f"digest of the deployment: {launch.digest or 'not recorded'}"
+
+
+def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> Iterator[str]:
+    if facts is None:
+        yield "measured: " + ("under another definition; run the workflow again" if stale else "not yet, or not in this folder")
+        return
+    results = Results.open() if Path(Paths.SUMMARY).exists() else None
+    if results and len(started := results.runs.filter(deployment=deployment)["started"].drop_nulls().sort()):
+        days = dict.fromkeys(str(each)[:10] for each in (started[0], started[-1]))
+        yield f"measured: {' to '.join(days)}, {count_text(len(started), 'run')}"
+    if Path(Paths.TUNING).exists() and (line := found_line(read(TuningRecord, Path(Paths.TUNING)), deployment)):
+        yield line
+    if results is None or not Path(Paths.ANALYSED.format(table="capacity.parquet")).exists():
+        yield "limit: not known; the study's workflow has not ended, or has no results/analysis"
+        return
+    for row in results.analysis("capacity").filter(deployment=deployment).iter_rows(named=True):
+        slos = ", ".join(row["slos"]) or "none"
+        ends = f"; limit: {found}" if (found := limit(row)) else ""
+        yield f"workload {row['workload']}, SLOs {slos}: sustains {sustains(row)}{ends}"
+
 
 #: The forms, each a template.
 FORMS = ("command", "compose", "kubernetes")

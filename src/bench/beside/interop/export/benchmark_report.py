@@ -35,7 +35,7 @@ _CONFIGURED = [
         "max_model_len",
         "max_num_seqs",
         "environment",
-    ),
+    )
 ]
 _LOAD = ["workload", "arrival", "axis", "level", "repeat", "seed", "endpoint", "stream"]
 _NEEDS = {"units": "mean", "component_label": "aggregate"}  # keys, and those without which they say nothing

@@ -19,10 +19,7 @@ from bench.beside.interop.imported.kind import Format, Part, PeerRun
 from bench.beside.interop.imported.vllm import VLLM
 from bench.errors import BenchError
 from bench.parse.foreign import ForeignRun, foreign_run, write_run
-from bench.runs.checksums import checksum
-from bench.runs.files import UNREADABLE, digest
-
-__all__ = ["FORMATS", "Imported", "imported", "read_peers", "write_imported"]
+from bench.runs.files import UNREADABLE, checksum, digest
 
 #: The tools whose result files are read. One more is a file beside this one, and a row here.
 FORMATS = {each.name: each for each in (VLLM, GUIDELLM, AIPERF, INFERENCE_PERF)}

@@ -10,14 +10,11 @@ import polars as pl
 
 from bench.beside.production.curve import Curve
 from bench.beside.production.drifted.judged import DIFFERS, LENGTHS, SAME, TITLES, UNKNOWN, Compared, compared
-from bench.beside.production.drifted.prometheus import Window
-from bench.beside.production.drifted.served import read_names, scraped_twice, served
+from bench.beside.production.drifted.served import Window, read_names, scraped_twice, served
 from bench.beside.production.drifted.studied import read_studied
 from bench.errors import BenchError, first_names
-from bench.servers.engines import Kind
+from bench.servers.kind import Kind
 from bench.servers.metrics import find_catalogue, of_other_versions
-
-__all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "Drift", "Window", "find_drift"]
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.axes import CONCURRENCY, RATE
-from bench.beside.production.guard.measured import Measured, read_measured
+from bench.beside.production.guard.measured import Measured
+from bench.beside.production.guard.measured import read_measured as read_measured
 from bench.beside.production.guard.rules import LOADS, WAITS, Rules
 from bench.errors import shown_share
 from bench.report.render import render
 from bench.runs.latencies import LATENCIES
 from bench.servers.fleet import haproxys
-
-__all__ = ["FILES", "Measured", "read_measured", "written"]
 
 #: The files, each a template.
 FILES = ("rules.yaml", "dashboard.json", "haproxy.cfg", "keda.yaml")

@@ -18,7 +18,7 @@ from bench.findings.sizing import Limits, OperatingPoint, limits
 from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
 from bench.runs.sentences import load_text
-from bench.servers.engines import Kind
+from bench.servers.kind import Kind
 from bench.servers.metrics import SHARES, Catalogue, find_catalogue
 from bench.study.slo import Slo, parse_slo
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bench.axes import CONCURRENCY, RATE
-from bench.cli.checks import refuse_strange_classes, refuse_wrong_address
 from bench.cli.entry import command
-from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive
+from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive, refuse_strange_classes, refuse_wrong_address
 from bench.cli.output import print_json
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError
@@ -89,10 +88,10 @@ class Find(Sending):
         """Search, and print the answer; the exit status says how it ended."""
         from bench.cli.commands.find.searching import answered, as_json, searched
         from bench.runs.files import write_object
-        from bench.search.chart import draw
         from bench.search.search import Budget
+        from bench.search.words import draw
+        from bench.study.read import thresholds_of
         from bench.study.slo import parse_slo
-        from bench.study.thresholds import thresholds_of
 
         slos = tuple(parse_slo(text) for text in self.slo)
         self._refuse_contradictions(slos)
@@ -129,7 +128,7 @@ class Find(Sending):
     def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
         """The server, with the form of requests that the last search here found; None without one, or after another `--omit`."""
         from bench.measure.exposition import find_metrics
-        from bench.runs.form import RequestForm
+        from bench.runs.request import RequestForm
 
         try:
             last = json.loads((self.output_dir / _RESULT).read_text())
@@ -229,7 +228,7 @@ class Find(Sending):
         self, content: dict[str, Any], aim: Aim, target: Target, found: Metrics, recording: dict[str, Any]
     ) -> RunningServer:
         from bench.search.running import RunningServer
-        from bench.study.thresholds import thresholds_of
+        from bench.study.read import thresholds_of
 
         return RunningServer(
             target=target,

@@ -111,8 +111,7 @@ class Fleet:
     ] = None
     slo: Annotated[list[str] | None, option("LIMIT", SLO)] = None
     peak_rps: Annotated[
-        float | None,
-        option("N", "Requests/s (with turns: conversations/s) of the busiest moment.", LOAD, parser=positive),
+        float | None, option("N", "Requests/s (with turns: conversations/s) of the busiest moment.", LOAD, parser=positive)
     ] = None
     workload: Annotated[
         str | None,

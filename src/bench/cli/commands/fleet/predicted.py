@@ -18,6 +18,7 @@ from bench.cli.options import number
 from bench.cli.output import print_json, print_table, tracked
 from bench.errors import BenchError, is_are, shown_share, three_digits
 from bench.findings.predicted import REPORTED, doubt_text, shares_text
+from bench.predict.asked import Traffic, read_traffic
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere
 from bench.predict.calibration import METRICS, Interval
 from bench.predict.instances import (
@@ -31,11 +32,10 @@ from bench.predict.instances import (
     for_trace,
     for_traffic,
 )
-from bench.predict.judge import self_judged
 from bench.predict.limits import Given, Limits
 from bench.predict.predict import Predicted, misfits, predict
 from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
-from bench.predict.traffic import Traffic, read_traffic
+from bench.predict.study import self_judged
 from bench.results import Results
 from bench.runs.latencies import LATENCIES
 from bench.study.read import read_workload

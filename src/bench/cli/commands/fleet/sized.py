@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench.cli.checks import refuse_strange_classes
 from bench.cli.commands.fleet import Fleet
+from bench.cli.options import refuse_strange_classes
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
 from bench.findings.capacity.words import with_texts
 from bench.findings.fleet import UNKNOWN_GPUS, little, meets, next_step, no_point, sized_rows
 from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.results import Results
-from bench.runs.classes import class_names
+from bench.runs.latencies import class_names
 from bench.study.slo import Slo
 
 

@@ -1,17 +1,28 @@
-"""The steps of a probe, sent to a server."""
+"""What a search measures: the steps of its probe, sent to a server, and runs as it judges them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count as numbers
+from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad
 from bench.load.target import Target
+from bench.parse.drift import place_of_run
+from bench.parse.run import parse_run
+from bench.parse.slo import goodput, judged_requests
+from bench.parse.validity import reason_text, verdict
 from bench.runs.latencies import LATENCIES
 from bench.runs.request import RequestRecord
+from bench.runs.run import RunRecord
 from bench.search.probe import Reply, Send
+from bench.study.config import Thresholds
+from bench.study.slo import Slo
 from bench.workloads.workload import Workload
 
 _OPEN_KEYS = ("burstiness", "duration_s", "step", "stop_overloaded", "turns", "num_requests", "archetype")
@@ -30,12 +41,7 @@ def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None)
         seed = f"probe/{next(number)}/{load.seed}"  # other prompts each time, or a prefix cache would know them
         workload = Workload.model_validate({**given, "arrival": "closed", "num_requests": count})
         sent = replace(
-            load,
-            workload=workload,
-            level=in_flight,
-            seed=seed,
-            schedule_seed=seed,
-            timeout_s=min(timeout_s, load.timeout_s),
+            load, workload=workload, level=in_flight, seed=seed, schedule_seed=seed, timeout_s=min(timeout_s, load.timeout_s)
         )
         try:
             with PreparedLoad(target, sent).waiting(alive) as now:
@@ -68,3 +74,29 @@ def _latency(record: RequestRecord, name: str) -> float | None:
         return None if (record.streamed_tokens or 0) < fewest else float(of(lambda column: getattr(record, column)))
     except (TypeError, ZeroDivisionError):  # a number that it follows from is not known
         return None
+
+
+def judged_run(
+    folder: Path, slos: Sequence[Slo], thresholds: Thresholds, tables: Path
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The summary of the run in `folder` with `judged`, and why it cannot be trusted, if it cannot.
+
+    Args:
+        tables: a folder for what is parsed.
+
+    Raises:
+        BenchError: a file is missing, or differs from what was measured.
+    """
+    names = {name: tables / f"{name}.parquet" for name in ("requests", "telemetry")}
+    row = parse_run(folder, **names, wide=tables / "metrics.csv", summary=tables / "summary.json")
+    row = {**row, **goodput(row, judged_requests(row, pl.read_parquet(names["requests"])), slos)}
+    found = verdict(row, thresholds)
+    return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)
+
+
+def speed(record: RunRecord) -> tuple[float, str, str] | tuple[None, None, None]:
+    """How fast the machine was before the run, in reference loads a second, what load that was, and when its round began."""
+    place = place_of_run(record)
+    if place["reference_s"] is None:
+        return None, None, None
+    return 1 / place["reference_s"], place["reference_load"], place["reference_since"]

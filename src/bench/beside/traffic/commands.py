@@ -18,7 +18,7 @@ from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from bench.beside.traffic.lengths import Described
+    from bench.beside.traffic.arrivals import Described
     from bench.beside.traffic.log import Log
 
     Endpoint = str
@@ -72,7 +72,7 @@ class Traffic:
     def run(self) -> None:
         """Print what the log says, and write what is asked for."""
         from bench.beside.traffic import words
-        from bench.beside.traffic.lengths import describe
+        from bench.beside.traffic.arrivals import describe
         from bench.beside.traffic.like import write_load
         from bench.beside.traffic.log import read_log
         from bench.shipped import ROOT

@@ -1,4 +1,4 @@
-"""`bench drifted`: is production still what a study measured?"""
+"""Commands of production: what a study measured as alerts, a dashboard and limits, and whether production is that still."""
 
 from __future__ import annotations
 
@@ -15,6 +15,41 @@ from bench.cli.entry import command
 from bench.cli.options import Json, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
+
+
+@command(
+    "bench guard --deployment llama-fp8",
+    "bench guard results --deployment llama-fp8 --workload chat --output-dir guard/llama-fp8",
+)
+def guard(
+    results: Annotated[Path, typer.Argument(metavar="[RESULTS]", help="A folder with a study's results.")] = Path("results"),
+    deployment: Annotated[
+        str | None, option("NAME", "The server, where RESULTS has several.", complete=completion.deployments)
+    ] = None,
+    workload: Annotated[str | None, option("NAME", "The workload whose limit counts, where several were measured.")] = None,
+    output_dir: Annotated[Path, option("FOLDER", "Where the files go.")] = Path("guard"),
+) -> None:
+    """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg and keda.yaml, with the metric names of the server or fleet
+    that was measured. What the study does not know is left out, and a line says so.
+    """
+    from bench.beside.production.guard import FILES, written
+    from bench.beside.production.guard.measured import read_measured
+
+    measured = read_measured(results, deployment, workload)
+    print(f"{measured.deployment}: {measured.limit_text}.")
+    texts, left = written(measured)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if name not in texts:
+            (output_dir / name).unlink(missing_ok=True)  # of an earlier study, whose limits these are not
+            continue
+        (output_dir / name).write_text(texts[name], encoding="utf-8")
+        print(f"{output_dir / name}")
+    if left:
+        print("\nLeft out:")
+    for line in left:
+        print(f"- {line}")
+
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -51,8 +86,9 @@ def drifted(
     from dataclasses import asdict
 
     from bench.beside.production.curve import read_curve
-    from bench.beside.production.drifted import DIFFERS, UNKNOWN, Window, find_drift
-    from bench.beside.production.drifted.lines import advice, conclusion, rows
+    from bench.beside.production.drifted import find_drift
+    from bench.beside.production.drifted.judged import DIFFERS, UNKNOWN, advice, conclusion, rows
+    from bench.beside.production.drifted.served import Window
 
     curve = read_curve(results, deployment, workload)
     until = time.time() if end is None else _moment(end)

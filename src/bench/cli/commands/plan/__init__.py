@@ -1,12 +1,13 @@
-"""`bench plan`: what a model needs of an accelerator, and what it could hold, before anything is spent."""
+"""`bench plan`: what a model needs of an accelerator, and what it could hold, before anything is spent; `needed`: how many GPUs a
+rate of requests takes.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import date
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,16 +17,15 @@ from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, option, percent, positive
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError, count_text, listed, shown_gib
+from bench.errors import BenchError, count_text, shown_gib
+from bench.errors import listed as listed
 
 if TYPE_CHECKING:
-    from bench.models.accelerators import Accelerator
-    from bench.models.catalogue import CatalogueEntry
+    from bench.models.catalogue import Accelerator, CatalogueEntry
     from bench.models.geometry import Geometry
     from bench.servers.needed import Lengths
     from bench.servers.plan import Demand, Setting
 
-ONE_NODE = 8  # GPUs of an instance on one node; convention
 _RATE = "For a rate of requests"
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # As the study's models have them: reading those would cost the help half a second.
@@ -129,8 +129,7 @@ class Plan:
 
     def run(self) -> None:
         """Print the plan of each model on each accelerator that is asked for."""
-        from bench.models.accelerators import accelerator_named, accelerators
-        from bench.models.catalogue import catalogue
+        from bench.models.catalogue import accelerator_named, accelerators, catalogue
         from bench.servers.plan import Demand, plan
         from bench.yaml_file import read_yaml
 
@@ -154,7 +153,9 @@ class Plan:
         if self.request_rate:
             if not self.model:
                 raise BenchError("--request-rate asks how many instances of one model: name it by --model.")
-            self._print_needed(models[self.model], devices, setting, lengths)
+            from bench.cli.commands.plan.needed import print_needed
+
+            print_needed(self, models[self.model], devices, setting, lengths)
             return
         if self.model and self.accelerator:
             self._one(models[self.model], devices[self.accelerator], demand, setting)
@@ -187,81 +188,6 @@ class Plan:
             share=self.gpu_memory_utilization,
             max_num_seqs=self.max_num_seqs,
         )
-
-    def _print_needed(
-        self, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, lengths: tuple[Lengths, Lengths]
-    ) -> None:
-        """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
-        from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, needed
-        from bench.servers.stages import tensor_parallel_sizes
-        from bench.study.slo import parse_slo
-
-        slos = [parse_slo(text) for text in self.slo or ()]
-        if odd := [slo.name for slo in slos if slo.request_class or slo.metric not in PLANNED]:
-            raise BenchError(f"--slo: a plan knows {', '.join(PLANNED)} of all requests alone, and not {odd[0]}.")
-        limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
-        share = EFFICIENCY if self.efficiency is None else self.efficiency / 100
-        if not 0 < share <= 1:
-            raise BenchError(f"--efficiency is {100 * share:g}: a percentage above 0 and at most 100.")
-        rate = self.request_rate or 0.0
-        sizes = [size for size in tensor_parallel_sizes(geometry) if size <= ONE_NODE]
-        rows = []
-        for name, device in devices.items():
-            found = []
-            for size in [self.tensor_parallel] if self.tensor_parallel else sizes:
-                asked = (geometry, device, replace(setting, tensor_parallel=size), *lengths)
-                reached = needed(*asked, rate=rate, limits=limits, efficiency=share)
-                cost = reached["gpus"] and device.price_per_hour and reached["gpus"] * device.price_per_hour
-                found.append(
-                    {"accelerator": name, "tensor_parallel": size, **reached, "usd_per_hour": cost,
-                     "at_the_ceilings": needed(*asked, rate=rate, limits=limits)}
-                )  # fmt: skip
-            rows += found if self.accelerator else [min(found, key=lambda row: row["gpus"] or math.inf)]
-        prices = {name: device.price_remark(date.today()) for name, device in devices.items()}
-        source = EFFICIENCY_SOURCE if self.efficiency is None else "--efficiency"
-        if self.json:
-            print_json(
-                {"request_rate": rate, "efficiency": share, "efficiency_source": source, "prices": prices, "needed": rows}
-            )
-            return
-        within = f", within {listed([str(slo) for slo in slos])}" if slos else ""
-        prompt, output = (f"{round(each.mean):,}" for each in lengths)
-        print(f"{rate:g} requests/s of {prompt} + {output} tokens in the mean to {self.model}{within}\n")
-        head = [
-            "accelerator",
-            "GPUs of one",
-            "in flight",
-            "requests/s",
-            "TPOT ms",
-            "instances",
-            "GPUs",
-            "USD/h",
-            "GPUs at the ceilings",
-        ]
-        print_table([head, *map(_needed_row, rows)], "<>>>>>>>>")
-        print(
-            f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean."
-        )
-        for why in dict.fromkeys(f"{row['accelerator']}, {row['tensor_parallel']}: {row['why']}" for row in rows if row["why"]):
-            print(f"– {why}")
-        of_price: dict[str, dict[str, None]] = {}
-        for row in rows:
-            if row["usd_per_hour"]:
-                text = f"{row['accelerator']} {devices[row['accelerator']].price_per_hour:g}"
-                of_price.setdefault(prices[row["accelerator"]], {})[text] = None
-        for remark, texts in of_price.items():
-            print(f"USD an hour of a GPU: {', '.join(texts)} ({remark}).")
-        best = min(rows, key=lambda row: row["gpus"] or math.inf)
-        if best["gpus"]:
-            limit = " ".join(f"--slo {text}" for text in self.slo or ["ttft_p95=2s"])
-            plain = " ".join(
-                f"--{side}-length {round(each.mean)}" for side, each in zip(("prompt", "output"), lengths, strict=True)
-            )
-            fleet = f"--sustained-rps {best['requests_per_s']:.3g} --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
-            print(
-                f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
-            )
-            print(f"Then size the fleet by that, in place of this plan's: `bench fleet {fleet}`.")
 
     def _one(self, geometry: Geometry, accelerator: Accelerator, demand: Demand, setting: Setting) -> None:
         from bench.servers.plan import choices, plan
@@ -299,14 +225,6 @@ def _lengths(name: str, text: str) -> Lengths:
         return Lengths.of({float(share or 50) / 100: float(tokens) for share, tokens in points})
     except (ValueError, ArithmeticError) as error:
         raise BenchError(f"{name} {text}: {error}, as in 2000 or p50=800,p95=4000.") from None
-
-
-def _needed_row(row: Mapping[str, Any]) -> list[str]:
-    tpot, cost = row["tpot_s"], row["usd_per_hour"]
-    numbers = [_number(row[key]) for key in ("in_flight", "requests_per_s")]
-    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(_number(row[key]) for key in ("instances", "gpus"))]
-    ceiling = _number(row["at_the_ceilings"]["gpus"])
-    return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
 
 
 def _geometry(name: str, parameters: int | None) -> Geometry:
@@ -354,7 +272,7 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
         [
             ["KV bytes a token", f"{weighed['kv_bytes_per_token']:,}"],
             *([["state bytes a sequence", f"{state:,}"]] if (state := weighed["state_bytes_per_sequence"]) else []),
-            ["KV capacity (tokens)", _number(weighed["kv_capacity_tokens"])],
+            ["KV capacity (tokens)", number_text(weighed["kv_capacity_tokens"])],
             ["predicted saturation of the KV cache (requests)", _requests(weighed["predicted_saturation"])],
             [f"most at once, by {'--max-num-seqs' if cut else 'the KV cache'}", most],
             [f"fewest GPUs for {demand.concurrency:,} at once", _fewest(weighed)],
@@ -364,14 +282,14 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
             ],
             [
                 "  by rule of thumb (1.2 × weights, KV, 7.5 % of a GPU), × 1.3",
-                f"{_number(rule['min_gpus'])}, {_number(rule['gpus_with_headroom'])}",
+                f"{number_text(rule['min_gpus'])}, {number_text(rule['gpus_with_headroom'])}",
             ],
-            ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
-            ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
-            ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
+            ["prefill ceiling (tokens/s)", number_text(ceilings["prefill_tokens_per_s"])],
+            ["least TTFT (ms)", number_text(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
+            ["decode ceiling, one request (tokens/s)", number_text(ceilings["decode_tokens_per_s_at_context"])],
             [
                 f"decode ceiling, {most if held else 'all'} at once (tokens/s)",
-                _number(ceilings["decode_tokens_per_s_at_saturation"]),
+                number_text(ceilings["decode_tokens_per_s_at_saturation"]),
             ],
         ],
         head=False,
@@ -384,8 +302,8 @@ def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str, most: int) -> li
     names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
     rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "all"]]
     for weighed in plans:
-        held = [_number(weighed["kv_capacity_tokens"]), _at_once(weighed["predicted_saturation"], most)]
-        rows.append([str(weighed[key]), *held, *(_number(weighed["ceilings"][name]) for name in names)])
+        held = [number_text(weighed["kv_capacity_tokens"]), _at_once(weighed["predicted_saturation"], most)]
+        rows.append([str(weighed[key]), *held, *(number_text(weighed["ceilings"][name]) for name in names)])
     if all("min_gpus" in weighed for weighed in plans):
         rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
     return rows
@@ -430,20 +348,20 @@ def _fewest(weighed: Mapping[str, Any]) -> str:
 
 
 def _dealt(fewest: int | None, dealt: int | None) -> str:
-    return _number(fewest) if fewest == dealt else f"{_number(fewest)}→{_number(dealt)}"
+    return number_text(fewest) if fewest == dealt else f"{number_text(fewest)}→{number_text(dealt)}"
 
 
 def _gib(size: int | None) -> str:
     return "–" if size is None else shown_gib(size)
 
 
-def _number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _requests(value: float | None) -> str:
     """Requests that fit: a part of one does not."""
-    return _number(value if value is None or value < 10 else math.floor(value))  # 121.65 hold 121
+    return number_text(value if value is None or value < 10 else math.floor(value))  # 121.65 hold 121
 
 
 def _at_once(held: float | None, most: int) -> str:

@@ -1,7 +1,8 @@
-"""`bench verify`: whether a pack or a folder of results is what was measured."""
+"""Commands of packs: a study's measured runs as one file, taken in elsewhere, and checked to be what was measured."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,12 +11,73 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.cli.entry import command
-from bench.cli.options import Json, option
+from bench.cli.options import Configfile, Json, Scale, Select, option
 from bench.cli.output import print_json, print_table, status
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.beside.archive.check import Check
+
+
+@command("bench pack", "bench pack --configfile config/studies/h200.yaml --output h200.tar.gz")
+def pack(
+    configfile: Configfile = None,
+    select: Select = None,
+    scale: Scale = None,
+    output: Annotated[Path | None, option("FILE", "The file.", default="results/packs/STUDY.tar.gz")] = None,
+    json: Json = False,
+) -> None:
+    """With their deployments' facts and logs, as the sessions left them. `make pack` measures first. Runs that are missing are named
+    and left out: a study that was interrupted can be packed too.
+    """
+    from bench.beside.archive.pack import pack, packed_text
+    from bench.cli.study import load_plan
+    from bench.runs.paths import Paths
+    from bench.runs.store import Store
+    from bench.yaml_file import read_yaml
+
+    file, plan = load_plan(configfile, select, scale, json=json)
+    output = output or Path(Paths.RESULTS) / "packs" / f"{file.stem}.tar.gz"
+    done = pack(plan, read_yaml(file), output, Store())
+    if json:
+        print_json({"file": str(output), "bytes": output.stat().st_size, "runs": done.runs, "missing": done.missing})
+        return
+    print(f"{output}: {packed_text(done)}, {output.stat().st_size / 2**20:.1f} MiB")
+
+
+@command("bench unpack h100.tar.gz", "bench unpack monday.tar.gz tuesday.tar.gz")
+def unpack(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `bench pack` wrote.")], json: Json = False
+) -> None:
+    """Checks every file of a pack and puts its runs among the results here. The next workflow on the pack's study parses and draws
+    them, and measures nothing.
+    """
+    from bench.beside.archive.pack import packed_text
+    from bench.beside.archive.unpack import unpack
+    from bench.cli.study import no_workflow
+    from bench.runs.store import Store
+
+    unpacked = []
+    with no_workflow():
+        for file in files:
+            done = unpack(file, Store(owner="unpack"))
+            unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
+            if not json:
+                print(f"{file}: {packed_text(done)}\nNow: {_draw(done.study)}")
+    if json:
+        print_json(unpacked)
+
+
+def _draw(study: Path | None) -> str:
+    """The command that draws a pack's study: in a clone, in a study's own folder, or in one that holds nothing else."""
+    from bench.cli.study import installed
+    from bench.shipped import SNAKEFILE
+
+    own = any(map(Path.exists, map(Path, ("Snakefile", "workflow/Snakefile"))))
+    if own and Path("Makefile").exists():
+        return f"make figures CONFIG={study}"
+    snakefile = "" if own else f" --snakefile {shlex.quote(SNAKEFILE)}"
+    return f"{installed('snakemake')}{snakefile} --cores 1 results/figures/all --configfile {study}"
 
 
 _MOST_LINES = 20  # of what differs; JSON has all
@@ -31,8 +93,7 @@ _MOST_LINES = 20  # of what differs; JSON has all
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A pack, or a folder of results.")],
     configfile: Annotated[
-        Path | None,
-        option("FILE", "The study's file.", default="the one that the workflow noted in the folder"),
+        Path | None, option("FILE", "The study's file.", default="the one that the workflow noted in the folder")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -1,1 +1,0 @@
-"""Its commands, a file each."""

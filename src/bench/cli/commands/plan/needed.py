@@ -1,0 +1,97 @@
+"""How many instances and GPUs a rate of requests takes, by the ceilings of a plan and by a share of them that was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from bench.cli.commands.plan import Plan, number_text
+from bench.cli.output import print_json, print_table
+from bench.errors import BenchError, listed
+from bench.models.catalogue import Accelerator
+from bench.models.geometry import Geometry
+from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, Lengths, needed
+from bench.servers.plan import Setting
+from bench.servers.stages import tensor_parallel_sizes
+from bench.study.slo import parse_slo
+
+ONE_NODE = 8  # GPUs of an instance on one node; convention
+
+
+def print_needed(
+    asked: Plan, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, lengths: tuple[Lengths, Lengths]
+) -> None:
+    """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
+    slos = [parse_slo(text) for text in asked.slo or ()]
+    if odd := [slo.name for slo in slos if slo.request_class or slo.metric not in PLANNED]:
+        raise BenchError(f"--slo: a plan knows {', '.join(PLANNED)} of all requests alone, and not {odd[0]}.")
+    limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
+    share = EFFICIENCY if asked.efficiency is None else asked.efficiency / 100
+    if not 0 < share <= 1:
+        raise BenchError(f"--efficiency is {100 * share:g}: a percentage above 0 and at most 100.")
+    rate = asked.request_rate or 0.0
+    sizes = [size for size in tensor_parallel_sizes(geometry) if size <= ONE_NODE]
+    rows = []
+    for name, device in devices.items():
+        found = []
+        for size in [asked.tensor_parallel] if asked.tensor_parallel else sizes:
+            server = (geometry, device, replace(setting, tensor_parallel=size), *lengths)
+            reached = needed(*server, rate=rate, limits=limits, efficiency=share)
+            cost = reached["gpus"] and device.price_per_hour and reached["gpus"] * device.price_per_hour
+            found.append(
+                {"accelerator": name, "tensor_parallel": size, **reached, "usd_per_hour": cost,
+                 "at_the_ceilings": needed(*server, rate=rate, limits=limits)}
+            )  # fmt: skip
+        rows += found if asked.accelerator else [min(found, key=lambda row: row["gpus"] or math.inf)]
+    prices = {name: device.price_remark(date.today()) for name, device in devices.items()}
+    source = EFFICIENCY_SOURCE if asked.efficiency is None else "--efficiency"
+    if asked.json:
+        print_json({"request_rate": rate, "efficiency": share, "efficiency_source": source, "prices": prices, "needed": rows})
+        return
+    within = f", within {listed([str(slo) for slo in slos])}" if slos else ""
+    prompt, output = (f"{round(each.mean):,}" for each in lengths)
+    print(f"{rate:g} requests/s of {prompt} + {output} tokens in the mean to {asked.model}{within}\n")
+    head = [
+        "accelerator",
+        "GPUs of one",
+        "in flight",
+        "requests/s",
+        "TPOT ms",
+        "instances",
+        "GPUs",
+        "USD/h",
+        "GPUs at the ceilings",
+    ]
+    print_table([head, *map(_needed_row, rows)], "<>>>>>>>>")
+    print(f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean.")
+    for why in dict.fromkeys(f"{row['accelerator']}, {row['tensor_parallel']}: {row['why']}" for row in rows if row["why"]):
+        print(f"– {why}")
+    of_price: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["usd_per_hour"]:
+            text = f"{row['accelerator']} {devices[row['accelerator']].price_per_hour:g}"
+            of_price.setdefault(prices[row["accelerator"]], {})[text] = None
+    for remark, texts in of_price.items():
+        print(f"USD an hour of a GPU: {', '.join(texts)} ({remark}).")
+    best = min(rows, key=lambda row: row["gpus"] or math.inf)
+    if best["gpus"]:
+        limit = " ".join(f"--slo {text}" for text in asked.slo or ["ttft_p95=2s"])
+        plain = " ".join(
+            f"--{side}-length {round(each.mean)}" for side, each in zip(("prompt", "output"), lengths, strict=True)
+        )
+        fleet = f"--sustained-rps {best['requests_per_s']:.3g} --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
+        print(
+            f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
+        )
+        print(f"Then size the fleet by that, in place of this plan's: `bench fleet {fleet}`.")
+
+
+def _needed_row(row: Mapping[str, Any]) -> list[str]:
+    tpot, cost = row["tpot_s"], row["usd_per_hour"]
+    numbers = [number_text(row[key]) for key in ("in_flight", "requests_per_s")]
+    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(number_text(row[key]) for key in ("instances", "gpus"))]
+    ceiling = number_text(row["at_the_ceilings"]["gpus"])
+    return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
