@@ -114,8 +114,3 @@ def test_sessions_of_all_deployments_alternate(several):
     assert plan_of(several, sessions=2).sessions == [("a", 1), ("b", 1), ("b", 2), ("a", 2)]
     several["select"] = ["b/*_r2_*"]  # the facts of a deployment are those of its first session, whatever is selected
     assert plan_of(several).sessions == [("b", 1), ("b", 2)]
-
-
-def test_fewer_repeats_than_sessions_are_refused(several):
-    with pytest.raises(BenchError, match=r"study\.ladders\[1\]\.repeats is 2, .* Set repeats to 3 or more"):
-        plan_of(several, sessions=3)

@@ -260,19 +260,6 @@ def test_a_run_that_was_stopped_is_believed_however_few_it_sent():
 # The key
 
 
-def test_the_key_is_refused_where_nothing_is_stopped():
-    for content in (
-        {"arrival": "closed", "num_requests": 9},
-        {"arrival": "burst"},
-        {"arrival": "poisson", "num_requests": 9, "turns": {"count": 2, "new_tokens": 4}},
-        {"arrival": "poisson", "num_requests": 9, "step": {"factor": 2, "start_s": 1, "duration_s": 1}},
-    ):
-        asked = {"prompt_tokens": 8, "output_tokens": 2, **content}
-        assert not Workload.model_validate(asked).stoppable
-        with pytest.raises(BenchError, match="stop_overloaded belongs to single requests at one rate"):
-            load_workload({**asked, "stop_overloaded": True}, source="here")
-
-
 def test_searched_runs_of_open_loops_end_early_and_those_measured_whole_stay_known(content, tmp_path):
     config = searching(content)
     closed = Plan.of(load_config(config, source="test"), results=tmp_path).searches[0]

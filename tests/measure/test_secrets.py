@@ -239,16 +239,6 @@ def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkey
     assert len(said) < 1000
 
 
-def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_command_line(content):
-    for address in ("http://me:canary@127.0.0.1:1", "http://canary@127.0.0.1:1"):
-        with pytest.raises(BenchError, match="holds a user"):
-            Target(address, "m")
-        engines = {"e": {"source": "external", "base_url": address}}
-        for changed in ({"engines": engines}, {"measurement": {"telemetry": {"gpus": f"{address}/metrics"}}}):
-            with pytest.raises(BenchError, match="holds a user"):
-                load_config({**content, **changed}, source="t")
-
-
 def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeypatch):
     commands, environments = [], []
 

