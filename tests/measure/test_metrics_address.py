@@ -10,7 +10,7 @@ from bench.errors import BenchError
 from bench.fields import checked_address
 from bench.headers import own_headers, same_server
 from bench.http import get, leads_away, metrics_root, post
-from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.exposition import find_metrics
 from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
 from tests.support.answering import answering
@@ -89,12 +89,6 @@ def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
         assert find_metrics(url, f"{other}/metrics", {}).info == {"version": "0.32.0"}
 
 
-def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
-    with pytest.raises(BenchError) as error:
-        worth_reading(found_at((200, {}, b"")), named="--metrics", say=print)
-    assert "another name" not in str(error.value)
-
-
 def test_nothing_answers():
     found = find_metrics("http://127.0.0.1:9", None, {})
     assert found.state == "unread"
@@ -116,13 +110,6 @@ def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, t
     assert {headers.get("authorization") for _, headers in other.requests} == {None}
     assert "sk-planted" not in repr(own)
     assert "sk-planted" not in json.dumps(list(read_scrapes(tmp_path / "t.gz")))
-
-
-def test_a_wrong_key_is_named_and_not_repeated(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
-    with fake_server(keys=KEY, metrics=LLAMACPP) as server:
-        found = find_metrics(server.base_url, None, {})
-    assert found.why == f"{server.base_url}/metrics answers 401: it wants another API key; export it as OPENAI_API_KEY"
 
 
 def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):

@@ -5,7 +5,6 @@ from itertools import groupby
 
 import pytest
 
-from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.rounds import alternating, session_of

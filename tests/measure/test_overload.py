@@ -8,8 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.cli.commands.runs import Verdict, judged_runs, verdict_text
-from bench.errors import BenchError
 from bench.findings.capacity.points import operating_points
 from bench.findings.comparison.compare import compare
 from bench.load import client
@@ -21,7 +19,6 @@ from bench.parse.run import parse_run
 from bench.parse.slo import goodput, judged_requests
 from bench.parse.table import summary_frame
 from bench.parse.validity import stopped as stopped_text
-from bench.runs.paths import Paths
 from bench.runs.request_table import read_requests
 from bench.runs.run import read_record
 from bench.search.placing import Aim, Step, place
@@ -31,12 +28,10 @@ from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_workload
 from bench.study.slo import parse_slo
-from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.auto import searching
 from tests.support.compare import TOKENS, runs
 from tests.support.fake_server import fake_server
-from tests.support.figures import cells, drawn, results
 from tests.support.overload import disturbed, judged, queue, shared, stopped
 from tests.support.planted import poisson
 from tests.support.project import LENIENT
@@ -276,31 +271,6 @@ def test_searched_runs_of_open_loops_end_early_and_those_measured_whole_stay_kno
 
 
 # What others see of it
-
-
-def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tmp_path, monkeypatch):
-    early = {"stopped_at_s": [None, 12.4], "requests": [250, 120], "num_requests": [250, 250]}
-    rows = [{**summary, "run": f"r{i}", "digest": f"d{i}", **{key: values[i] for key, values in early.items()}} for i in (0, 1)]
-    frame = summary_frame(rows, {}, {}, Thresholds())
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / Paths.SUMMARY).parent.mkdir(parents=True)
-    frame.write_parquet(Paths.SUMMARY)
-    known = judged_runs()
-    stopped = "stopped after 12 s: requests pile up (120 of 250 requests sent)"
-    assert (known["d0"]["stopped"], known["d1"]["stopped"]) == (None, stopped)
-    assert (
-        verdict_text({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
-    )
-    codes = ["machine.other_processes value=0.4 limit=0.15"]
-    disturbed: Verdict = {"faults": ["machine"], "reasons": codes, "failures": None, "stopped": None}
-    assert verdict_text(disturbed) == "machine: other processes took 40 % of the cores' time, over 15 %"
-    page = drawn(
-        tmp_path,
-        results(
-            summary, deployments=("a",), **{key: [*values, None if key[0] == "s" else 250] for key, values in early.items()}
-        ),
-    )
-    assert "120 of 250" in cells(page)
 
 
 def test_latencies_are_not_compared_where_both_runs_were_stopped(summary):

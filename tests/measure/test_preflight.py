@@ -25,7 +25,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.answering import answering
-from tests.support.fake_server import fake_server, raw_server
+from tests.support.fake_server import fake_server
 from tests.support.made import made_study, make_run
 from tests.support.nvml import GPUS
 from tests.support.project import Project
@@ -223,20 +223,6 @@ def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_API_KEY", "right")
         assert found(content) == []
         assert server.answers()
-
-
-def test_a_server_that_wants_a_user_is_not_said_to_want_a_key(content):
-    with answering(lambda *_: (401, {"WWW-Authenticate": 'Basic realm="m"'}, b"{}")) as (url, _):
-        (fault,) = found(external(content, url))
-    assert "answers 401: it wants a user and a password (Basic authentication). Name the header Authorization and" in fault
-    assert "OPENAI_API_KEY" not in fault
-
-
-def test_a_server_of_http_2_alone_is_named(content):
-    with raw_server(lambda c: (c.recv(65536), c.sendall(bytes.fromhex("000000040000000000")))) as port:
-        (fault,) = found(external(content, f"http://127.0.0.1:{port}"))
-    assert f"http://127.0.0.1:{port} does not answer: it speaks HTTP/2 alone, and requests are HTTP/1.1" in fault
-    assert fault.endswith("or put a proxy in front that does.")
 
 
 def test_a_model_that_the_server_does_not_serve(content):

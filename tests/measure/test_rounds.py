@@ -393,11 +393,3 @@ def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     assert {digest for digest, start in project.stored_at().items() if after[digest] != start} == {
         record["digest"] for record in records if record["definition"]["deployment"] == "a" and record["session"] == 2
     }
-
-
-@pytest.mark.long(part="workflows")
-def test_one_session_waits_for_nobody(project):
-    project.config["study"]["sessions"] = 1
-    project.run("--dry-run", target="measured")
-    assert "session-2" not in project.output
-    assert project.output.count("rule measure:") == 2

@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.models import fingerprint as module
 from bench.models.checkpoint import write_checkpoint
@@ -77,13 +76,6 @@ def test_a_folder_that_is_not_here_is_refused_unless_the_server_is_not_ours(cont
         planned(content, tmp_path / "nowhere")
     content["engines"]["e"] = {"source": "external", "base_url": "http://x"}  # whose model lies elsewhere
     assert planned(content, tmp_path / "nowhere").deployments["a"].checkpoint is None
-
-
-def test_a_running_server_without_a_model_is_packed(content):
-    content["engines"]["e"] = {"source": "external", "base_url": "http://x"}
-    del content["models"], content["deployments"]["a"]["model"]
-    packed = packed_study(content, Plan.of(load_config(content, source="t")), "*")
-    assert load_config(packed, source="pack").models == {}
 
 
 def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content, checkpoint, tmp_path):

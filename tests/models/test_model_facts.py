@@ -13,7 +13,6 @@ from bench.models.catalogue import catalogue
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Weights
 from bench.models.config_json import geometry_at, geometry_of, geometry_of_model
-from bench.models.decoder import FAMILIES
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, state_bytes_per_sequence, weight_bytes
 from bench.models.hub import geometry_on_hub
 from bench.models.model import Model
@@ -48,13 +47,6 @@ def refused(name):
 
 
 KNOWN = [name for name in CONFIGS if not refused(name)]
-
-
-def test_a_hundred_configs_of_thirty_families():
-    assert len(KNOWN) >= 100
-    assert len({CONFIGS[name]["config"]["model_type"] for name in KNOWN}) >= 90
-    assert all(row["source"] for row in CONFIGS.values())
-    assert len(FAMILIES) >= 90
 
 
 @pytest.fixture(scope="module")

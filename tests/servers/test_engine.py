@@ -24,7 +24,6 @@ from bench.servers.launch import resolve_launch, write_launch
 from bench.servers.vllm import VLLM
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.yaml_file import read_yaml
 from tests.support import records
 from tests.support.launches import checkpoint_of
 from tests.support.study import ARCHITECTURE, ROOT
@@ -368,11 +367,3 @@ def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_p
     for plan in (folder, file):
         assert plan.parameters == geometry_of(config).parameters
         assert plan.kv_bytes_per_token == 512 // 2
-
-
-def test_the_shipped_template_of_a_running_server():
-    """131,072 bytes a token of Llama 3.1 8B in its own 16 bit."""
-    spec = Plan.of(load_config(read_yaml(ROOT / "config/templates/running-server.yaml"), source="t")).deployments["running"]
-    launch = resolve_launch(spec, records.engine(source="external", command=None), None)
-    assert launch.plan.kv_bytes_per_token == 131_072
-    assert launch.vocabulary == 64_128  # half of 128,256: its tokenizer is not here

@@ -6,8 +6,6 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.version import Version
 
 from bench.measure.metrics import kv_facts, metric_names
@@ -98,16 +96,6 @@ def test_a_renamed_metric_is_a_named_error(golden):
         for text in missing:
             assert known[metric][0].name in text
             assert f"in {TITLES[engine]} {version}" in text
-
-
-@given(st.sets(st.sampled_from(sorted(OURS - NEVER_TOLD["vllm-0.32.0"]))))
-def test_exactly_what_is_gone_is_missing(gone):
-    names = metric_names(exposition("vllm-0.32.0"))
-    samples = find_catalogue(names, "0.32.0").sample_names()
-    taken = {name for ours, name in samples.items() if ours.removesuffix("_sum").removesuffix("_count") in gone}
-    found = find_catalogue(names - taken, "0.32.0")
-    assert [text.split(" ")[0] for text in found.missing] == sorted(gone)
-    assert found.names.keys() == OURS - NEVER_TOLD["vllm-0.32.0"] - gone
 
 
 def test_a_message_names_metric_name_engine_and_version():

@@ -159,12 +159,6 @@ def test_what_a_server_says_of_itself():
     assert LLAMA.kv_facts({}, {}).kv_tokens is None
 
 
-def test_an_unknown_flag_ends_the_server(capsys):
-    with pytest.raises(SystemExit):
-        arguments(["--model", "m", "--tensor-split", "1"])
-    assert "--tensor-split" in capsys.readouterr().err
-
-
 def test_slots_at_work_are_the_kv_usage_and_unknown_without_telemetry():
     """Three of four run; without scrapes nothing is known, and a server that gives out blocks keeps its own gauge."""
     run = {"running_peak": 3.0, "waiting_standing": 2.0, "steady_running": 2.0, "steady_queued_share": 0.0, "requests": 0}

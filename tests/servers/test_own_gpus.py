@@ -1,8 +1,6 @@
 """Sessions side by side on the planted GPUs of one machine: each has its own."""
 
-import json
 import os
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -19,7 +17,6 @@ from bench.servers.launch import refuse_unfit
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.nvml import GPUS, cuda_spec
-from tests.support.project import LENIENT, Project
 from tests.support.server import eventually
 
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
@@ -88,22 +85,6 @@ def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, co
 def test_without_nvml_the_server_gets_what_this_process_has(content):
     with ExitStack() as stack:
         assert shown(cuda_spec(content), stack) is None
-
-
-@pytest.mark.long(part="workflows")
-def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path):
-    planted(*FOUR[:2])
-    command = [sys.executable, "-m", "bench.servers.planted"]
-    content["engines"]["e"] = {"source": "command", "command": command, "backend": "cuda"}
-    content["deployments"]["b"] = dict(content["deployments"]["a"])
-    content["workloads"]["short"] |= {"arrival": "constant", "num_requests": 40}
-    content["study"]["ladders"] = [{"deployment": name, "workload": "short", "request_rate": [10]} for name in "ab"]
-    content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
-    project = Project(tmp_path / "project", {**content, "thresholds": LENIENT})
-    project.run("--cores", "8", "--resources", "gpu=2", "--", target="measured")
-    facts = [json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in "ab"]
-    devices = sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts)
-    assert devices == ["0", "1"]  # one after the other, both were on 0
 
 
 # Instances of a GPU that is divided: each is a device of its own memory, whatever its GPU is called.

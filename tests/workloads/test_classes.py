@@ -12,13 +12,11 @@ import pytest
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.analysis import TABLES, Analysis, write_analysis
-from bench.findings.capacity.curves import curves_of, limits
 from bench.findings.capacity.points import operating_points
 from bench.findings.capacity.words import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.findings.causes import bottleneck, why
 from bench.findings.classes import class_rows
 from bench.findings.fleet import no_point
-from bench.findings.tables import Tables
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
@@ -226,21 +224,6 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert points["workload"].to_list() == [with_it[0]["workload"]]
     both = operating_points(frame([*with_it, *without]), [*slos, parse_slo("ttft_p90=1s")])
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
-
-
-def test_headings_say_which_limits_are_of_classes(summary):
-    """Where workloads are judged by different limits; a card has those of its own curve, and a limit that judges none is nowhere."""
-    plain = [{**steady_row(summary, load), "workload": "plain", "family": "plain", "run": f"p{load}"} for load in (2, 4)]
-    slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
-
-    def study(*rows):
-        return Tables(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
-
-    with_class = [{**level(summary, load, chat=0.1, rag=0.3), "workload": "mixed", "family": "mixed"} for load in (2, 4)]
-    both, one = study(*plain, *with_class), study(*with_class)
-    differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
-    alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
-    assert [limits(curves_of(each)) for each in (both, one)] == [differ, alike]
 
 
 def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):

@@ -93,9 +93,6 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
         prompts(file="x", package="some-set==1.0")
 
 
-PINNED = {"source": "file", "package": "x==1", "sha256": "0" * 64, "file": "data/test.jsonl"}
-
-
 def test_a_sample_is_the_same_each_time(tmp_path):
     file = tmp_path / "p.jsonl"
     file.write_text("".join(json.dumps({"prompt": "x" * (1 + i % 50)}) + "\n" for i in range(250)))

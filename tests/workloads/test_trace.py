@@ -11,7 +11,6 @@ import pytest
 
 from bench.errors import BenchError
 from bench.workloads.trace import read_trace, thinned
-from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.study import ROOT
 
