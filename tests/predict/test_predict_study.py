@@ -32,6 +32,7 @@ from tests.support import records
 from tests.support.figures import results
 from tests.support.planted import calibrated
 from tests.support.predict import LIMITS, TRUE, drawn, planned, run_of, written
+from tests.support.snapshots import same
 
 LENGTHS = {
     "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 200},
@@ -288,33 +289,21 @@ def test_predictions_are_lines_never_among_the_points_and_why_there_are_none_is_
     assert predictions_title(Calibration(models=(doubted,))) is None
 
 
-def test_the_title_the_note_and_the_table_come_from_the_models(summary):
+def test_what_is_said_of_models(summary):
     found = calibrated(results(summary).runs)
-    assert (
-        predictions_title(found)
-        == "Predictions of levels that a model has not seen are off by 4 % (tokens/s) and 4 % (TTFT P50)"
-    )
-    assert predictions_title(Calibration(models=())) is None
-    assert unpredicted_note(found, "concurrency") == ""
     first, *others = found.models
     doubted = replace(first.predicted[0], numbers={}, doubts=(Doubt("longest", 900.0, 300.0),))
     some = Calibration(models=(replace(first, predicted=(doubted, *first.predicted[1:])), *others))
-    assert unpredicted_note(some, "concurrency").startswith(
-        "Not predicted: 1 of 6 loads, such as one where requests of 900 tokens"
-    )
-    assert unpredicted_note(some, "request_rate") == ""
     refused = Calibration(models=(replace(first, doubts=(Doubt("drift", 0.3, 0.2),)), *others))
-    assert unpredicted_note(refused, "concurrency").startswith(
-        f"No model of {first.deployment}: the runs differ in speed by 30 %"
-    )
-    (model,) = calibrated(
-        pl.DataFrame({"deployment": ["a"], "run": ["r"], "workload": ["w"], "axis": ["concurrency"], "level": [1.0]})
-    ).models
     geometry = SimpleNamespace(tables=10**6, active_parameters=2 * 10**6)
-    assert (prompt_flops_text(model, geometry), prompt_flops_text(model, None)) == ("1 TFLOP/s", "–")
-    assert judgement_lines(model.judged) == [["another level", *["4 %"] * 5, "90 % to 90 %", "1 of 2"]]
-    assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
-    assert parameter_text(Interval(0.0, 0.0, 0.0)) == "–"
+    titles = [predictions_title(each) or "" for each in (found, Calibration(models=()))]
+    notes = [unpredicted_note(each, axis) for each in (found, some, refused) for axis in ("concurrency", "request_rate")]
+    parameters = [parameter_text(each) for each in (Interval(6.46e-4, 0.0, 3.03e-3), Interval(0.0, 0.0, 0.0))]
+    shares = [{"queue": 0.004, "prefill": 0.296, "decode": 0.7}, {}]
+    same("predictions", [
+        *titles, *notes, *parameters, *(prompt_flops_text(first, each) for each in (geometry, None)),
+        *map(" | ".join, judgement_lines(first.judged)), *(shares_text("20 requests in flight", each) for each in shares),
+    ])  # fmt: skip
 
 
 def test_shares_of_time_of_a_predicted_load(model):
@@ -324,10 +313,6 @@ def test_shares_of_time_of_a_predicted_load(model):
     alone = predict(model, lambda _: planned([(0, 300, 40, 0.0)]), members=3).shares
     prompt, step = (TRUE.seconds(decodes=0, firsts=1, prefill=300, context=0, attended=300 * 150), TRUE.fixed_s)
     assert alone["prefill"] == pytest.approx(prompt / (prompt + 39 * step), rel=0.15)
-    assert shares_text("20 requests in flight", {"queue": 0.004, "prefill": 0.296, "decode": 0.7}) == (
-        "A median request's time by the calibrated model at 20 requests in flight: decode 70 %, prefill 30 %."
-    )
-    assert shares_text("20 requests in flight", {}) == ""
 
 
 def test_classes_or_an_engine_ahead_of_its_clients_are_why_no_run_shows_steps(tmp_path, summary, runs):

@@ -278,7 +278,10 @@ def test_what_a_tuning_says():
         "not worth a start": record(untried=(), unpromising=("e",)),
         "nothing is known": record(**nobody, visits=(none,)),
     }
-    same("tuning", [line for title, found in cases.items() for line in (f"# {title}", *tuning_lines(found))])
+    lines = [line for title, found in cases.items() for line in (f"# {title}", *tuning_lines(found))]
+    found = replace(record(), confirmed=replace(record().confirmed, rate=13.0, rate_low=12.2, rate_high=13.9))
+    states = [state_line(done, ended, 4, 30.0) for done, ended in (((), None), (visits[:3], None), (visits, record()))]
+    same("tuning", [*lines, "# beside its answer", *(found_line(found, name) or "–" for name in "bde"), *states])
 
 
 def test_the_report_answers_it_first(summary):
@@ -304,20 +307,6 @@ def test_the_figure_of_a_study_that_tunes_has_each_start(summary, tmp_path):
     assert chart["usermeta"]["title"].startswith("b: +30 % (+18 % to +43 %) over the default")
     assert "tuning" not in figures_of([summary])
     assert "tuning" in figures_of([summary], tuned=True)
-
-
-def test_what_is_said_of_a_tuning_beside_its_answer():
-    found = record()
-    confirmed = replace(found.confirmed, rate=13.0, rate_low=12.2, rate_high=13.9)
-    line = found_line(replace(found, confirmed=confirmed), "b")
-    assert line == (
-        "tuning, workload w, SLOs TTFT P90 ≤ 1 s: 13 requests/s (12.2 to 13.9); +30 % (+18 % to +43 %) over the default, d"
-    )
-    assert found_line(found, "d").endswith("10 requests/s; it is the default that the others had to beat")
-    assert found_line(found, "e") is None
-    assert state_line((), None, 4, 30.0) == "Tuning: 4 candidates, 30 min; `bench tune` measures them."
-    assert state_line(found.visits[:3], None, 4, 30.0).startswith("Tuning: 4 candidates, 3 started, 3 starts in 6 of 30 min")
-    assert state_line(found.visits, found, 4, 30.0).startswith("Tuning, ended: b, with max_num_seqs 128")
 
 
 # A workflow
