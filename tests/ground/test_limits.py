@@ -17,15 +17,11 @@ from bench.errors import BenchError
 from bench.http import MOST_BYTES, Oversized, get, post
 from bench.load.client import Load, run_load
 from bench.load.target import Target
-from bench.measure.external import refuse_unlike
 from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
 from bench.servers import environment
 from bench.servers.deployment import Engine
 from bench.servers.environment import install_batch, prepare_engine
-from bench.servers.facts import server_info
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.server import eventually
@@ -113,15 +109,6 @@ def test_what_became_of_an_answer_is_said_as_it_is():
     with pytest.raises(requests.ConnectionError) as caught:
         get(f"http://127.0.0.1:{port}/")
     assert http.problem(caught.value) == "connection refused, or no such host"
-
-
-def test_what_is_no_answer_at_the_start_of_a_session_is_said_in_a_line(content):
-    with answering(HEAD + b"\r\n", endless=b"[" * 65536) as port:
-        content["engines"]["e"] = {"source": "external", "base_url": f"http://127.0.0.1:{port}"}
-        with pytest.raises(BenchError) as caught:
-            refuse_unlike(Plan.of(load_config(content, source="t")).deployments["a"], "completions")
-        assert server_info(f"http://127.0.0.1:{port}") == {}
-    assert len(str(caught.value)) < 500
 
 
 def test_a_scrape_that_is_too_large_is_an_error_and_others_share_a_connection(tmp_path):

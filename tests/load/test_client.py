@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.load import client
-from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.client import Load, run_load
 from bench.load.exchange import Assignment, Exchange
 from bench.load.payload import Payloads
 from bench.load.target import Target
@@ -93,20 +93,6 @@ def test_an_open_loop_never_waits_for_an_answer():
     assert statistics.median(r.sent_s - r.scheduled_s for r in records) < 0.1  # loose: other things may run on this machine
 
 
-def test_the_next_turn_follows_the_end_of_the_one_before_it():
-    turns = {"count": 3, "new_tokens": 4, "think_s": 0.05}
-    with fake_server() as server:
-        _, records = send(server, 2, turns=turns)
-    assert [(r.index, r.after, r.prompt_asked) for r in records[:3]] == [(0, None, 16), (1, 0, 28), (2, 1, 40)]
-    assert len(records) == 6
-    for record in records:
-        if record.after is not None:
-            assert record.sent_s >= records[record.after].end_s + 0.05
-    first = [body["prompt"] for body in server.bodies if len(body["prompt"]) == 16]
-    last = [body["prompt"] for body in server.bodies if len(body["prompt"]) == 40]
-    assert sorted(p[:16] for p in last) == sorted(first)
-
-
 def test_several_processes_share_the_load_the_start_and_the_clock():
     with fake_server(first_s=0.2) as server:
         result, records = send(server, 12, processes=2)
@@ -125,18 +111,6 @@ def test_a_process_whose_clock_is_off_is_found_out(monkeypatch):
     with fake_server() as server:
         result, _ = send(server, 2, timeout_s=1.0)
     assert result.processes[0].clock_skew_s == pytest.approx(5, abs=0.1)
-
-
-def test_what_prompts_share_is_sent_once_before_the_run():
-    load = Load(workload(cache="shared", shared_prefix=0.5), 4, "s", vocabulary=500)
-    with fake_server() as server:
-        target = Target(server.base_url, "m")
-        assert [record.prompt_tokens for record in PreparedLoad(target, load).prime()] == [8]
-        run_load(target, load)
-        assert PreparedLoad(target, Load(workload(), 4, "s")).prime() == []
-    primer, *prompts = [body["prompt"] for body in server.bodies]
-    assert all(prompt[:8] == primer for prompt in prompts)
-    assert len({tuple(prompt) for prompt in prompts}) == 4
 
 
 @cases(

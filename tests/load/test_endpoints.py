@@ -271,18 +271,6 @@ def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(conten
 
 
 @pytest.mark.usefixtures("keys")
-def test_what_a_server_repeats_of_a_key_is_left_out(content):
-    with fake_server(keys={"x-api-key": "another"}, pages=PAGES) as server:
-        (fault,) = found(study(content, server.base_url, headers=KEYS))
-        target = Target(server.base_url, "m", headers={"X-Api-Key": SECRET})
-        (record,) = send(server, 1, target=target)
-    assert "answers 401: it wants an API key, and another one." in fault
-    assert (record.outcome, record.status) == ("http_error", 401)
-    assert "wrong key: " in record.error
-    assert SECRET not in fault + record.error + repr(target)
-
-
-@pytest.mark.usefixtures("keys")
 def test_headers_are_not_sent_on_to_another_server(content):
     with fake_server() as other, fake_server() as server:
         server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})

@@ -275,14 +275,6 @@ def test_an_answer_that_does_not_end_is_not_taken_for_a_lost_connection():
     assert "Check its address" not in said
 
 
-def test_what_is_omitted_by_hand_is_not_sent():
-    with strict_server() as server:
-        target = introduce(Target(server.base_url, "m"), "completions", omit=["ignore_eos", "max_tokens"])
-        run_load(target, load(1, output_tokens=5))
-    assert not any("ignore_eos" in body or "max_tokens" in body for body in server.bodies)
-    assert server.bodies[-1]["max_completion_tokens"] == 5
-
-
 @cases(
     ("refusal", "words"),
     [
@@ -358,14 +350,6 @@ def test_answers_that_end_early_are_short_and_not_wrong_where_nothing_else_could
     assert (content["wrong_output_tokens"], content["short_answers"], content["requests_omit"]) == (0, 4, "ignore_eos")
 
 
-def test_answers_that_end_early_although_that_was_forbidden_are_wrong(tmp_path):
-    done, shown = measured(tmp_path, refuse=ignored, ends_early=5)
-    assert done.returncode == 0, done.stderr
-    assert "4 requests had another output length than asked for (5 tokens on average, not 8)" in shown
-    assert "latency, throughput  invalid" in shown
-    assert "the server's counts  not taken" in shown  # without --scrape, whatever was wrong
-
-
 def test_a_failed_request_is_a_failed_command_with_the_server_s_words(tmp_path):
     seen = []
 
@@ -407,13 +391,6 @@ def test_a_server_without_the_endpoint_is_said_to_have_the_other(endpoint, anoth
     said = failure(endpoint, refuse=refuse)
     assert f"It answers requests to another endpoint: give `endpoint: {another}`" in said
     assert "OPENAI_API_KEY" not in said
-
-
-def test_each_refusal_is_quoted_with_its_own_status():
-    """SGLang's router: 422 for ids, and for text 501, as it has no such endpoint."""
-    said = failure(refuse=lambda body: SGLANG_ROUTER if has("token_ids")(body) else SGLANG_ROUTER_501)
-    assert f"(422): {SGLANG_ROUTER[1]}; nor does" in said
-    assert "(501): Completion endpoint not implemented. " in said
 
 
 def test_a_refusal_that_may_be_about_a_key_says_whether_there_is_one():

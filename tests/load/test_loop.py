@@ -16,16 +16,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.errors import BenchError
 from bench.load import loop as load_loop
-from bench.load.client import Load, run_load
 from bench.load.connection import Address, Connection
 from bench.load.exchange import Assignment, Exchange
 from bench.load.loop import Loop
-from bench.load.target import Target
-from bench.workloads.workload import Workload
 from tests.support.cases import cases
-from tests.support.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_head, read_request
+from tests.support.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, raw_server, read_head, read_request
 from tests.support.wire import answers, drive, request, reset, self_signed
 
 
@@ -48,17 +44,6 @@ def server_tls(certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     return context
-
-
-def test_tls_trusts_the_authority_that_the_environment_names(certificate, server_tls, monkeypatch):
-    content = {"arrival": "closed", "num_requests": 6, "prompt_tokens": 20_000, "output_tokens": 8}  # longer than a TLS record
-    with fake_server(tls=server_tls) as server:
-        target, load = Target(server.base_url, "m"), Load(Workload.model_validate(content), 3, "s", timeout_s=20.0)
-        with pytest.raises(BenchError, match="signed by an authority that is not trusted here"):
-            run_load(target, load)
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-        records = run_load(target, load).records
-    assert {(r.outcome, r.error, len(r.token_times_s)) for r in records[3:]} == {("ok", None, 8)}
 
 
 def test_tls_begins_when_the_connection_is_there(certificate, server_tls):

@@ -115,19 +115,6 @@ def test_a_chunk_beyond_the_tokens_is_none_of_them(stream, chunks):
     assert record.e2e_s == chunks - 0.5
 
 
-def test_a_chat_s_last_chunk_counts_where_it_brings_something():
-    first, last = ({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "length"}]} for text in ("a", "b"))
-    record = record_of(exchange(events(first, last, {"choices": [], "usage": counted(1)}, b"[DONE]")), 10.0)
-    assert record.token_times_s == [1.0, 2.0]
-
-
-def test_an_answer_that_only_looked_complete_is_truncated():
-    """The loop tells the end by its bytes; should a body ever hold those, the parse after the run finds that the message goes on."""
-    body = b"data: x\r\n0\r\n\r\n"
-    broken = Exchange(0, sent=10.5, end=11.0, times=[11.0], reads=[HEAD + b"%x\r\n" % (len(body) + 50) + body])
-    assert record_of(broken, 10.0).outcome in ("truncated", "stream_error")
-
-
 def test_an_exchange_that_was_never_sent_has_no_stamps():
     record = record_of(Exchange(3, scheduled=10.0, failure="disconnect", end=11.0), 10.0)
     assert (record.outcome, record.sent_s, record.ttft_s, record.token_times_s) == ("disconnect", None, None, [])

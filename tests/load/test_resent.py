@@ -139,14 +139,6 @@ def test_who_hangs_up_late_has_had_the_request(monkeypatch):
     assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("disconnect", 0)]
 
 
-def test_an_open_loop_sends_again_too():
-    exchanges = [Exchange(i, request(), due_s=1.0 * i) for i in range(2)]
-    with raw_server(answers_once(read_request)) as port:
-        records = drive(port, exchanges, connections=1, in_flight=0, spare=1)
-    assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("ok", 1)]
-    assert [r.scheduled_s for r in records] == pytest.approx([0.0, 1.0], abs=1e-5)
-
-
 @cases("notice", [True, False])
 def test_tls(tmp_path, notice):
     certificate = self_signed(tmp_path)

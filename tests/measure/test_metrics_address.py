@@ -70,12 +70,6 @@ def test_what_answers_is_named():
         assert words in found.why, answer
 
 
-def test_names_of_nobody_are_listed_in_part():
-    few, many = ("\n".join(f"x_{i} 1" for i in range(count)).encode() for count in (3, 5))
-    assert found_at((200, {}, few)).why.partition("; of a router")[0].endswith("; it has 'x_0', 'x_1', 'x_2'")
-    assert found_at((200, {}, many)).why.partition("; of a router")[0].endswith(" 'x_2' and 2 more")
-
-
 def test_an_engine_that_has_served_nothing_may_lack_a_metric():
     for count, state in {"0": "read", "NaN": "read", "7": "incomplete"}.items():
         text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
@@ -87,12 +81,6 @@ def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
     pages = {"/version": (200, {}, b'{"version": "0.32.0"}')}
     with answering(pages) as (url, _), answering({"/metrics": (200, {}, VLLM.encode())}) as (other, _):
         assert find_metrics(url, f"{other}/metrics", {}).info == {"version": "0.32.0"}
-
-
-def test_nothing_answers():
-    found = find_metrics("http://127.0.0.1:9", None, {})
-    assert found.state == "unread"
-    assert found.why.startswith("http://127.0.0.1:9/metrics does not answer")
 
 
 def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, tmp_path):

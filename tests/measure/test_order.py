@@ -65,12 +65,6 @@ def test_no_level_has_a_place_of_its_own(several):
     assert sum((count - 80) ** 2 / 80 for count in firsts.values()) < 18.5  # chi-squared, 4 degrees of freedom: 99.9 %
 
 
-def test_deployments_that_share_loads_measure_them_in_the_same_order(several):
-    plan = plan_of(several)
-    short = [run for run in plan.runs_of("a") if run.workload_name == "short"]
-    assert loads(short) == loads(plan.runs_of("b"))
-
-
 def test_the_order_of_the_whole_is_that_of_its_parts(several):
     whole = plan_of(several)
     several["select"] = ["a/*_c0002_*", "a/*_c0016_*"]

@@ -19,14 +19,12 @@ from bench.measure.preflight import faults
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
-from bench.servers.facts import hardware
 from bench.servers.server import Server
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.answering import answering
 from tests.support.fake_server import fake_server
-from tests.support.made import made_study, make_run
 from tests.support.nvml import GPUS
 from tests.support.project import Project
 from tests.support.study import ROOT
@@ -286,18 +284,6 @@ for repository in sys.argv[1:]:
     assert "models.m.hub: the hub does not give missing/model at 000" in missing
     assert "takes 1,073,741,824 GiB, and" in large
     assert f"models.m.hub: the hub at {url} does not answer (ConnectError)" in silent
-
-
-def test_runs_of_another_machine(content, tmp_path):
-    content = made_study(4, 4)
-    plan, store = Plan.of(load_config(content, source="made")), Store(tmp_path / "store")
-    first = plan.runs[0]
-    with store.adding(first) as place:
-        make_run(first, place)
-        record = json.loads((place / "run.json").read_text())
-        (place / "run.json").write_text(json.dumps({**record, "device": "Another CPU"}))
-    result = faults(plan, store)
-    assert any(f"device is {hardware().cpu} now and was Another CPU then" in fault for fault in result)
 
 
 def test_every_fault_is_named_at_once_and_none_where_nothing_is_to_be_measured(content, tmp_path):

@@ -245,13 +245,6 @@ def test_a_reference_that_fails_is_none_and_ends_nothing(machine, server, conten
     assert [line.endswith("failed; the next one is sent in the next round") for line in lines] == [False, True, True]
 
 
-def test_no_reference_where_none_is_asked_for(machine, server, content):
-    content["measurement"] = {"reference_requests": 0}
-    found, said = machine.session(against(server, content))
-    assert (len(machine.sent), {record["reference"] for record in found}) == (6, {None})
-    assert not any("reference" in line for line in said)
-
-
 def test_a_run_beside_other_work_is_said_to_be_invalid_at_once():
     for share, busy, words in (
         (None, 0.9, ""),

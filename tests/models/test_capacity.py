@@ -63,20 +63,6 @@ def test_sampling_takes_what_its_version_does():
             assert many - few == pytest.approx(sampler * 262_208 * 1024, abs=2), version
 
 
-def test_experts_had_the_first_runner_for_longer():
-    geometry = geometry_of_entry(catalogue()["qwen3-30b-a3b"])
-    of = [
-        sum(vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, 1024, version=version)).values())
-        for version in ("0.24", "0.26", "0.29")
-    ]
-    assert of[0] == of[1] > of[2]
-
-
-def test_graphs_are_counted_by_their_sizes():
-    """1, 2, 4, 8 … 248 and 256 … 512: 51; of sixteen sequences 1, 2, 4, 8, 16, 24, 32."""
-    assert [vllm_memory._graphs(n) for n in (1024, 256, 16)] == [51, 51, 7]
-
-
 # KV tokens that vLLM 0.32 told on a CPU, in the default study and in shipped ones at that scale.
 MEASURED = {
     "config.yaml": {"tiny-mha": 3072, "wide-mqa": 12_288},

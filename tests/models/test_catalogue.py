@@ -169,13 +169,6 @@ def test_counts_and_sizes_are_within_bounds():
                 geometry_of({**LLAMA, key: value})
 
 
-def test_what_an_architectures_config_states_beside_it():
-    """Llama 2's defaults: a checkpoint of the same facts is the same, byte for byte."""
-    told = config_of(Architecture(**ARCHITECTURE))
-    assert (told["rms_norm_eps"], told["rope_theta"], told["initializer_range"]) == (1e-5, 10_000, 0.02)
-    assert (told["tie_word_embeddings"], told["torch_dtype"], told["hidden_act"]) == (False, "float32", "silu")
-
-
 def test_active_parameters_of_a_mixture_of_experts():
     """The cards say 3.3, 12.9 and 37 billion; 2.4 for V2-Lite, which leaves the embeddings' 0.2 out."""
     billions = {"qwen3-30b-a3b": 3.35, "mixtral-8x7b": 12.88, "deepseek-v3": 37.53, "deepseek-v2-lite": 2.66}

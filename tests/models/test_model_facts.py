@@ -234,12 +234,6 @@ def test_layers_that_differ_in_what_a_token_takes():
     assert kv_pool(gemma, dtype="bfloat16").block_bytes == 5 * 16 * (2 * 8 * 256 * 2)
 
 
-def test_states_are_dealt_out_like_heads():
-    found = geometry_of(INPUTS["qwen3_5_27b"])
-    whole, half = (kv_pool(found, dtype="bfloat16", tensor_parallel=count) for count in (1, 2))
-    assert (half.block_size, half.block_bytes * 2) == (whole.block_size, whole.block_bytes)
-
-
 # Quantisation.
 
 QWEN = catalogue()["qwen3-8b"].config

@@ -40,22 +40,6 @@ def test_a_rate_beyond_what_is_sustained_is_said_to_pile_up(study, capsys):  # n
 
 
 @pytest.mark.long(part="outputs")
-def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noqa: ARG001
-    load, waiting = ["fleet", "--concurrency", "10", *LOAD], []
-    for more in ([], ["--set", "max_num_seqs=2", "--set", "bandwidth=2", "--set", "flops=2"]):
-        assert main([*load, "--json", *more]) == 0
-        found = json.loads(capsys.readouterr().out)
-        waiting.append(found["predictions"][0]["waiting"])
-    assert waiting[0] < 1
-    assert waiting[1] > 7
-    assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
-    assert main([*load, "--set", "max_num_seqs=2", "--set", "bandwidth=2"]) == 0
-    printed = capsys.readouterr().out
-    assert "What if: max_num_seqs 2 in place of 32." in printed
-    assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in printed
-
-
-@pytest.mark.long(part="outputs")
 def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, runs):
     """The same runs of the same engine: predictions are those of one whose command line is known."""
     monkeypatch.chdir(tmp_path)

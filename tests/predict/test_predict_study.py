@@ -122,13 +122,6 @@ def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summa
     assert made_again(code="c")
 
 
-def test_a_calibration_that_cannot_be_read_is_none(tmp_path):
-    file = tmp_path / "calibration.json"
-    assert read_known(Calibration, file) is None
-    file.write_text('{"models": [{"deployment": 4}]}')
-    assert read_known(Calibration, file) is None
-
-
 def why_not(folder, summary, runs, **launched):
     """Why the only deployment of a folder with these runs has no model."""
     return made(written(folder, summary, runs, **launched), runs)[0].models[0].why_not

@@ -16,8 +16,7 @@ from bench.runs.deployment import DeploymentFacts, Start
 from bench.runs.engine import EngineRecord
 from bench.runs.files import read, write_record
 from bench.runs.launch import Launch, Settings
-from bench.runs.request import write_requests
-from bench.runs.request_table import REQUEST_SCHEMA, request_table
+from bench.runs.request_table import request_table
 from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run
 from bench.runs.run_summary import RunSummary, read_run_summary, write_run_summary
 from bench.study.last import remember_study
@@ -207,14 +206,6 @@ def test_what_is_no_record_is_refused(tmp_path):
     for name, reads in every.items():
         for content in ("", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000):
             assert refused(reads, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid "), (name, content[:9])
-
-
-def test_the_table_of_requests_has_a_column_a_field(tmp_path):
-    requests = [records.request(index=i, error="x" if i else None) for i in range(2)]
-    write_requests(requests, tmp_path / "requests.jsonl")
-    table = request_table(tmp_path / "requests.jsonl")
-    assert dict(table.schema) == REQUEST_SCHEMA
-    assert table.to_dicts() == [vars(request) for request in requests]
 
 
 def test_a_line_that_is_no_request_is_named(tmp_path):

@@ -22,7 +22,6 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.figures import drawn_rows
 from tests.support.snapshots import same
-from tests.support.strict_server import strict_server
 from tests.support.study import ROOT
 
 MOST = 3
@@ -276,10 +275,3 @@ def test_a_server_that_dies_in_the_probe_ends_the_search_with_a_next_step(server
     assert done.returncode == 1, done.stderr
     assert "the server stopped answering. Start it again: the same command goes on" in done.stdout
     assert json.loads((tmp_path / "found/find.json").read_text())["why"] == "gone"
-
-
-def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path):
-    with strict_server(usage=False) as uncounted:
-        done = find(uncounted.base_url, cwd=tmp_path)
-    assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
-    assert "counts no tokens, so no run would count. Limit TTFT or E2E" in done.stderr

@@ -18,8 +18,6 @@ from benchmarks.tuning import Machine, Planted
 from bench.beside.archive.pack import pack
 from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.findings.answers import answers
-from bench.findings.capacity.curves import curves_of
 from bench.findings.registry import draw_figure, figures_of
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
@@ -245,14 +243,6 @@ def test_a_sweep_competes_and_its_first_combination_is_the_default(content):
     assert candidates(other)[0] == "a-seqs32"
 
 
-def test_of_a_closed_loop_the_concurrency_competes(content):
-    closed = competing(content)
-    closed["workloads"]["w"]["arrival"] = "closed"
-    plan = Plan.of(load_config(closed, source="test"))
-    assert {search.workload.axis for search in plan.tuned.searches} == {"concurrency"}
-    assert [search.key for search in plan.searches] == ["a-seqs64/w_closed_p16_o4_auto"]
-
-
 # The words
 
 
@@ -282,17 +272,6 @@ def test_what_a_tuning_says():
     found = replace(record(), confirmed=replace(record().confirmed, rate=13.0, rate_low=12.2, rate_high=13.9))
     states = [state_line(done, ended, 4, 30.0) for done, ended in (((), None), (visits[:3], None), (visits, record()))]
     same("tuning", [*lines, "# beside its answer", *(found_line(found, name) or "–" for name in "bde"), *states])
-
-
-def test_the_report_answers_it_first(summary):
-    rows = [{**summary, "run": f"r{i}", "digest": f"r{i}", "level": i + 1.0} for i in range(3)]
-    launches = {name: records.launch(deployment=name) for name in {row["deployment"] for row in rows}}
-    facts = {name: records.facts(deployment=name, kv_tokens=640, kv_blocks=20) for name in launches}
-    runs = summary_frame(rows, launches, facts, Thresholds(), None)
-    empty = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
-    results = Tables(runs, empty, tuning=record())
-    first, *_ = answers(results, curves_of(results))
-    assert (first.name, first.lines[0]) == ("tuning", tuning_lines(record())[0])
 
 
 def test_the_figure_of_a_study_that_tunes_has_each_start(summary, tmp_path):

@@ -217,15 +217,6 @@ def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
     assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="9GiB")[1] == 131_072
 
 
-def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(content):
-    """Gemma's 131,072 tokens fit where 62 full layers would not: 10 layers hold all, 52 hold 1,024 each."""
-    plan, longest = plan_of(content, {"catalogue": "gemma-3-27b"}, kv_cache_memory="24GiB", dtype="bfloat16")
-    assert plan.kv_groups == ((1024, 6), (None, 1))
-    assert longest == 131_072 > plan.kv_cache_bytes / plan.kv_bytes_per_token
-    plan, _ = plan_of(content, {"catalogue": "deepseek-v2-lite"}, kv_cache_memory="1GiB", dtype="bfloat16", tensor_parallel=2)
-    assert plan.kv_bytes_per_token == plan.kv_bytes_per_token_per_device == 27 * 576 * 2
-
-
 def test_a_locked_engine_for_cuda_compiles_nothing_and_has_blocks_that_its_kernels_take(content, monkeypatch):
     monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     for source, backend, model, variables, block in (

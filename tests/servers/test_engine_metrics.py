@@ -57,25 +57,6 @@ def test_a_metric_is_there_or_known_to_be_absent():
         assert (found.engine, found.zero, [text.split(" ")[0] for text in found.missing]) == (TITLES[engine], set(), missing)
 
 
-def test_the_newest_name_that_is_there():
-    for golden, names in (
-        ("vllm-0.8.5", {"kv_usage": "gpu_cache_usage_perc", "server_itl": "time_per_output_token_seconds"}),
-        (
-            "vllm-0.9.2",  # has both names of the cache's metrics
-            {
-                "kv_usage": "kv_cache_usage_perc",
-                "prefix_hits": "prefix_cache_hits_total",
-                "server_itl": "time_per_output_token_seconds",
-            },
-        ),
-        ("vllm-0.11.2", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),  # has both
-        ("vllm-0.32.0", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),
-        ("sglang-0.5.23", {"kv_usage": "token_usage", "preemptions": "num_retracted_requests_total"}),
-    ):
-        found = find_catalogue(metric_names(exposition(golden)), golden.split("-")[1]).names
-        assert {ours: found[ours].split(":")[1] for ours in names} == names, golden
-
-
 # Metrics that are shown only when there is something to tell, or not by every build.
 RARE = {"sglang": {"preemptions", "prefix_hits", "server_itl", *ACCEPTED}, "llamacpp": {"prefix_hits", *DRAFTED}}
 
@@ -118,12 +99,6 @@ def test_versions_as_engines_write_them():
     for version in ("", "dev", "main-1a2b3c4", None):
         assert find_catalogue(names, version).missing == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"], version
     assert find_catalogue(names, "0.1.dev12+g1a2b3c4").missing == []
-
-
-def test_an_engine_that_nobody_knows():
-    found = find_catalogue({"python_info", "lmdeploy:running"}, "1.0")
-    assert (found.engine, found.names) == (None, {})
-    assert found.missing == [f"the metrics of any engine that is known ({KNOWN})"]
 
 
 def test_the_table_is_sound():

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import yaml
 
 from bench.beside.archive.pack import pack
 from bench.errors import BenchError
@@ -23,7 +22,7 @@ from bench.models.config_json import config_of
 from bench.models.model import Architecture
 from bench.parse.run import parse_run
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
+from bench.runs.environment import REDACTED, SET, is_secret, redacted, redacted_command, shown_settings
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
@@ -119,14 +118,6 @@ class TestASessionWithSecretsEverywhere:
         assert f"DB_PASSWORD='{REDACTED}'" in shell
         assert given["OUTSIDE"] not in shell  # nor what is no secret by its name, but not known to be harmless
         assert "HF_TOKEN" in page[0]["exported"]
-
-    def test_the_packed_study_defines_the_same_runs(self, measured):
-        plan, content, _ = measured
-        pack(plan, content, Path("packed.tar.gz"), Store())
-        with tarfile.open("packed.tar.gz") as tar:
-            packed = yaml.safe_load(tar.extractfile("study.yaml").read())
-        assert packed["deployments"]["a"]["environment"]["DB_PASSWORD"] == REDACTED
-        assert [run.digest for run in Plan.of(load_config(packed, source="packed")).runs] == [run.digest for run in plan.runs]
 
     def test_what_is_exported_is_in_the_records_and_another_environment_is_refused(self, measured, monkeypatch):
         plan, _, _ = measured
@@ -292,10 +283,6 @@ def test_a_secret_is_no_part_of_what_a_deployment_is(content):
 
     assert digest({"VLLM_API_KEY": "one"}) == digest({"VLLM_API_KEY": "two"})
     assert digest({"VLLM_X": "one"}) != digest({"VLLM_X": "two"})
-
-
-def test_nothing_is_counted_where_nothing_was_recorded():
-    assert counted(None) == counted({"HF_TOKEN": "set", "CUDA_VISIBLE_DEVICES": "1"}) == {}
 
 
 def test_a_comparison_names_other_exported_variables():

@@ -19,7 +19,6 @@ from bench.measure.recording import record_run
 from bench.measure.slurm import needs_of
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.geometry import weight_bytes
 from bench.models.model import Architecture
 from bench.parse.server import saturated
 from bench.parse.table import summary_frame
@@ -58,16 +57,6 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
              "in_flight": 4.0, "in_flight_peak": 4.0, "unit": "requests in flight", "usable_low": None, "usable_high": None}  # fmt: skip
     found = sized(OperatingPoint.of(point, runs.row(0, named=True)), 10, safety=1.2, gpu_hour=2.0)
     assert (found["gpus_per_instance"], found["instances"], found["gpus"], found["cost"]["hour"]) == (8, 5, 48, 96.0)
-
-
-def test_only_what_is_parallel_is_on_the_command_line(content):
-    """A study without it keeps its command line and its digest."""
-    plain = spec_of(content)
-    assert not {"--pipeline-parallel-size", "--data-parallel-size"} & set(launched(plain).argv)
-    ones = spec_of(content, pipeline_parallel=1, data_parallel=1)
-    assert ones.digest == plain.digest
-    line = " ".join(launched(spec_of(content, **EIGHT)).argv)
-    assert "--pipeline-parallel-size 2 --data-parallel-size 4" in line
 
 
 def test_gpus_of_an_instance(content):
@@ -116,17 +105,6 @@ def test_a_block_of_a_stage_holds_what_vllm_makes_of_it():
     assert kv_pool(gemma, dtype="bfloat16").block_bytes == 10 * page
 
 
-def test_stages_together_hold_the_model_and_a_tied_table_twice():
-    for key in ("llama-3.3-70b", "gpt2-xl", "deepseek-v3", "mixtral-8x7b", "gemma-3-27b"):
-        model = geometry(key)
-        whole = weight_bytes(model, "bfloat16")
-        alone = stages_of(model, Parallel(2), dtype="bfloat16", kv_dtype="bfloat16")
-        assert [stage.weights for stage in alone] == [whole // 2], key
-        four = [stage.weights for stage in stages_of(model, Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")]
-        table = 2 * model.vocabulary * model.hidden_size
-        assert sum(four) == pytest.approx(whole + (table if model.tied else 0), abs=4), key
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_stages_by_hand(tied):
     """Three layers of 36,864 linear parameters and seven norms of 64, dealt out; a table of 512 × 64 (two where not tied)."""
@@ -141,11 +119,6 @@ def test_stages_by_hand(tied):
     assert weights(2, 1) == [whole // 2]
     assert weights(1, 3) == [round(layer + table), round(layer), round(layer + table)]
     assert weights(1, 2) == [round(2 * layer + table), round(layer + table)]
-
-
-def test_as_many_stages_as_layers_will_do():
-    model = geometry_of(config_of(Architecture(**ARCHITECTURE)))  # two layers
-    assert [parallel_problem(model, Parallel(pipeline=n)) is None for n in (1, 2, 3)] == [True, True, False]
 
 
 def test_experts_are_shared_by_engines_and_the_rest_is_not():
@@ -188,19 +161,6 @@ def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path,
         BenchError, match=r"384 tokens for each of 4 engines at 131,072 bytes each; one request needs 640 tokens"
     ):
         deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="48MiB", data_parallel=4)
-
-
-def test_two_stages_hold_twice_the_tokens_in_as_much_memory_each(content):
-    content["deployments"]["a"]["kv_cache_memory"] = "1MiB"
-    one, two = (launched(spec_of(content, device="cpu", pipeline_parallel=n)).plan for n in (1, 2))
-    assert (one.kv_tokens, two.kv_tokens) == (2048, 4096)
-    assert two.needed_bytes > one.needed_bytes  # workers of a CPU engine share the machine's memory
-
-
-def test_the_longest_context_is_one_engine_s(content):
-    content["deployments"]["a"]["kv_cache_memory"] = "96KiB"  # 192 tokens
-    argv = launched(spec_of(content, device="cpu", data_parallel=4)).argv
-    assert argv[argv.index("--max-model-len") + 1] == str(192 - 32)
 
 
 def test_the_longest_prompt_fits_one_engine():

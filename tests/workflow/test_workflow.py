@@ -137,37 +137,6 @@ def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
 
 
-@pytest.mark.long(part="workflows")
-def test_what_a_search_found_draws_nothing_anew(project):
-    """Neither the whole study's runs nor those of one selected search; the report counts those that searches found."""
-    ladder = {"deployment": "a", "workload": "loop", "concurrency": "auto", "search": {"runs": 2, "start": 2, "highest": 4}}
-    project.config["study"]["ladders"] = [ladder, {"deployment": "a", "workload": "burst", "concurrency": [1]}]
-    project.config["workloads"]["burst"] = {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 4}
-    project.config["decision"] = {"slo": ["e2e_p90=10s"]}
-    project.config["select"] = "a/loop_*"
-    project.run()
-    assert (project.stored(), project.run("--dry-run")) == (2, [])
-    assert "The whole study has 3 runs." in (project.folder / "results/report.md").read_text()
-
-
-@pytest.mark.workflow
-@pytest.mark.long(part="workflows")
-def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project):
-    """The digest, and so every run, stays what it was: 256 is the default, which of a server that runs elsewhere nobody knows."""
-    project.config["study"]["ladders"][0]["concurrency"] = [2]
-    project.run(target=TABLE)
-    summary = project.folder / TABLE
-    before = pl.read_parquet(summary)
-    assert before["max_num_seqs"].to_list() == [None]
-    project.config["deployments"]["a"]["max_num_seqs"] = 256
-    assert "deploy:deployment=a" in project.run(target=TABLE)
-    launch = json.loads((project.folder / "results/deployments/a/launch.json").read_text())
-    assert launch["configured"]["max_num_seqs"] == 256
-    after = pl.read_parquet(summary)
-    assert after["max_num_seqs"].to_list() == [256]
-    assert after["started"].to_list() == before["started"].to_list()
-
-
 @pytest.mark.workflow
 @pytest.mark.long(part="workflows")
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):

@@ -26,12 +26,11 @@ from bench.parse.windows import of_windows
 from bench.predict.carried import worst_excess
 from bench.predict.sources import load_to_predict
 from bench.results import Results
-from bench.runs.classes import class_column, served_alike
+from bench.runs.classes import served_alike
 from bench.search.placing import Aim
 from bench.study.config import Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
-from bench.study.questions import mixed as mixed_rows
 from bench.study.read import load_workload, read_workload
 from bench.study.slo import Slo, parse_slo
 from bench.workloads.classes import dealt
@@ -39,9 +38,7 @@ from bench.workloads.schedule import schedule
 from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
-from tests.support.figures import results, spec_of
 from tests.support.planted import frame, steady_row
-from tests.support.study import bare_summary
 
 CHAT = {"share": 0.7, "prompt_tokens": 40, "output_tokens": 8}
 RAG = {"share": 0.2, "prompt_tokens": {"distribution": "uniform", "min": 100, "max": 300}, "output_tokens": 4}
@@ -374,17 +371,3 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart(tmp_path):
                 load_to_predict(read_workload(file), "shared", "request_rate")
         else:
             assert load_to_predict(read_workload(file), "one", "request_rate").classes
-
-
-def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
-    runs = [
-        {**bare_summary(), **summary, "run": f"r{load}", "level": float(load), "concurrency": load, "digest": f"{load}", "kv_usage_peak": 0.1,
-         "classes": json.dumps({"chat": {}, "rag": {}}),
-         **{class_column(name, f"{metric}_{p}_s"): 0.1 * load for name in ("chat", "rag") for metric in ("ttft", "e2e") for p in ("p50", "p90", "p95")}}
-        for load in (1, 4, 16)
-    ]  # fmt: skip
-    study = results(summary)
-    study = replace(study, runs=frame(runs), decision=Decision(slo=["rag.e2e_p90=1s"]))
-    assert mixed_rows(study.runs.to_dicts()) and not mixed_rows(results(summary).runs.to_dicts())
-    panels = spec_of("ttft", study)["concat"]
-    assert [panel["title"]["text"] for panel in panels][-2:] == ["E2E P95 of chat", "E2E P90 of rag"]

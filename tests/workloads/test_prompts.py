@@ -111,13 +111,6 @@ def test_the_messages_of_a_chat_are_sent_without_its_last_answer(chats, endpoint
     assert all(message["content"].startswith("as ") for messages in sent for message in messages[1:])
 
 
-def test_a_text_to_a_chat_is_a_user_s_message(texts):
-    (body,) = bodies(workload(texts, endpoint="chat"), 1)
-    (message,) = body["messages"]
-    assert message["role"] == "user"
-    assert message["content"].split("\n")[1].startswith("Prompt number")
-
-
 def test_other_tables_are_read_too(tmp_path, chats):
     rows = [json.loads(line) for line in Path(chats).read_text().splitlines()]
     pl.DataFrame(rows).write_parquet(tmp_path / "chats.parquet")
@@ -188,17 +181,6 @@ def test_what_is_no_prompt_is_told_with_its_place(tmp_path, content, said):
     with pytest.raises(BenchError, match="jsonl") as error:
         workload(str(tmp_path / "p.jsonl")).prompts.check(ENDPOINTS["chat"])
     assert said in str(error.value)
-
-
-def test_a_chat_needs_an_endpoint_that_takes_messages(chats):
-    with pytest.raises(BenchError, match="line 1 has the messages of a chat, and endpoint completions takes a text"):
-        workload(chats).prompts.check(ENDPOINTS["completions"])
-
-
-def test_an_archetype_keeps_what_it_says_of_answers(texts):
-    load = load_workload({"archetype": "agentic", "prompts": texts, "arrival": "closed", "num_requests": 4}, source="t")
-    assert (load.prompt_tokens, load.turns, load.cache) == (None, None, "unique")
-    assert load.output_tokens.median == 104
 
 
 def test_a_record_says_the_same_again(texts):

@@ -4,8 +4,6 @@ import itertools
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.study.plan import longest_request
@@ -93,14 +91,6 @@ def test_a_run_shorter_than_a_gap_still_sends_a_request():
         assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0], (arrival, more)
 
 
-@given(rate=st.floats(0.1, 1000), seed=st.text(max_size=5), arrival=st.sampled_from(["constant", "poisson"]))
-def test_moments_rise_from_zero(rate, seed, arrival):
-    moments = arrivals(workload(arrival, num_requests=50), rate, seed)
-    assert moments[0] == 0
-    assert moments == sorted(moments)
-    assert len(moments) == 50
-
-
 # Lengths.
 
 DISTRIBUTIONS = [
@@ -151,15 +141,6 @@ def test_empirical_lengths_come_as_often_as_they_stand_there(tmp_path):
 
 
 # Traces.
-
-
-def test_a_trace_is_replayed_at_its_scale(tmp_path):
-    file = tmp_path / "trace.csv"
-    file.write_text("arrival_s,prompt_tokens,output_tokens\n101.5,20,3\n100,10,2\n")
-    replay = Workload(arrival="trace", trace=str(file))
-    assert [(x.due_s, x.prompt_tokens, x.output_tokens) for x in schedule(replay, 1.0, "s")] == [(0.0, 10, 2), (1.5, 20, 3)]
-    assert [x.due_s for x in schedule(replay, 2.0, "s")] == [0.0, 0.75]
-    assert longest_request(replay) == 23
 
 
 # Requests.

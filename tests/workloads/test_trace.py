@@ -186,10 +186,6 @@ def test_dates_of_a_parquet_file(tmp_path):
 # Tables as people write them.
 
 
-def test_whole_counts_may_be_written_as_floats():
-    assert read(DATA / "azure_floats.csv") == [(0.0, 374, 44), (4.314579, 396, 109)]
-
-
 def test_characters_that_python_takes_for_a_line_s_end_are_part_of_a_string(tmp_path):
     assert read(DATA / "u2028.jsonl") == [(0.0, 12, 4), (1.0, 12, 4)]
     rows = [

@@ -127,12 +127,6 @@ def test_ids_that_disagree_with_their_prompt_are_refused(tmp_path, row, message)
     assert len(read_trace(file, block=0)) == 1
 
 
-def test_bailian_s_blocks_have_16_tokens():
-    requests = read_trace("tests/data/traces/bailian_seconds.jsonl")
-    assert [x.block_tokens for x in requests] == [16, 16, 16]
-    assert common(requests[0].blocks, requests[2].blocks) == 32
-
-
 def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
     file = tmp_path / "trace.csv"
     file.write_text('arrival_s;prompt_tokens;output_tokens;hash_ids;block_tokens\n0;40;1;["a", "b"];32\n1;40;1;["a", "c"];32\n')
@@ -234,20 +228,6 @@ def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, messa
     with pytest.raises(BenchError, match=message) as refused:
         read_trace(file)
     assert str(refused.value).startswith(file)
-
-
-def test_a_request_leaves_when_its_parent_s_answer_is_complete_and_the_tool_has_run(tmp_path):
-    """Two follow one and leave side by side; each counts as late from the moment at which it may go."""
-    follows = {"parent": "a", "after_s": 0.2}
-    rows = {"id": "a", "arrival_s": 0}, {"id": "b", **follows}, {"id": "c", **follows}, {"id": "d", "parent": "c"}
-    file = written(tmp_path, *({**row, "prompt_tokens": 8, "output_tokens": 5} for row in rows))
-    with fake_server() as server:
-        result = run_load(Target(server.base_url, "m"), Load(workload=replay(file), level=1.0, seed="s"))
-    assert [r.outcome for r in result.records] == ["ok"] * 4
-    one, two, three, four = result.records
-    assert [r.after for r in result.records] == [None, 0, 0, 2]
-    for follower, before, wait in ((two, one, 0.2), (three, one, 0.2), (four, three, 0.0)):
-        assert follower.sent_s >= follower.scheduled_s == pytest.approx(before.end_s + wait, abs=1e-5)
 
 
 # A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.
