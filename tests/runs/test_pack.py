@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 import bench.study.specs
 from bench.beside.archive.pack import pack
@@ -23,7 +22,6 @@ from bench.study.plan import Plan
 from bench.study.read import load_file
 from bench.study.state import kept_facts, run_states
 from tests.support.forked import snakemake
-from tests.support.made import made_study
 from tests.support.packs import listed_anew, rewritten
 from tests.support.project import copied_project
 from tests.support.stores import fill_store, write_study
@@ -279,32 +277,6 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     Path("results/packs/first/pack.json").write_text("half of")  # and nobody knows which runs it had
     assert main(["unpack", "first.tar.gz"]) == 2
     assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
-
-
-@pytest.mark.long(part="workflows")
-def test_what_is_known_of_other_deployments_or_an_engine_of_the_same_names_starts_none(packed, tmp_path, monkeypatch, capsys):
-    """What the workflow knows of its own deployments and engine would have it start an engine for those of the pack."""
-    for name in ("deployments", "engine"):
-        copied_project(tmp_path / name)
-        monkeypatch.chdir(tmp_path / name)
-        content = made_study(4, 2)
-        if name == "engine":
-            content["engines"]["none"]["command"] = ["false"]
-        content["deployments"] = {key: {**each, "kv_cache_memory": "48MiB"} for key, each in content["deployments"].items()}
-        text = yaml.safe_dump(content)
-        CONFIG.write_text(text if name == "deployments" else text.replace("d00", "mine"))
-        fill_store(Plan.of(load_file(CONFIG)), Path(), series=20)
-        workflow(*launches(Plan.of(load_file(CONFIG))))
-        before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
-        if name == "deployments":
-            assert main(["unpack", str(packed)]) == 2
-            assert "deployment d000 is here in another measurement" in capsys.readouterr().err
-            assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
-            shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
-        assert main(["unpack", str(packed)]) == 0
-        study = "results/packs/config/study.yaml"
-        jobs = workflow("--dry-run", "--configfile", study, "--", "results/figures/memory-pressure.svg")
-        assert jobs == {"parse", "aggregate", "analyse", "figure"}
 
 
 def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):

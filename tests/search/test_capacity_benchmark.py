@@ -1,14 +1,10 @@
 """The simulated servers of the capacity benchmark, against queues that can be worked out by hand, and their files in the pipeline."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.capacity import files
-from benchmarks.capacity.evaluate import evaluate
-from benchmarks.capacity.files import write_study
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.judge import judge, rows
 from benchmarks.capacity.server import BROKEN, CUT, OK, REFUSED, Load, Server, simulate
@@ -101,30 +97,6 @@ CASE = Case(
     demand=Demand("poisson", 20, 30), limit=Limit("tpot", 0.95, 0.014), level=6.0, rps=6.0, around=6.0,
     causes=("decode",), gains={"decode": 2.0, "kv": 1.0},
 )  # fmt: skip
-
-
-@pytest.mark.long(part="truth")
-def test_a_study_goes_through_the_pipeline(tmp_path, monkeypatch):
-    """What the server does not tell leaves the latencies as they are, and the cause unknown."""
-    limits = set()
-    for withheld, rounds in [("", 2), ("all", 1), ("gauges", 1), ("names", 1)]:
-        folder, case = tmp_path / f"without {withheld}", replace(CASE, withheld=withheld)
-        folder.mkdir()
-        monkeypatch.setattr(files, "ROUNDS", rounds)
-        write_study(case, folder)
-        told = evaluate(folder)
-        assert told["runs"] == told["valid"] == len(list((folder / "runs").iterdir())) >= 8 * rounds
-        stored = json.loads((folder / "server.json").read_text())
-        assert Case.of({key: value for key, value in stored.items() if key != "reference_rps"}) == case
-        if withheld:
-            limits.add((told["point"]["limit"], told["point"]["high"]))
-        else:
-            assert judge(stored, told)["ratio"] > 0.5
-        assert told["cause"] == ("unknown" if withheld else "decode")
-        if not withheld:
-            low, gain, high = told["gains"]["decode"]
-            assert 1 < low < gain < high
-    assert len(limits) == 1
 
 
 def test_a_verdict_is_of_the_truth():

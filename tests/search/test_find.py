@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import replace
 
 import pytest
@@ -130,34 +129,6 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
     assert "no run can be trusted: " in done.stdout
     assert "had another output length than asked for" in done.stdout
     assert "max_runs" not in done.stdout
-
-
-@pytest.mark.workflow
-@pytest.mark.timeout(300)
-@pytest.mark.long(part="outputs")
-def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, tmp_path):
-    """A single run leaves the answer without an upper end, which is not what was asked for."""
-    first = find(server.base_url, "--set", "max_runs=1", "--json", cwd=tmp_path)
-    assert first.returncode == 3, first.stderr
-    result = json.loads(first.stdout)
-    assert (result["why"], result["high"]) == ("runs", None)
-    assert re.search(
-        r"probe of [\d.]+ s: about .* requests/s at most, with \d+ in flight; first load [1-4] in flight",
-        first.stderr,
-    )
-    assert "± 10 % takes about " in first.stderr
-    sent = len(server.bodies)
-    assert find(server.base_url, "--set", "max_runs=1", "--json", cwd=tmp_path).stdout == first.stdout
-    assert len(server.bodies) == sent
-    second = find(server.base_url, "--set", "max_runs=2", "--json", cwd=tmp_path)
-    assert "probe" not in second.stderr
-    assert json.loads(second.stdout)["runs"][0]["load"] == result["runs"][0]["load"]
-    sent = len(server.bodies)
-    other = find(server.base_url, "--set", "max_runs=1", "--set", "omit=ignore_eos", "--set", "start=1", "--json", cwd=tmp_path)
-    assert "probe" not in other.stderr
-    assert json.loads(other.stdout)["runs"][0]["load"] == 1
-    assert len(server.bodies) > sent + 40
-    assert "ignore_eos" not in server.bodies[-1]
 
 
 def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,7 @@ from bench.measure.metrics import metric_names
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of
-from bench.models.gguf import gguf_of, write_gguf
+from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
 from bench.parse.validity import verdict
 from bench.runs.engine import EngineRecord
@@ -27,7 +26,7 @@ from bench.servers.engines import managed
 from bench.servers.facts import server_info
 from bench.servers.launch import resolve_launch
 from bench.servers.metrics import find_catalogue
-from bench.servers.server import Server, ServerDied
+from bench.servers.server import Server
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_workload
@@ -198,14 +197,6 @@ def test_a_request_longer_than_a_slot_is_an_error(server):
     (record,) = send(server, 1, prompt_tokens=257, output_tokens=1)
     assert record.outcome == "http_error"
     assert "exceeds the available context size (256 tokens)" in record.error
-
-
-@pytest.mark.long(part="vllm")
-def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
-    broken = replace(checkpoint, path=str(tmp_path / "model"))
-    gguf_of(tmp_path / "model", CONFIG, "float32").write_bytes(b"GGUF")
-    with pytest.raises(ServerDied, match="server ended"), server_of(engine, tmp_path, broken, max_num_seqs=1):
-        pass
 
 
 def metrics(server):

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from bench.beside.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
@@ -29,7 +28,6 @@ from bench.models.model import Architecture
 from bench.parse.scrapes import telemetry_table, wide_table
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read, write_record
-from bench.runs.store import Store
 from bench.runs.summary import read_summary
 from bench.servers.engines import MANAGED
 from bench.servers.launch import resolve_launch
@@ -39,7 +37,6 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.figures import FACTS, results
-from tests.support.packs import member, tarred
 from tests.support.study import ARCHITECTURE, CONTENT, ROOT, bare_summary
 
 HOSTILE = {
@@ -297,29 +294,6 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
 
 
 # --- Packs
-
-
-def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / "inside").mkdir()
-    monkeypatch.chdir(tmp_path / "inside")
-    forms = (
-        "{}",
-        "runs/{}/r/run.json",
-        "runs/a/{}/run.json",
-        "runs/a/r/{}",
-        "deployments/{}/launch.json",
-        "logs/{}.log",
-        "engines/{}.json",
-    )
-    for form, value in itertools.product(forms, HOSTILE.values()):
-        name = form.replace("{}", value)
-        if "\0" in name:
-            continue  # tar ends a name there
-        index = {"format": 1, "runs": {}, "missing": [], "files": {name: "0" * 64}}
-        pack = tarred(tmp_path / "made.tar.gz", member(name, b"{}"), member("pack.json", json.dumps(index).encode()))
-        with pytest.raises(BenchError):
-            unpack(pack, Store())
-    assert {path for path in tmp_path.rglob("*") if path.is_file()} <= {tmp_path / "made.tar.gz"}
 
 
 # --- What a checkpoint brings along, and where a server listens

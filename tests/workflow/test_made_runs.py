@@ -5,42 +5,12 @@ import re
 import shutil
 from pathlib import Path
 
-import polars as pl
 import pytest
 import yaml
 
-from bench.parse.run import parse_run
-from bench.parse.validity import verdict
-from bench.study.config import Thresholds
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.forked import snakemake
-from tests.support.made import made_study, make_run
-from tests.support.planted import reasons
 
 pytestmark = [pytest.mark.workflow, pytest.mark.timeout(300)]  # whoever is first draws the study
-
-
-def test_a_made_run_is_read_and_trusted(tmp_path):
-    plan = Plan.of(load_config(made_study(50, 50), source="made"))
-    for level in (2, 50):
-        run, folder = next(run for run in plan.runs if run.level == level), tmp_path / str(level)
-        folder.mkdir()
-        make_run(run, folder)
-        files = {
-            "requests": "requests.parquet",
-            "telemetry": "telemetry.parquet",
-            "wide": "metrics.csv",
-            "summary": "summary.json",
-        }
-        told = parse_run(folder, **{key: folder / name for key, name in files.items()})
-        assert reasons(verdict(told, Thresholds())) == []
-        assert (told["requests"], told["ok"], told["scrapes"], told["in_flight_peak"]) == (300, 300, 302, level)
-        assert 55 < told["duration_s"] <= 60
-        assert (told["kv_usage_peak"] == 1.0) == (told["preemptions"] > 0) == (told["waiting_peak"] > 0) == (level == 50)
-        telemetry = pl.read_parquet(folder / "telemetry.parquet")
-        assert telemetry.group_by("scrape").len()["len"].unique().to_list() == [350]
-        assert len(pl.read_csv(folder / "metrics.csv").columns) == 351
 
 
 class Project:

@@ -19,7 +19,6 @@ from tests.support.server import eventually
 from tests.support.study import CONTENT, ROOT
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-TABLE = "results/summary.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -73,43 +72,6 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
-@pytest.mark.long(part="workflows")
-@pytest.mark.timeout(600)
-def test_a_session_starts_for_what_is_wanted_of_it_and_measures_what_is_not_there(project):
-    a, b = (f"measure:deployment={name}, session=1" for name in "ab")
-
-    def planned(*arguments):
-        return [job for job in project.run(*arguments, target="measured") if job.startswith("measure:")]
-
-    def measured(*sessions):
-        """How many runs the next workflow measures, which starts these sessions; then there is nothing to do."""
-        before = project.stored_at()
-        assert planned() == list(sessions)
-        after = project.stored_at()
-        assert planned("--dry-run") == []
-        return len(after.items() - before.items())
-
-    assert measured(a) == 2
-    library = project.folder / "src/bench/measure/session.py"
-    text = library.read_text()
-    library.write_text(text + "# an edit\n")
-    assert planned("--dry-run") == []
-    library.write_text(text)
-    project.bench("runs", "--discard", "*_c0002_*")
-    project.config["study"]["ladders"][0]["concurrency"] = [1, 2, 3]
-    project.config["deployments"]["b"] = project.config["deployments"]["a"]
-    project.config["study"]["ladders"].append({"deployment": "b", "workload": "loop", "concurrency": [1]})
-    assert measured(a, b) == 2 + 1
-    project.config["select"] = "a/*_c0002_*"
-    assert measured(a) == 0
-    # Nothing says that a folder is gone; who asks for its results is told what to do.
-    shutil.rmtree(next(project.folder.glob("results/runs/a/*_c0002_*")))
-    project.run(target=TABLE, status=1)
-    assert "1 of 3 runs cannot be parsed" in project.output
-    project.bench("runs", "--discard", "a/*_c0002_*")
-    assert measured(a) == 1
-
-
 @pytest.mark.long(part="kills")
 def test_a_folder_of_ones_own_ends_on_sigterm_as_a_clone_does(project):
     """The workflow is a module there, of which Snakemake starts no handler by itself."""
@@ -135,23 +97,6 @@ def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     project.run("--configfile", "mine.yaml", "--", target="results/deployments/a/launch.json")
     done = bench("runs", cwd=project.folder)
     assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
-
-
-@pytest.mark.workflow
-@pytest.mark.long(part="workflows")
-def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
-    project.config["study"]["ladders"][0]["concurrency"] = [2]
-    project.config["thresholds"]["loop_lag_p99_s"] = 0.0
-    project.run()
-    ending = project.output[project.output.index("rule report:") :]
-    assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "the client's event loop was late: P99" in ending
-    assert (project.folder / "results/report.html").exists()
-    assert list((project.folder / "results/figures").glob("*.svg"))
-    assert project.run() == []
-    ending = project.output[project.output.index("Nothing to be done") :]
-    assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`, then the same `make` command" in ending
 
 
 @pytest.mark.workflow
