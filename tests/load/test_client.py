@@ -67,17 +67,6 @@ def test_burst_sends_all_at_once_and_stamps_agree_with_the_server():
         assert r.e2e_s == pytest.approx(r.last_token_s - r.sent_s, abs=2e-6)
 
 
-def test_closed_loop_holds_the_level_until_all_are_done():
-    with fake_server(first_s=0.02, gap_s=0.002) as server:
-        result, records = send(server, 4, "closed", num_requests=20)
-    assert server.peak == 4
-    assert len(server.arrivals) == 20
-    assert {r.outcome for r in records} == {"ok"}
-    ends = sorted(r.end_s for r in records)
-    assert records[4].sent_s >= ends[0]  # the fifth leaves when the first has ended
-    assert result.end - result.start >= 5 * 0.02
-
-
 def test_an_error_ends_an_answer_whose_body_stays_open():
     with raw_server(lambda connection: left_open(connection, STREAM_HEAD + chunk(TOKEN) + chunk({"error": "no slot"}))) as port:
         _, records = send(SimpleNamespace(base_url=f"http://127.0.0.1:{port}"), 3, timeout_s=5.0)

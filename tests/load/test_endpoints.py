@@ -16,7 +16,7 @@ import pytest
 
 from bench.cli import main
 from bench.errors import BenchError
-from bench.http import api_root, get
+from bench.http import api_root
 from bench.load.client import Load, run_load
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
@@ -222,18 +222,6 @@ def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
     assert SECRET.encode() not in everywhere(tmp_path)
 
 
-@pytest.mark.usefixtures("keys")
-def test_scraping_several_servers_sends_headers_to_the_first_alone():
-    """An exporter beside the gateway is another server, on the same host too."""
-    with fake_server(metrics=GOLDEN) as gateway, fake_server(metrics=GOLDEN) as exporter:
-        pages = (f"{gateway.base_url}/metrics", f"{exporter.base_url}/metrics", f"{gateway.base_url}/metrics?of=all")
-        urls = [part for page in pages for part in ("--url", page)]
-        header = ("--header", "X-Api-Key: $GATEWAY_KEY")
-        assert main(["scrape", *urls, "--output-dir", "t", "--interval", "0.05", "--duration", "0.1", *header]) == 0
-    sent = [{headers.get("x-api-key") for _, headers in server.requests} for server in (gateway, exporter)]
-    assert sent == [{SECRET}, {None}]
-
-
 def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     def sent(**given):
         load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 4})
@@ -268,16 +256,6 @@ def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(conten
     assert "holds what no header can" in fault
     assert SECRET not in fault
     assert server.requests == []
-
-
-@pytest.mark.usefixtures("keys")
-def test_headers_are_not_sent_on_to_another_server(content):
-    with fake_server() as other, fake_server() as server:
-        server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
-        assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
-        (fault,) = found(study(content, server.base_url, headers=KEYS))
-    assert f"redirects to {other.base_url}/v1/models" in fault
-    assert other.requests == []
 
 
 def test_no_process_has_a_value_among_its_arguments(keys, tmp_path):

@@ -364,23 +364,6 @@ def test_a_failed_request_is_a_failed_command_with_the_server_s_words(tmp_path):
 
 
 @cases(
-    ("refusal", "words"),
-    [
-        ((301, "moved"), "answers 301"),
-        ((200, "<html>Sign in</html>"), "does not answer a first request"),
-        ((500, "no"), "(500): no"),
-    ],
-)
-def test_a_search_does_not_begin_where_nothing_is_answered(tmp_path, refusal, words):
-    with strict_server(refuse=lambda _: refusal) as server:
-        done = bench("find", "--base-url", server.base_url, "--model", "m", "--concurrency", "--prompt-length", "20", "--slo",
-                     "ttft_p90=1s", "--output-dir", str(tmp_path / "find"))  # fmt: skip
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "highest load" not in done.stdout + done.stderr
-
-
-@cases(
     ("endpoint", "another", "refusal"),
     [("completions", "chat", SGLANG_ROUTER_501), ("completions", "chat", (404, "")), ("chat", "completions", (405, "no"))],
 )

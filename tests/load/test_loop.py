@@ -231,29 +231,6 @@ def test_a_request_that_gets_no_connection_says_so(silent, failure):
     assert [(r.outcome, r.error) for r in records] == [("ok", None), failure]
 
 
-def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
-    """The first connection takes its time, the spare one is refused: the request waits for its own."""
-    opened = []
-
-    class Slow(Connection):
-        def __init__(self, address):
-            opened.append(self)
-            self.until = time.monotonic() + (0.2 if len(opened) == 1 else 0.0)
-            other = SimpleNamespace(family=address.family, sockaddr=refusing.getsockname(), tls=None)
-            super().__init__(address if len(opened) == 1 else other)
-
-        def proceed(self):
-            return select.EPOLLOUT if time.monotonic() < self.until else super().proceed()
-
-    monkeypatch.setattr(load_loop, "Connection", Slow)
-    with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
-        refusing.bind(("127.0.0.1", 0))  # and never listens
-        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=(0,))
-        records = drive(port, [first, second], connections=0, in_flight=0, spare=2)
-    assert len(opened) > 1
-    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 2
-
-
 def test_a_process_without_descriptors_says_what_to_raise():
     def silent(connection):
         read_request(connection)

@@ -2,7 +2,6 @@
 
 import json
 import select
-import ssl
 import time
 
 import pytest
@@ -17,7 +16,7 @@ from bench.workloads.workload import Workload
 from tests.support import records as made
 from tests.support.cases import cases
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, raw_server, read_request
-from tests.support.wire import drive, request, reset, self_signed
+from tests.support.wire import drive, request, reset
 
 # As llama.cpp's: it says that it keeps the connection, and closes it.
 KEPT = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nKeep-Alive: timeout=5, max=100\r\n\r\n")
@@ -137,25 +136,6 @@ def test_who_hangs_up_late_has_had_the_request(monkeypatch):
     with raw_server(answers_once(late)) as port:
         records = drive(port, 2)
     assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("disconnect", 0)]
-
-
-@cases("notice", [True, False])
-def test_tls(tmp_path, notice):
-    certificate = self_signed(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-
-    def handle(connection):
-        with context.wrap_socket(connection, server_side=True) as secure:
-            if read_request(secure):
-                secure.sendall(ANSWER)
-                if read_request(secure) and notice:
-                    secure.unwrap()
-
-    with raw_server(handle) as port:
-        records = drive(port, 8, tls=ssl.create_default_context(cafile=certificate[0]))
-    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 8
-    assert sum(r.resent for r in records) == 7
 
 
 def test_processes_conversations_and_the_run_s_count(tmp_path):

@@ -78,14 +78,6 @@ def test_the_order_of_the_whole_is_that_of_its_parts(several):
     assert more == [run.key for run in whole.runs_of("a")]
 
 
-def test_neither_rounds_nor_sessions_are_part_of_a_run(several):
-    several["study"]["ladders"][1]["repeats"] = 3
-    one, three = plan_of(several), plan_of(several, sessions=3)
-    assert [(run.key, run.digest, run.schedule_seed) for run in one.runs] == [
-        (run.key, run.digest, run.schedule_seed) for run in three.runs
-    ]
-
-
 def test_rounds_are_dealt_to_sessions_with_the_same_levels(several):
     several["study"]["ladders"][1]["repeats"] = 3
     for ladder in several["study"]["ladders"]:

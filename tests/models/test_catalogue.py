@@ -74,42 +74,6 @@ def test_windows_of_each_layer():
         assert list(geometry_of({**LLAMA, **config}).windows) == windows, config
 
 
-def test_a_gemma_that_states_little_has_its_familys_heads():
-    """Gemma 3 4B states neither heads nor vocabulary."""
-    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34}
-    gemma = geometry_of(text)
-    assert (gemma.heads, gemma.kv_heads, gemma.head_dim, gemma.vocabulary, gemma.context) == (8, 4, 256, 262_208, 131_072)
-    assert gemma.tied and gemma.parameters == pytest.approx(4_300_079_472 - 419_816_304, rel=0.001)
-    # With an encoder, what is counted would be too little.
-    assert geometry_of({"model_type": "gemma3", "text_config": text, "vision_config": {}}).parameters is None
-
-
-def test_a_gpt2_that_states_more_by_hand():
-    """Two layers 100 wide with heads of 25, an MLP of 50 and an output layer of its own."""
-    config = {"model_type": "gpt2", "n_embd": 100, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 1000, "n_inner": 50}  # fmt: skip
-    own = geometry_of({**config, "tie_word_embeddings": False})
-    assert (own.head_dim, own.kv_heads, own.intermediate_size, own.context) == (25, 4, 50, 64)
-    layer = 4 * 100 * 100 + 2 * 100 * 50 + 2 * 100  # without biases
-    assert own.parameters == 2 * layer + 2 * 1000 * 100 + 64 * 100 + 100
-    assert geometry_of(config).parameters == own.parameters - 1000 * 100
-    assert geometry_of({**config, "n_inner": None}).intermediate_size == 400
-
-
-def test_falcons_older_and_newer_forms():
-    """Falcon-RW-1B, with biases, a KV head a query head and two norms in a row: 1,311,625,216 parameters."""
-    old = {"model_type": "falcon", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 50_304,
-           "bias": True, "multi_query": False, "parallel_attn": False}  # fmt: skip
-    assert (geometry_of(old).parameters, geometry_of(old).attention) == (pytest.approx(1_311_625_216, rel=0.001), "MHA")
-    assert (geometry_of(old).head_dim, geometry_of(old).context) == (64, 2048)
-    # The new decoder has groups of heads, and an MLP of any width.
-    new = {"model_type": "falcon", "hidden_size": 100, "num_hidden_layers": 1, "num_attention_heads": 3, "vocab_size": 1000,
-           "new_decoder_architecture": True}  # fmt: skip
-    one = geometry_of({**new, "ffn_hidden_size": 50, "num_kv_heads": 1})
-    assert (one.kv_heads, one.intermediate_size) == (1, 50)
-    two = geometry_of({**new, "tie_word_embeddings": False})
-    assert (two.kv_heads, two.head_dim, two.intermediate_size) == (3, 33, 400)
-
-
 def test_which_layers_have_experts():
     """Experts of 3 × 100 × 20 = 6,000 parameters, eight a layer, two of them for each token."""
     moe = {**LLAMA, "model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2,

@@ -8,14 +8,11 @@ import tarfile
 from contextlib import chdir
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from bench.beside.archive.pack import pack
 from bench.errors import BenchError
 from bench.findings import provenance
-from bench.findings.comparison.compare import differences
-from bench.findings.comparison.words import difference_text
 from bench.measure.comparable import refuse_others
 from bench.measure.session import measure
 from bench.models.config_json import config_of
@@ -283,10 +280,3 @@ def test_a_secret_is_no_part_of_what_a_deployment_is(content):
 
     assert digest({"VLLM_API_KEY": "one"}) == digest({"VLLM_API_KEY": "two"})
     assert digest({"VLLM_X": "one"}) != digest({"VLLM_X": "two"})
-
-
-def test_a_comparison_names_other_exported_variables():
-    pair = summary_rows([{"deployment": "a", "workload": "w", "level": 1.0, "environment": "none exported"}])
-    other = pair.with_columns(environment=pl.lit("NCCL_P2P_DISABLE=1"))
-    (found,) = differences(pair.join(other, on=["deployment", "workload", "level"], suffix="_candidate"))
-    assert difference_text(found) == "environment: none exported → NCCL_P2P_DISABLE=1"

@@ -1,6 +1,5 @@
 """Names become folders, command lines, jobs of a cluster and HTML: whatever one is, it stays a name."""
 
-import ast
 import copy
 import gzip
 import itertools
@@ -37,7 +36,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.figures import FACTS, results
-from tests.support.study import ARCHITECTURE, CONTENT, ROOT, bare_summary
+from tests.support.study import ARCHITECTURE, CONTENT, bare_summary
 
 HOSTILE = {
     "parent": "../x",
@@ -174,22 +173,6 @@ def test_words_of_a_command_line_reach_the_server_as_they_are_and_no_shell(tmp_p
     with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=20, say=print):
         assert json.loads((tmp_path / "words.json").read_text()) == list(words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["server.log", "server.py", "words.json"]
-
-
-def test_no_rule_and_no_module_has_a_shell():
-    rules = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow").rglob("*.smk"))]
-    for rule in rules:
-        assert not re.search(r"^\s*(shell|run):", rule.read_text(), re.MULTILINE), rule
-    for source in sorted((ROOT / "src").rglob("*.py")):
-        text = source.read_text()
-        # To read all of them as code takes two seconds.
-        for node in ast.walk(ast.parse(text if re.search(r"shell|system|popen|getoutput", text) else "")):
-            if isinstance(node, ast.Call):
-                assert not any(keyword.arg == "shell" for keyword in node.keywords), source
-                assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source
-    # What the study gives a cluster beside numbers is whether a job has its node for itself.
-    (option,) = re.findall("slurm_extra=.*", (ROOT / "workflow/rules/measure.smk").read_text())
-    assert re.findall(r"--[\w-]+", option) == ["--exclusive"]
 
 
 # --- What servers say

@@ -15,7 +15,6 @@ from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.runs.form import RequestForm
 from bench.study.plan import Plan, longest_request
-from bench.study.precision import prompt_lines
 from bench.study.read import load_config
 from bench.workloads.prompts.random_ids import letters
 from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
@@ -156,17 +155,6 @@ def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
     for file in (shared, plain):
         (tmp_path / file).unlink()
     assert [run.digest for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.digest for run in plan.runs]
-
-
-def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
-    content = studied(w=written(tmp_path, *SESSION), v=written(tmp_path, *SESSION[:1], name="alone.jsonl"))
-    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
-    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
-        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
-        "A KV cache of fewer than 89 tokens may evict some.",
-        "a has no prefix cache, so each turn of w computes the whole history again. Chats are usually served with "
-        "`prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both.",
-    ]
 
 
 def test_both_say_what_is_shared(tmp_path):

@@ -7,14 +7,11 @@ import pytest
 from bench.beside.traffic.history import messages_of
 from bench.beside.traffic.log import read_log
 from bench.errors import BenchError
-from bench.study.plan import Plan
-from bench.study.precision import prompt_lines
-from bench.study.read import load_config
 from bench.workloads.schedule import schedule
 from bench.workloads.trace import calls_left_out, read_trace
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
-from tests.support.study import CONTENT, ROOT
+from tests.support.study import ROOT
 from tests.support.trace_blocks import common
 
 BEGAN = 1_764_165_000  # s
@@ -235,18 +232,6 @@ def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
     assert calls_left_out(file) == (
         "of the trace's calls, 1 that failed when it was recorded and 2 with 0 tokens of prompt or answer are left out."
     )
-
-
-def test_what_failed_is_said_before_anything_is_measured(tmp_path):
-    file = written(tmp_path, otlp(*AGENT, failed("f", 16, 17, "main", prompt=7)))
-    content = {
-        **CONTENT,
-        "workloads": {"w": {"arrival": "trace", "trace": file}},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "time_scale": [1]}]},
-    }
-    said = prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT))
-    assert said[0].startswith("w: 7 requests in 1 session; 0.0 % of their 139 prompt tokens")
-    assert said[1] == "w: of the trace's calls, 1 that failed when it was recorded is left out."
 
 
 def test_an_access_log_may_be_spans(tmp_path):

@@ -267,15 +267,6 @@ def test_a_whole_answer_that_is_none_fails_the_request_alone(content):
     assert outcome == ("ok" if content == {} else "stream_error")
 
 
-def test_system_messages_of_a_chat_stand_apart(tmp_path):
-    load = chats(tmp_path, ["system", "user"], ["user"])
-    bodies = [sent(payloads(**load).of(PlannedRequest(i, i, 0, 7))) for i in range(4)]
-    assert all([each["role"] for each in body["messages"]] == ["user"] for body in bodies)
-    systems = [body["system"] for body in bodies if "system" in body]
-    assert len(systems) == 2
-    assert all(len(each) == 1 and each[0]["text"].endswith("\nsystem") for each in systems)
-
-
 def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path):
     load = chats(tmp_path, ["system", "user", "assistant", "user"])
     first, second = second_turn(**load, turns={"count": 2})
