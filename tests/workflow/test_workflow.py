@@ -16,6 +16,7 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project
 from tests.support.server import eventually
+from tests.support.snapshots import same
 from tests.support.study import CONTENT, ROOT
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -128,41 +129,21 @@ LATE, UNSCRAPED = "client.loop_lag value=0.2 limit=0.1", "telemetry.scrape_gap v
 
 
 def test_what_a_workflow_says_last():
-    for reasons, figures, said in (
-        ([[], []], 3, []),
-        ([[LATE], []], 3, ["1 of 2 runs is valid"]),
-        ([[LATE], [LATE, UNSCRAPED]], 3,
-         ["None of the 2 runs is valid, so no result holds. Most often: the client's event loop was late: P99 0.2 s, over 0.1 s (2 of 2"]),
-        ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
-         ["None of the 2 runs is valid",
-          "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
-        ([["machine.other_processes value=0.7001 limit=0.15"], []], 3,
-         ["1 of 2 runs is valid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
-        ([[]], 0, ["No figure: these runs answer no figure's question"]),
+    busy = [f"machine.other_processes value={share} limit=0.15" for share in (0.7, 0.25, 0.7001)]
+    lines = []
+    for reasons, figures in (
+        ([[], []], 3), ([[LATE], []], 3), ([[LATE], [LATE, UNSCRAPED]], 3), ([busy[:1], busy[1:2]], 3), ([busy[2:], []], 3), ([[]], 0),
     ):  # fmt: skip
+        valid = [not each for each in reasons]
+        faults = [["machine"] if each else [] for each in reasons]
         runs = pl.DataFrame(
-            {
-                "valid": [not r for r in reasons],
-                "counts_valid": [not r for r in reasons],
-                "reasons": reasons,
-                "failed": 0,
-                "faults": [["machine"] if r else [] for r in reasons],
-            },
+            {"valid": valid, "counts_valid": valid, "reasons": reasons, "failed": 0, "faults": faults},
             schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String)},
         )
-        lines = warnings(runs, figures=figures)
-        assert len(lines) == len(said), reasons
-        assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), reasons
-
-
-def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_shown():
+        lines += [f"# {reasons}", *warnings(runs, figures=figures)]
+    # Failures and missing counts are no reason to say that nothing can be shown.
     runs = pl.DataFrame(
         {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [[UNSCRAPED]] * 2 + [[]],
          "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
     )  # fmt: skip
-    invalid, failing = warnings(runs, figures=3)
-    assert invalid.startswith(
-        "3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s, over 0.5 s."
-    )
-    assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
-    assert len(warnings(runs[:2], figures=3)) == 2  # latencies can be trusted
+    same("last-words", [*lines, "# failures", *warnings(runs, figures=3), "# of two", *warnings(runs[:2], figures=3)])
