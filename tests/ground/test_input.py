@@ -6,12 +6,9 @@ import re
 import pytest
 import yaml
 
-from bench.axes import AXES
 from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.models.config_json import geometry_at
-from bench.runs.columns import COLUMNS
-from bench.study.config import Ladder
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file, load_workload
 from bench.workloads.schedule import schedule
@@ -132,9 +129,3 @@ def test_a_config_json_that_holds_no_model(tmp_path):
 
 
 # --- Axes of load: what a key of a ladder, a name of a run and a column say of it
-
-
-def test_each_is_a_key_of_ladders_and_a_column():
-    assert set(AXES) <= Ladder.model_fields.keys()
-    assert set(AXES) <= COLUMNS.keys()
-    assert len({axis.letter for axis in AXES.values()}) == len(AXES)

@@ -401,14 +401,6 @@ def test_a_run_whose_requests_waited_is_marked_and_says_so(content, tmp_path, ca
     assert {r.attempts for r in read_requests(Path("one/requests.jsonl"))} == {1, 2}
 
 
-def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
-    with (
-        fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
-        pytest.raises(BenchError, match=r"answers 429 to a first request, 3 times: .*Raise the server's rate limit"),
-    ):
-        session(study(content, server.base_url))
-
-
 def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
     other = {"/v1/models": json.dumps({"data": [{"id": "other"}]})}
     for status in (429, 503):  # a busy server is not taken for one without the model

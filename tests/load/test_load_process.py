@@ -20,7 +20,7 @@ from bench.load.exchange import Exchange
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure import recording, warmup
-from bench.measure.metrics import metric_names, metric_values
+from bench.measure.metrics import metric_values
 from bench.measure.recording import record_run
 from bench.measure.warmup import warm_up
 from bench.study.config import Measurement
@@ -163,20 +163,6 @@ RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 )
 def test_values_of_a_few_metrics(text, values):
     assert metric_values(text, (RUNNING, WAITING)) == values
-
-
-def test_names_of_metrics():
-    assert metric_names('# HELP a b\na{x="y z"} 1\nb 2\nc\t3\n\n') == {"a", "b", "c"}
-
-
-@cases("text", [f"{RUNNING} 0 170000\n", f"{RUNNING} x\n"])
-def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text):
-    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
-    with fake_server(metrics=text) as server:
-        done = record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=0.1)
-    assert len(done.requests) == 2
-    result = json.loads((tmp_path / "run.json").read_text())
-    assert (result["drain_s"] < 1.0, result["scrape_endpoint"]) == (True, f"{server.base_url}/metrics")
 
 
 @cases(

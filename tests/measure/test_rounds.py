@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.beside.archive.pack import pack
-from bench.beside.archive.unpack import unpack
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure import rounds
@@ -309,36 +307,6 @@ def test_a_reference_load_comes_before_each_run(here, content, monkeypatch):
     assert parsed["reference_s"] == min(references[1]["seconds"])
     assert parsed["reference_since"] == references[1]["started"]
     assert parsed["requests"] == run.level  # the reference is no part of a result
-
-
-@pytest.mark.workflow
-@pytest.mark.long(part="workflows")
-def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(machine, content, monkeypatch):
-    here = machine.folder
-    content["measurement"] = {"warmup_requests": 3}
-    with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content, levels=[1, 2, 4], repeats=2, sessions=2)
-        for number in (1, 2):
-            session(plan, here, number)
-    assert [(x["session"], x["round"]) for x in measured(plan)] == [(1, 1)] * 3 + [(2, 2)] * 3
-    facts = [Paths.facts("a", number) for number in (1, 2)]
-    assert [str(path) for path in facts] == [
-        "results/deployments/a/deployment.json",
-        "results/deployments/a/session-2/deployment.json",
-    ]
-    assert facts[0].read_bytes() != facts[1].read_bytes()  # their warm-ups differ
-    contents = [path.read_bytes() for path in facts]
-    packed = pack(plan, content, here / "two.tar.gz", Store(here / Paths.RUNS))
-    assert packed.missing == ()
-    elsewhere = here / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    store = Store(elsewhere / Paths.RUNS)
-    for _ in range(2):  # the second time everything is there
-        assert len(unpack(here / "two.tar.gz", store).runs) == 6
-    assert [path.read_bytes() for path in facts] == contents
-    for number in (1, 2):  # no server answers any more, and none is needed
-        session(plan, elsewhere, number)
 
 
 @pytest.fixture

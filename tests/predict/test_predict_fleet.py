@@ -116,12 +116,6 @@ def test_conversations_stay_where_their_prefix_is_which_is_computed_once_an_inst
     assert [each.seen.cached for each in seen.values()] == [19 * 80] * 3
 
 
-def test_what_never_fits_an_instance_is_refused():
-    plans = [PlannedRequest(0, 0, 2000, 10, 0.0), PlannedRequest(1, 1, 20, 10, 0.1)]
-    found = on_fleet(plans, 2, "round-robin", FULL)
-    assert (found.seen.refused, found.requests["index"].to_list()) == ([0], [1])
-
-
 def test_instances_follow_the_rate():
     """Ten times the rate for ten minutes: the fleet grows to 70 % load within a look and a start, and shrinks again."""
     traffic = Traffic((0.0, 600.0, 601.0, 1200.0, 1201.0, 1800.0), (1.0, 1.0, 10.0, 10.0, 1.0, 1.0))
@@ -220,25 +214,6 @@ def test_planted_limits_of_traffic_that_was_not_measured_lie_within_their_interv
         truth = highest(slos, 0.5, 60.0)
         assert found.rate.low * 0.95 <= truth <= found.rate.high * 1.05, texts
         assert found.rate.value == pytest.approx(truth, rel=0.15), texts
-
-
-@pytest.mark.long(part="truth")
-def test_a_shared_queue_carries_more_than_one_alone_and_no_more_than_is_answered(model):
-    slos = [parse_slo("ttft_p95=150ms")]
-    alone, shared = (
-        float(np.median(rates_carried(members(model, count=2), WORKLOAD, slos, instances=number, router="least-requests")))
-        for number in (1, 4)
-    )
-    assert shared > 1.05 * alone
-    (lax,), (strict,) = (
-        rates_carried(members(model, count=1), WORKLOAD, [parse_slo(text)]) for text in ("ttft_p95=36000s", "ttft_p95=1ms")
-    )
-    (member,) = members(model, count=1)
-    all_at_once = replay(
-        planned([(i, 90, 30, 0.0) for i in range(2000)]), LIMITS, member.step, noise=member.model.fitted.noise
-    ).requests
-    assert lax == pytest.approx(2000 / float(all_at_once["end_s"].max()), rel=0.05)
-    assert strict == 0.0
 
 
 def assert_fewest_are_found(ensemble, rate, limit, seeds):

@@ -131,16 +131,6 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
     assert "max_runs" not in done.stdout
 
 
-def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
-    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
-        done = find(slow.base_url, "--json", cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
-    result = json.loads(done.stdout)
-    assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
-    assert "one request alone has a TTFT of " in done.stderr
-    assert len(slow.bodies) < 10
-
-
 def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, tmp_path):
     """50 requests at 2 requests/s take 25 s, and 20 take 10."""
     rate = ["--model", "m", "--request-rate", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
@@ -205,16 +195,6 @@ def test_what_is_said_of_a_search():
     assert expected_text(replace(probed, latency_s=0.0), open_loop) is None
     lines.append(alone_text(Alone(parse_slo("tpot_p90=5ms"), 0.01112, 2, cut=False)))
     same("search-ends", lines)
-
-
-def test_a_model_that_the_server_does_not_list_is_named(tmp_path):
-    """It may be served all the same. Models are read in every shape."""
-    for models, listed in {
-        '{"data": [{"id": "n"}]}': False, '{"models": [{"name": "n"}]}': False, '[{"id": "n"}]': False, '{"data": [{"id": "m"}]}': True,
-    }.items():  # fmt: skip
-        with fake_server(pages={"/v1/models": models}, refuse=lambda _: (401, {})) as server:
-            said = find(server.base_url, cwd=tmp_path).stderr
-        assert ("--model m: the server lists n, and not this name" in said) is not listed, models
 
 
 @pytest.mark.long(part="workflows")

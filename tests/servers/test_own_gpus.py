@@ -8,14 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.errors import BenchError
 from bench.measure import gpus as module
 from bench.measure.gpus import own_gpus
-from bench.models.config_json import geometry_of_model
 from bench.servers.gpus import least_memory
-from bench.servers.launch import refuse_unfit
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.nvml import GPUS, cuda_spec
 from tests.support.server import eventually
 
@@ -116,16 +111,3 @@ def test_the_memory_that_a_server_gets(planted):
         planted(*gpus)
         environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
         assert least_memory(environment) == (None if mib is None else mib * MIB), (gpus, shown)
-
-
-def test_a_model_that_fits_the_gpu_and_not_its_slice_is_refused(planted, content, monkeypatch):
-    content["engines"]["e"]["backend"] = "cuda"
-    content["models"]["m"] = {"catalogue": "llama-3.1-8b"}
-    content["deployments"]["a"] = {"model": "m", "engine": "e", "dtype": "bfloat16"}
-    spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    planted(WHOLE)
-    refuse_unfit(spec, geometry_of_model(spec.model), 64)
-    planted(CUT)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1g")
-    with pytest.raises(BenchError, match=r"weights 14\.96 GiB .* leave 0 bytes of KV cache a GPU"):
-        refuse_unfit(spec, geometry_of_model(spec.model), 64)

