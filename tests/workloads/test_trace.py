@@ -3,11 +3,13 @@
 import gzip
 import io
 import json
+import re
 import zipfile
 from datetime import datetime
 
 import polars as pl
 import pytest
+import yaml
 
 from bench.errors import BenchError
 from bench.workloads.trace import read_trace, thinned
@@ -220,59 +222,29 @@ def test_a_table_is_read_by_what_it_holds(tmp_path, content):
     assert read(written(tmp_path, content)) == [(0.0, 5, 6), (2.0, 7, 8)]
 
 
-@cases(
-    ("content", "message"),
-    [
-        (OURS + "0,5.5,6\n", r"line 2, prompt_tokens: '5\.5' is not a whole number of tokens"),
-        (OURS + '0,"1,087",6\n', r"line 2, prompt_tokens: '1,087' is not a whole number"),
-        (OURS + "0,1,2\n1,2,x\n", "line 3, output_tokens: 'x' is not a whole number"),
-        (OURS + "0,1,2\n\n1,2,0\n", r"line 4, output_tokens: '0' is less than 1 token\. Remove the row"),
-        (OURS + "0,-5,2\n", "line 2, prompt_tokens: '-5' is less than 1 token"),
-        (OURS + "0,1_0,2\n", "line 2, prompt_tokens: '1_0' is not a whole number"),
-        (OURS + "0,1,\n", "line 2, output_tokens: is empty"),
-        (OURS + "0,1,2\nnan,1,2\n", "line 3, arrival_s: 'nan' is not a number"),
-        (OURS + "0,1,2\ninf,1,2\n", "line 3, arrival_s: 'inf' is not a number"),
-        (OURS + "0,1e99,2\n", "line 2, prompt_tokens: '1e99' is not a whole number"),
-        (OURS + "0,1\n", "line 2 has 2 cells, and the first line names 3"),
-        (OURS + '0,1,"2\n', "cannot be read as CSV: line 2: unexpected end of data"),
-        (OURS, "holds no requests"),
-        ("", "holds no requests"),
-        ("arrival_s,prompt_tokens,prompt_tokens,output_tokens\n0,1,1,1\n", "two columns are called prompt_tokens"),
-        (AZURE + "2023-11-16 18:15:46,1,2\nyesterday,1,2\n", "line 3, TIMESTAMP: 'yesterday' is not a date and time"),
-        (AZURE + "11/10/2026 4:45 PM,1,2\n", "line 2, TIMESTAMP: '11/10/2026 4:45 PM' is not a date and time, as 2023-11-16 18:15:46.68"),
-        (AZURE + "2023-11-16,1,2\n2023-11-17,1,2\n", "TIMESTAMP holds dates without a time of day"),
-        ("arrival_s,prompt_tokens,output_tokens,requests\n0,900,90,1\n60,1000,100,12\n", "requests is 12 in a row: such rows are sums"),
-        (AZURE + "2023-11-16 18:15:46,1,2\n7,1,2\n", "line 3, TIMESTAMP: '7' is not a date and time"),
-        (BURST + "1106,ChatGPT,0,0,0,Conversation log\n", r"line 2, Request tokens: '0' is less .*BurstGPT_without_fails"),
-        (jsonl({"arrival_s": True, "prompt_tokens": 1, "output_tokens": 1}), "line 1, arrival_s: 'True' is not a"),
-        (jsonl({"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1}, {"delay": 5}), "line 2, arrival_s: is empty"),  # AIPerf's
-        (b"{\n", "cannot be read as JSONL: line 1"),
-        (b'{"a": 1}\n1\n', "line 2 is not a JSON object"),
-        (OURS.encode() + b"0,1,2\n\xff\xfe", "line 3 is not UTF-8 text"),
-        # No moments, or others' names: ShareGPT and LMSYS, ServeGen's fields, WEKA's, one unit's column under another's lengths.
-        ("conversation_id,model,conversation,turn\n1,m,x,1\n", r"a trace has the columns arrival_s \(s\).* Found: conversation_id, model"),
-        ("timestamp,input_tokens,output_tokens\n0.5,1,2\n", "Found: timestamp, input_tokens, output_tokens"),
-        (jsonl({"id": "a", "t": 0.0, "in": 5, "out": 6}), "Found: id, t, in, out"),
-        ("timestamp,ContextTokens,GeneratedTokens\n1,2,3\n", "Found: timestamp, ContextTokens, GeneratedTokens"),
-        ("arrival_s,prompt_tokens\n1,2\n", r"timestamp \(ms\), input_length, output_length beside hash_ids \(Mooncake\)"),
-        # What stands in place of the file.
-        ((DATA / "lfs_pointer.csv").read_bytes(), r"is a Git LFS pointer, not the file itself\. Fetch it: git lfs pull"),
-        (b"/annex/objects/SHA256E-s1--0.csv\n", "is a git-annex pointer"),
-        (b"\n<!DOCTYPE html>\n<html>", "is a web page"),
-        (b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>", "is a web page"),
-        (gzip.compress(b"x", mtime=0)[:-9], "cannot be unpacked with gzip"),
-        (zipped(OURS), "is a ZIP archive or a spreadsheet"),
-        (b"(\xb5/\xfd\x00", "is compressed with Zstandard"),
-        (b"[1]", "cannot be read as JSON: item 1 is not an object"),
-        (OURS.encode("utf-16"), "is UTF-16 text"),
-        (b"PAR1PAR1", "cannot be read as Parquet"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named_with_its_place(tmp_path, content, message):
-    file = written(tmp_path, content)
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(str(file))
-    assert str(refused.value).startswith(str(file))
+REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text())
+# What stands in place of text, and is none.
+BYTES = [
+    (OURS.encode() + b"0,1,2\n\xff\xfe", "line 3 is not UTF-8 text"),
+    (gzip.compress(b"x", mtime=0)[:-9], "cannot be unpacked with gzip"),
+    (zipped(OURS), "is a ZIP archive or a spreadsheet"),
+    (b"(\xb5/\xfd\x00", "is compressed with Zstandard"),
+    (OURS.encode("utf-16"), "is UTF-16 text"),
+]
+
+
+def test_what_is_wrong_is_named_with_its_place(tmp_path):
+    rows = [
+        (row["text"] if "text" in row else jsonl(*row["lines"]), row["said"]) for group in REFUSED.values() for row in group
+    ]
+    for content, said in [*rows, *BYTES]:
+        file = written(tmp_path, content)
+        with pytest.raises(BenchError) as refused:
+            read_trace(str(file))
+        told = str(refused.value)
+        assert re.search(".*".join(map(re.escape, said.split("…"))), told) and told.startswith(str(file)), (content, told)
+    for row in REFUSED["ids that disagree with their prompt"]:
+        assert len(read_trace(str(written(tmp_path, jsonl(*row["lines"]))), block=0)) == 1
 
 
 def test_a_missing_file_is_named():

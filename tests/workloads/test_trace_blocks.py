@@ -108,24 +108,6 @@ def test_reusable_is_what_two_prompts_begin_with(seed):
         assert not set(one[alike:]) & set(two[alike:])
 
 
-@cases(
-    ("row", "message"),
-    [
-        ((472, [1, 2, 3]), r"line 1, hash_ids: 3 ids do not fit a prompt of 472 tokens, which has 1 blocks of 512\. Give .*trace_block"),
-        ((6955, [46]), "line 1, hash_ids: 1 ids do not fit a prompt of 6955 tokens, which has 14 blocks of 512"),
-        ((5, [True]), r"line 1, hash_ids: '\[True\]' is not a list of ids"),
-        ((5, "x"), "line 1, hash_ids: 'x' is not a list of ids"),
-        ((5, {"a": 1}), "line 1, hash_ids: .* is not a list of ids"),
-    ],
-)  # fmt: skip
-def test_ids_that_disagree_with_their_prompt_are_refused(tmp_path, row, message):
-    file = written(tmp_path, *mooncake(row))
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(file)
-    assert str(refused.value).startswith(file)
-    assert len(read_trace(file, block=0)) == 1
-
-
 def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
     file = tmp_path / "trace.csv"
     file.write_text('arrival_s;prompt_tokens;output_tokens;hash_ids;block_tokens\n0;40;1;["a", "b"];32\n1;40;1;["a", "c"];32\n')
@@ -193,29 +175,6 @@ def test_a_session_stands_together_behind_its_first_request(tmp_path):
     sent = prompts(replay(written(tmp_path, *SESSION)))
     assert [len(each) for each in sent] == [40, 40, 64, 9, 8]
     assert [common(sent[0], other) for other in sent[1:]] == [32, 40, 0, 0]
-
-
-@cases(
-    ("row", "message"),
-    [
-        ({"id": "c", "parent": "x"}, "line 2, parent: 'x' is no request's id"),
-        ({"id": "c", "parent": ["a", "x"]}, r"line 2, parent: .* names 'x', which is no request's id"),
-        ({"id": "c", "parent": ["a", "d"]}, "line 2, parent: .* follows the request itself"),
-        ({"id": "a", "parent": "a"}, "line 2, id: 'a' is that of line 1 too"),
-        ({"id": "c", "parent": "c"}, "line 2, parent: 'c' follows the request itself"),
-        ({"id": "c", "parent": "a", "arrival_s": 3}, "line 2, arrival_s: '3' is a moment, and the request follows a parent"),
-        ({"id": "c", "parent": "a", "after_s": -1}, "line 2, after_s: '-1' is not a number of seconds, 0 or more"),
-        ({"id": "c", "parent": "a", "after_s": "nan"}, "line 2, after_s: 'nan' is not a number of seconds"),
-        ({"id": "c"}, "line 2, arrival_s: is empty"),
-    ],
-)
-def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, message):
-    lengths = {"prompt_tokens": 8, "output_tokens": 2}
-    third = {"id": "d", "parent": ["c"] if row.get("parent") == ["a", "d"] else "a", **lengths}
-    file = written(tmp_path, {"id": "a", "arrival_s": 0, **lengths}, {**row, **lengths}, third)
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(file)
-    assert str(refused.value).startswith(file)
 
 
 # A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.

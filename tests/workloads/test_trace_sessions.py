@@ -368,24 +368,3 @@ def test_ids_are_those_of_a_session_unless_their_scope_is_global(tmp_path):
     assert common(everywhere[0].blocks, everywhere[1].blocks) == 2  # the rest behind the whole blocks is each one's own
     assert [x.arrival_s for x in everywhere] == [0.0, 0.0]
     assert [x.block_tokens for x in everywhere] == [4, 4]
-
-
-@cases(
-    ("line", "message"),
-    [
-        (session(call(0.0, 1.0, 9, [1])), "line 1, request 1, hash_ids: 1 ids do not fit a prompt of 9 tokens, which has 3 blocks of 4"),
-        (session(call(-1, 1.0, 9, [1, 2])), r"line 1, request 1: t and api_time .* are not seconds"),
-        (session(call(None, 1.0, 9, [1, 2])), r"line 1, request 1: t and api_time"),
-        (session(call(0, 1.0, 9, [1, 2]), subagent(1, subagent(1))), r"line 1, request 2.1: a subagent of a subagent is not read"),
-        (session(call(0, 1.0, 0, [])), "line 1, request 1, prompt_tokens: '0' is less than 1 token"),
-        (session(call(0, 1.0, 9, "x")), "line 1, request 1, hash_ids: 'x' is not a list of ids"),
-        (session(), "holds no requests"),
-        ({**session(), "requests": 5}, "line 1, requests: '5' is not a list of requests"),
-        (session(call(0.0, 1.0, 9, [1, 2]), block_size=0), "line 1, request 1, block_tokens: '0' is less than 1 token"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_in_a_session_is_named_with_its_place(tmp_path, line, message):
-    file = written(tmp_path, line)
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(file)
-    assert str(refused.value).startswith(file)
