@@ -9,6 +9,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.beside.archive.pack import pack
 from bench.errors import BenchError
@@ -161,47 +162,11 @@ def test_what_saturate_sets_or_keeps_from_the_server_is_not_the_users(config):
     assert inherited(spec, {"VLLM_NO_USAGE_STATS": "1"}, exported) == {"CUDA_MODULE_LOADING": "LAZY"}
 
 
-SERVICES = {
-    "vllm": (exports(K8S), {}),
-    "a named port, and the router beside it": (
-        {
-            "VLLM_ROUTER_SERVICE_SERVICE_HOST": "10.43.1.39", "VLLM_ROUTER_SERVICE_SERVICE_PORT": "80",
-            "VLLM_ROUTER_SERVICE_SERVICE_PORT_ROUTER_SPORT": "80", "VLLM_ROUTER_SERVICE_PORT": "tcp://10.43.1.39:80",
-            "VLLM_ROUTER_SERVICE_PORT_80_TCP": "tcp://10.43.1.39:80", "VLLM_ROUTER_SERVICE_PORT_80_TCP_PROTO": "tcp",
-            "VLLM_ROUTER_SERVICE_PORT_80_TCP_PORT": "80", "VLLM_ROUTER_SERVICE_PORT_80_TCP_ADDR": "10.43.1.39",
-        },
-        {},
-    ),
-    "k3s, as in vLLM's issue 15613": ({"VLLM_PORT": "tcp://10.43.1.39:8000"}, {}),
-    "llama-arg, whose names llama.cpp takes for options": (
-        {"LLAMA_ARG_PORT": "tcp://10.0.0.1:8080", "LLAMA_ARG_SERVICE_HOST": "10.0.0.1", "LLAMA_ARG_SERVICE_PORT": "8080"},
-        {"LLAMA_ARG_CTX_SIZE": "4096"},
-    ),
-    "master, whose port torch takes": ({"MASTER_PORT": "tcp://10.0.0.2:29500", "MASTER_PORT_29500_TCP": "tcp://10.0.0.2:29500"}, {}),
-    "udp": ({"NCCL_PORT": "udp://10.0.0.2:53", "NCCL_PORT_53_UDP_ADDR": "10.0.0.2"}, {"NCCL_DEBUG": "INFO"}),
-    "a user's port, beside the service": (
-        {"VLLM_SERVICE_HOST": "10.152.183.5", "VLLM_SERVICE_PORT": "8000"},
-        {"VLLM_PORT": "8000", "VLLM_PORT_RANGE": "x", "VLLM_HOST_IP": "10.0.0.7"},
-    ),
-    "what is the user's": (
-        {},
-        {
-            "VLLM_PORT": "12345", "VLLM_ATTENTION_BACKEND": "FLASHINFER", "SGLANG_PORT": "30000",
-            "HF_ENDPOINT": "https://hf-mirror.com", "http_proxy": "http://10.0.0.3:3128", "CUDA_VISIBLE_DEVICES": "1",
-            "LD_LIBRARY_PATH": "/opt/cuda", "SERVICE_HOST": "x", "ONLY_SERVICE_HOST": "x",
-        },
-    ),
-    "the cluster's own": (
-        {},
-        {"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_PORT": "tcp://10.43.0.1:443"},
-    ),
-    "threads": ({"OMP_NUM_THREADS": "1", "PYTHONPATH": "/x"}, {"OMP_PROC_BIND": "true", "KMP_AFFINITY": "none"}),
-}  # fmt: skip
-
-
 def test_variables_that_announce_other_services_stay_outside(config):
     spec = Plan.of(config).deployments["a"]
-    for name, (dropped, kept) in SERVICES.items():
+    pods = yaml.safe_load((ROOT / "tests/data/environment/services.yaml").read_text())
+    for name, pod in {"vllm": {"dropped": exports(K8S), "kept": {}}, **pods}.items():
+        dropped, kept = pod["dropped"], pod["kept"]
         assert for_a_server({**dropped, **kept, "PATH": "/bin"}) == {**kept, "PATH": "/bin"}, name
         assert not inherited(spec, {}, {**dropped, **kept}).keys() & dropped.keys(), name
 

@@ -53,53 +53,11 @@ def zipped(text):
     return stream.getvalue()
 
 
-# Published traces: their heads and first rows, or rows that their documentation shows.
-PUBLISHED = {
-    "mooncake": (
-        jsonl(
-            {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [*range(14)]},
-            {"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, *range(14, 28)]},
-        ),
-        [(0.0, 6758, 500), (3.0, 7319, 490)],
-    ),
-    "azure 2023": (
-        AZURE.replace("\n", "\r\n") + "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8\r\n",
-        [(0.0, 4808, 10), (0.052, 3180, 8)],
-    ),
-    "azure 2024": (
-        AZURE + "2024-05-12 23:59:59.500000+00:00,1,2\n2024-05-13 00:00:00.25+00:00,3,4\n",
-        [(0.0, 1, 2), (0.75, 3, 4)],
-    ),
-    "azure 2025": (
-        "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-01-01 00:00:00.1,1,900,20\n2025-01-01 00:00:00.4,0,30,40\n",
-        [(0.0, 900, 20), (0.3, 30, 40)],
-    ),
-    "burstgpt": (
-        BURST + "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,230,1317,Conversation log\n",
-        [(0.0, 472, 18), (40.0, 1087, 230)],
-    ),
-    "burstgpt 2": (
-        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-        "5.5,,1.2,GPT-4,417,276,693,API log\n6,7,0.3,GPT-4,417,276,693,API log\n",
-        [(0.0, 417, 276), (0.5, 417, 276)],
-    ),
-    "vidur": ("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.314579,396,109\n", [(0.0, 374, 44), (4.314579, 396, 109)]),
-    "splitwise": (
-        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
-        "0,2,0,0.1,1,2048,128\n1,2,0,0.35,1,1024,64\n",
-        [(0.0, 2048, 128), (0.25, 1024, 64)],
-    ),
-    "baseten": (
-        parquet(timestamp_start_unix_ms=[1_760_000_000_250, 1_760_000_000_000], input_tokens=[7, 5], output_tokens=[3, 4]),
-        [(0.0, 5, 4), (0.25, 7, 3)],
-    ),
-}  # fmt: skip
-
-
-@cases("name", PUBLISHED)
-def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path, name):
-    content, expected = PUBLISHED[name]
-    assert read(written(tmp_path, content)) == expected
+def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path):
+    for name, each in yaml.safe_load((DATA / "published.yaml").read_text()).items():
+        assert read(written(tmp_path, each["text"])) == [tuple(row) for row in each["read"]], name
+    baseten = parquet(timestamp_start_unix_ms=[1_760_000_000_250, 1_760_000_000_000], input_tokens=[7, 5], output_tokens=[3, 4])
+    assert read(written(tmp_path, baseten)) == [(0.0, 5, 4), (0.25, 7, 3)]
 
 
 def test_bailian_s_arrivals_are_seconds():
