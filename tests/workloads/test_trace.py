@@ -55,9 +55,9 @@ def zipped(text):
 
 def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path):
     for name, each in yaml.safe_load((DATA / "published.yaml").read_text()).items():
-        assert read(written(tmp_path, each["text"])) == [tuple(row) for row in each["read"]], name
+        assert read(written(tmp_path, each["text"], name)) == [tuple(row) for row in each["read"]], name
     baseten = parquet(timestamp_start_unix_ms=[1_760_000_000_250, 1_760_000_000_000], input_tokens=[7, 5], output_tokens=[3, 4])
-    assert read(written(tmp_path, baseten)) == [(0.0, 5, 4), (0.25, 7, 3)]
+    assert read(written(tmp_path, baseten, "baseten")) == [(0.0, 5, 4), (0.25, 7, 3)]
 
 
 def test_bailian_s_arrivals_are_seconds():
