@@ -233,39 +233,30 @@ def test_a_server_that_wants_a_user_is_not_said_to_want_a_key():
     assert "OPENAI_API_KEY" not in str(error.value)
 
 
-@cases(
-    ("address", "out"),
-    [
-        ("http://h/v1/chat/completions", "/chat/completions"),
-        ("http://h/v1/chat/completions/", "/chat/completions"),
-        ("http://h/llm/chat/completions", "/chat/completions"),
-        ("http://h/v1/completions", "/completions"),
-        ("http://h/completions", "/completions"),
-        ("http://h/v1/embeddings", "/embeddings"),
-        ("http://h/v1/messages", "/messages"),
-        ("http://h/v1/responses", "/responses"),
-        ("http://h/v1/rerank", "/rerank"),
-        ("http://h/v1/models", "/models"),
-        ("http://h/v1/chat/completions?api-version=1", "/chat/completions and what follows it"),
-    ],
-)
-def test_an_endpoint_s_address_is_none_of_a_server(address, out):
-    for of in (lambda: Target(address, "m"), lambda: ExternalAddress.validate_python(address)):
-        with pytest.raises((BenchError, ValueError)) as error:
-            of()
-        assert f"an endpoint's address, and requests add the endpoint's path themselves; leave out {out}" in str(error.value)
-
-
-@cases("address", ["http://h:99999", "http://a..b:80", "http://", "x:8000", "http://h:port", f"http://{'a' * 64}.org"])
-def test_what_is_no_address_is_named(address):
-    with pytest.raises(BenchError, match=r"is no address"):
-        Target(address, "m")
-
-
-def test_other_addresses_are_a_server_s():
-    hosts = ("http://127.0.0.1:8000", "https://example.org/prefix", "http://[::1]:8000", "http://a_b:1")
+def test_an_address_is_a_server_s_and_no_endpoint_s():
+    for path in ("v1/chat/completions", "v1/chat/completions/", "llm/chat/completions", "completions", "v1/embeddings", "v1/messages",
+                 "v1/responses", "v1/rerank", "v1/models", "v1/chat/completions?api-version=1"):  # fmt: skip
+        out = "/" + path.removeprefix("v1/").removeprefix("llm/").rstrip("/").replace("?api-version=1", " and what follows it")
+        for of in (
+            lambda path=path: Target(f"http://h/{path}", "m"),
+            lambda path=path: ExternalAddress.validate_python(f"http://h/{path}"),
+        ):
+            with pytest.raises((BenchError, ValueError)) as error:
+                of()
+            assert f"an endpoint's address, and requests add the endpoint's path themselves; leave out {out}" in str(
+                error.value
+            )
+    for address in ("http://h:99999", "http://a..b:80", "http://", "x:8000", "http://h:port", f"http://{'a' * 64}.org"):
+        with pytest.raises(BenchError, match=r"is no address"):
+            Target(address, "m")
     paths = ("models", "v1", "v1/mycompletions", "rerank", "v1/models/m")
-    for address in (*hosts, *(f"http://h/{path}" for path in paths)):
+    for address in (
+        "http://127.0.0.1:8000",
+        "https://example.org/prefix",
+        "http://[::1]:8000",
+        "http://a_b:1",
+        *(f"http://h/{x}" for x in paths),
+    ):
         assert Target(address, "m").base_url == address
 
 

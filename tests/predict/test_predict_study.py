@@ -253,7 +253,7 @@ def test_turns_are_planned_again_with_the_time_to_think():
     assert (second.after, second.think_s, second.due_s) == ((0,), pytest.approx(3.0), None)
 
 
-def test_predictions_are_lines_never_among_the_points_and_why_there_are_none_is_said(summary):
+def test_predictions_are_lines_never_among_the_points(summary):
     study = results(summary)
     drawing = load_figure("predicted-loads").draw
     spec = drawing(study).to_dict()
@@ -267,19 +267,6 @@ def test_predictions_are_lines_never_among_the_points_and_why_there_are_none_is_
         line, point = ({row["value"] / row["level"] for row in spec["datasets"][marks[mark]]} for mark in ("line", "point"))
         (scale,) = {round(each, 6) for each in line}
         assert list(point) == pytest.approx([1.05 * scale] * len(point))
-
-    def said(models):
-        return json.dumps(drawing(replace(study, calibration=models)).to_dict(), ensure_ascii=False)
-
-    assert "no model was calibrated" in said(None)
-    first, *_ = study.calibration.models
-    assert "could be calibrated (no flag)" in said(
-        Calibration(models=(replace(first, why_not="no flag", predicted=(), measured=()),))
-    )
-    doubt = Doubt("longest", 900.0, 300.0)
-    doubted = replace(first, predicted=tuple(replace(load, numbers={}, doubts=(doubt,)) for load in first.predicted))
-    assert "no load can be predicted (requests of 900 tokens" in said(Calibration(models=(doubted,)))
-    assert predictions_title(Calibration(models=(doubted,))) is None
 
 
 def test_what_is_said_of_models(summary):
@@ -389,7 +376,3 @@ def test_llama_cpp_is_recognised_by_its_metrics_and_reports_its_slots():
         assert not limits_of(stated(flag_batch_size="2048", **off), reported).cached
     with pytest.raises(BenchError, match="under flags batch-size"):
         limits_of(stated(), reported)
-    with pytest.raises(BenchError, match="share one KV cache"):
-        limits_of(stated(flag_batch_size="2048", flag_kv_unified="true"), reported)
-    with pytest.raises(BenchError, match="how sglang admits requests is not known"):
-        limits_of(stated(flag_batch_size="2048", max_num_seqs=4), records.facts(kind="sglang"))

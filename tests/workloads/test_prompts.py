@@ -70,32 +70,22 @@ def prompts(load, count, **seeds):
     return [body["prompt"].split("\n", 1) for body in bodies(load, count, **seeds)]
 
 
-def test_each_is_sent_once_before_any_is_sent_again(texts):
-    sent = [text for _, text in prompts(workload(texts), 15)]
-    every = {f"Prompt number {i}." for i in range(5)}
+def test_each_is_sent_once_before_any_again_and_begins_as_no_other_did(texts):
+    one, other = (prompts(workload(texts), 15, seed=seed) for seed in ("here", "there"))
+    sent, every = [text for _, text in one], {f"Prompt number {i}." for i in range(5)}
     assert set(sent[:5]) == set(sent[5:10]) == set(sent[10:]) == every
     assert sent[:5] != sent[5:10]
-
-
-def test_runs_that_are_compared_send_the_same_and_others_another_order(texts):
-    one, other = (prompts(workload(texts), 5, seed=seed) for seed in ("here", "there"))
-    assert [text for _, text in one] == [text for _, text in other]
+    # Runs that are compared send the same, and others another order.
+    assert sent == [text for _, text in other]
     assert not {mark for mark, _ in one} & {mark for mark, _ in other}
-    assert [text for _, text in one] != [text for _, text in prompts(workload(texts), 5, schedule_seed="another")]
-
-
-def test_no_prompt_begins_as_another_one_did(texts):
+    assert sent != [text for _, text in prompts(workload(texts), 15, schedule_seed="another")]
     marks = [mark for mark, _ in prompts(workload(texts), 50)]
     assert len({mark[:4] for mark in marks}) > 40
     assert len(set(marks)) == 50
     assert all(mark[0::2] == " " * 8 and mark[1::2].isalpha() for mark in marks)  # eight tokens each, so no lengths differ
-
-
-def test_natural_prompts_have_in_common_what_the_file_has_and_nothing_of_earlier_runs(texts):
-    load = workload(texts, cache="natural")
-    one, other = ({mark for mark, _ in prompts(load, 50, seed=seed)} for seed in ("here", "there"))
-    assert len(one) == len(other) == 1
-    assert one != other
+    # Unless they are to have in common what the file has; of earlier runs nothing.
+    natural = [{mark for mark, _ in prompts(workload(texts, cache="natural"), 50, seed=seed)} for seed in ("here", "there")]
+    assert [len(each) for each in natural] == [1, 1] and natural[0] != natural[1]
 
 
 @cases(("endpoint", "key"), [("chat", "messages"), ("responses", "input")])
