@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
-from types import SimpleNamespace
 
 import pytest
 
@@ -73,25 +72,6 @@ def test_tls_begins_when_the_connection_is_there(certificate, server_tls):
         threading.Timer(0.1, accept).start()
         loop.open(1, within_s=10)
         assert loop._idle[0].sock.version()
-
-
-def test_what_tls_had_read_before_it_failed_is_kept():
-    with raw_server(answers(STREAM)) as port:
-        connection = Connection(Address("127.0.0.1", port, None))
-    connection.close()
-    reads = iter([b"a", b"b", ConnectionResetError(104, "reset"), ConnectionResetError(104, "reset"), ssl.SSLWantReadError()])
-
-    def recv(_):
-        if isinstance(read := next(reads), Exception):
-            raise read
-        return read
-
-    connection.sock = SimpleNamespace(recv=recv)
-    assert connection._recv_tls(9) == b"ab"
-    with pytest.raises(ConnectionResetError):
-        connection._recv_tls(9)
-    with pytest.raises(BlockingIOError):
-        connection._recv_tls(9)
 
 
 BODY = STREAM.removeprefix(STREAM_HEAD)

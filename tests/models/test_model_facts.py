@@ -278,27 +278,16 @@ def test_layers_that_read_another_layers_cache():
 
 
 def test_lists_longer_than_the_model_are_read_to_its_end():
-    """Qwen3.6's 40 kinds of layers, of which a pruned checkpoint keeps 20; one that adds layers for speculation; a smaller copy."""
+    """Qwen3.6's 40 kinds of layers, of which a pruned checkpoint keeps 20; one that adds layers for speculation."""
     qwen = INPUTS["qwen3_5_27b"]["text_config"]
     kinds = (["linear_attention"] * 3 + ["full_attention"]) * 10
     pruned = geometry_of({**qwen, "num_hidden_layers": 20, "layer_types": kinds})
     assert (pruned.layers, len(pruned.windows)) == (20, 5)
     nemotron = INPUTS["nemotron_h_8b"]
-    pattern = nemotron["hybrid_override_pattern"]
-    assert geometry_of({**nemotron, "num_hidden_layers": 8}) == geometry_of(
-        {**nemotron, "num_hidden_layers": 8, "hybrid_override_pattern": pattern[:8]}
-    )
-    assert geometry_of({**nemotron, "hybrid_override_pattern": pattern + "*E"}) == geometry_of(nemotron)
-    jamba = CONFIGS["defaults/jamba"]["config"]
-    blocks = ["mamba", "attention"] * 20
-    assert len(geometry_of({**jamba, "num_hidden_layers": 4, "layers_block_type": blocks}).windows) == 2
-    granite = CONFIGS["ibm-granite/granite-4.0-h-tiny"]["config"]
-    by_another_name = {**granite, "layers_block_type": granite["layer_types"], "layer_types": None, "num_hidden_layers": 8}
-    assert geometry_of(by_another_name).layers == 8
-    nas = CONFIGS["nvidia/Llama-3_3-Nemotron-Super-49B-v1"]["config"]
-    assert geometry_of({**nas, "num_hidden_layers": 40}).layers == 40
-    gpt_oss = INPUTS["gpt_oss_120b"]
-    assert geometry_of({**gpt_oss, "num_hidden_layers": 6}).layers == 6
+    longer = {"hybrid_override_pattern": nemotron["hybrid_override_pattern"] + "*E"}
+    assert geometry_of({**nemotron, **longer}) == geometry_of(nemotron)
+    jamba = {**CONFIGS["defaults/jamba"]["config"], "num_hidden_layers": 4, "layers_block_type": ["mamba", "attention"] * 20}
+    assert len(geometry_of(jamba).windows) == 2
 
 
 def test_a_list_that_is_too_short_is_named():

@@ -324,23 +324,6 @@ def test_runs_kept_from_an_earlier_setting_are_no_difference(capsys):
     said("interrupted before the first run of the new setting was done")
 
 
-@pytest.mark.usefixtures("_copy")
-def test_a_launch_of_no_setting_that_is_known_differs(capsys):
-    """Where the study is not here, or was not drawn to its end, no workflow is run."""
-    keep_an_earlier_setting()
-    for lost in (CONFIG, Path("results/figures/all")):
-        there = lost.read_bytes()
-        lost.unlink()
-        for name in ("launch.json", "deployment.json"):
-            file = Path("results/deployments/d000") / name
-            before = file.read_text()
-            edit(file, lambda content: content.update(digest="1" * 64))
-            status, checks = verified(capsys, "results")
-            assert (status, differing(checks)) == (1, {str(file)}), (lost, name)
-            file.write_text(before)
-        lost.write_bytes(there)
-
-
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
     refused = {tmp_path: "holds no run", tmp_path / "absent": "no such file or folder", there / CONFIG: "not a whole pack"}
     for path, told in refused.items():
@@ -432,17 +415,3 @@ def test_nothing_that_a_pack_names_is_started(there, tmp_path, monkeypatch, caps
 
     verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
     assert not canary.exists()
-
-
-def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(there)
-
-    def change(members):
-        new = members["study.yaml"].replace(b"output_tokens: 64", b"output_tokens: 65")
-        assert new != members["study.yaml"]
-        return listed_anew(members, {"study.yaml": new})
-
-    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
-    assert status == 0
-    assert len(unchecked(checks)) >= 4
-    assert "these sources define it otherwise" in unchecked(checks)[0]

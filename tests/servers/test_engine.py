@@ -166,38 +166,19 @@ def test_the_memory_plan_by_hand(spec):
     assert plan.weight_bytes == 139_584 * 4
 
 
-def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
+def test_on_a_gpu_the_cache_gets_what_is_left_by_the_version_of_the_lock(content, monkeypatch):
     monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     content["engines"]["e"]["backend"] = "cuda"
-    content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
-    spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
-    assert plan.kv_bytes_per_token == 256  # bfloat16
-    assert plan.kv_bytes_per_token_per_device == 128  # one of two KV heads
-    left = (
-        int(80 * 2**30 * 0.9)
-        - 139_584 * 2 // 2
-        - VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 256, tensor_parallel=2))
-    )
-    assert plan.kv_tokens == left // (128 * 16) * 16
-
-
-def test_what_is_left_is_by_the_version_of_the_lock(content, monkeypatch):
-    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
-    content["engines"]["e"]["backend"] = "cuda"
-    content["deployments"]["a"] = {
-        "model": "m",
-        "engine": "e",
-        "max_num_seqs": 1024,
-        "flags": {"max_num_batched_tokens": "4096"},
-    }
+    content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2, "max_num_seqs": 1024,
+                                   "flags": {"max_num_batched_tokens": "4096"}}  # fmt: skip
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     for version in ("0.10.2", "0.26.0"):
-        kept = VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 1024, 4096, version=version))
-        assert (
-            resolve_launch(spec, records.engine(freeze=(f"vllm=={version}", "torch==2.11.0")), CHECKPOINT).plan.overhead_bytes
-            == kept
-        )
+        plan = resolve_launch(spec, records.engine(freeze=(f"vllm=={version}", "torch==2.11.0")), CHECKPOINT).plan
+        on = OnGpu(80 * 2**30, 2, 1024, 4096, tensor_parallel=2, version=version)
+        kept = VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), on)
+        assert (plan.kv_bytes_per_token, plan.kv_bytes_per_token_per_device) == (256, 128)  # bfloat16; one of two KV heads
+        assert plan.overhead_bytes == kept
+        assert plan.kv_tokens == (int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - kept) // (128 * 16) * 16
 
 
 def plan_of(content, model, **deployment):

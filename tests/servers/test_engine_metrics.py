@@ -211,9 +211,3 @@ def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_
     assert server_figures(nothing, scraped=False)["metrics_missing"] == []
     assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"]) == (None, None, None)
     assert asked["counters_fell"] == []
-
-
-def test_a_histogram_that_counted_nothing_has_no_mean(tmp_path):
-    text = exposition("vllm-0.32.0")
-    result = server_figures(scraped(tmp_path, text, text), scraped=True, version="0.32.0")
-    assert (result["server_ttft_mean_s"], result["server_prompt_tokens"]) == (None, 0)

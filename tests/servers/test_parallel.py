@@ -74,12 +74,6 @@ def test_gpus_of_an_instance(content):
         assert spec_of(changed, source=source, device=device, **parallel).gpus == gpus, (source, device, parallel)
 
 
-def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
-    found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
-    assert (found["instances"], found["gpus"], found["cost"]) == (5, None, None)
-    assert found["utilisation_at_peak"] == pytest.approx(5 / 7)
-
-
 # Memory
 
 

@@ -31,9 +31,13 @@ def gaps(moments):
 # Arrivals.
 
 
-def test_constant_by_hand():
+def test_constant_and_a_step_by_hand():
+    """2 requests/s; from 1 s to 2 s three times as many: at 0, 0.5, then each 1/6 s from 1 s on, then each half second from 2 s on."""
     assert arrivals(workload("constant", num_requests=4), 2.0, "s") == [0.0, 0.5, 1.0, 1.5]
     assert arrivals(workload("constant", duration_s=1.5), 2.0, "s") == [0.0, 0.5, 1.0]
+    step = {"factor": 3.0, "start_s": 1.0, "duration_s": 1.0}
+    moments = arrivals(workload("constant", duration_s=3.0, step=step), 2.0, "s")
+    assert moments == pytest.approx([0.0, 0.5, 1.0, *(1 + i / 6 for i in range(1, 6)), 2.0, 2.5])
 
 
 def test_the_same_seed_is_the_same_schedule_on_any_machine():
@@ -76,13 +80,6 @@ def test_gaps_are_as_bursty_as_asked():
         drawn = gaps(arrivals(workload("gamma", burstiness=shape, num_requests=40_000), 10.0, "s"))
         assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.05)
         assert (statistics.stdev(drawn) / statistics.mean(drawn)) ** 2 == pytest.approx(1 / shape, rel=0.1)
-
-
-def test_a_step_by_hand():
-    """2 requests/s; from 1 s to 2 s three times as many: at 0, 0.5, then each 1/6 s from 1 s on, then each half second from 2 s on."""
-    step = {"factor": 3.0, "start_s": 1.0, "duration_s": 1.0}
-    moments = arrivals(workload("constant", duration_s=3.0, step=step), 2.0, "s")
-    assert moments == pytest.approx([0.0, 0.5, 1.0, *(1 + i / 6 for i in range(1, 6)), 2.0, 2.5])
 
 
 def test_a_run_shorter_than_a_gap_still_sends_a_request():
