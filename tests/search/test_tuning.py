@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-import polars as pl
 import pytest
 import yaml
 from benchmarks.tuning import Machine, Planted
@@ -18,9 +17,6 @@ from benchmarks.tuning import Machine, Planted
 from bench.beside.archive.pack import pack
 from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.findings.registry import draw_figure, figures_of
-from bench.findings.tables import Tables
-from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
@@ -28,7 +24,6 @@ from bench.runs.tuning import Confirmed, TuningRecord, Visit, Visits, read_visit
 from bench.search.race import Ask, Rival, race
 from bench.search.standing import Seen, Space, Standing
 from bench.search.tuning_words import found_line, state_line, tuning_lines
-from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.tuning import candidates
@@ -272,20 +267,6 @@ def test_what_a_tuning_says():
     found = replace(record(), confirmed=replace(record().confirmed, rate=13.0, rate_low=12.2, rate_high=13.9))
     states = [state_line(done, ended, 4, 30.0) for done, ended in (((), None), (visits[:3], None), (visits, record()))]
     same("tuning", [*lines, "# beside its answer", *(found_line(found, name) or "–" for name in "bde"), *states])
-
-
-def test_the_figure_of_a_study_that_tunes_has_each_start(summary, tmp_path):
-    found = record()
-    runs = summary_frame([summary], {}, {}, Thresholds())
-    results = Tables(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), tuning=found)
-    draw_figure("tuning", results, tmp_path / "tuning")
-    chart = json.loads((tmp_path / "tuning.json").read_text())
-    starts = next(rows for rows in chart["datasets"].values() if "phase" in rows[0])
-    assert len(starts) == len(found.visits)
-    assert {row["candidate"] for row in starts} == {"d (default)", "b (winner)", "c"}
-    assert chart["usermeta"]["title"].startswith("b: +30 % (+18 % to +43 %) over the default")
-    assert "tuning" not in figures_of([summary])
-    assert "tuning" in figures_of([summary], tuned=True)
 
 
 # A workflow

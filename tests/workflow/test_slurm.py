@@ -155,31 +155,6 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
     assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == ["0,1", "2,3"]
 
 
-def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
-    def found(on):
-        asked = [sys.executable, "-c", "from bench.measure.slurm import has_accounting; print(has_accounting())"]
-        return subprocess.run(asked, env=on.environment, capture_output=True, text=True, check=True).stdout.strip()
-
-    assert found(cluster) == "False"
-    assert found(with_accounts) == "True"
-    kept = with_accounts.ask("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Account,State")
-    assert sorted(kept.split()) == [f"rule_measure_wildcards_{name}_1|research|COMPLETED" for name in ("four", "three")]
-
-
-def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted(project, cluster):
-    deployments, known = project.config["deployments"], cluster.jobs()
-    project.config["deployments"] = {
-        **deployments,
-        "two": {**deployments["two"], "cores": 7},
-        "three": {**deployments["three"], "tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4},
-    }
-    run(project, cluster, "--set-resources", "measure:gpu_model=h100", status=1)
-    project.config["deployments"] = deployments
-    assert "two: partition main: 9 cores needed, a node has 8" in project.output
-    assert "8 GPUs of type h100 needed, a node has 4" in project.output
-    assert cluster.jobs().keys() <= known.keys()
-
-
 def test_a_session_whose_job_outlived_its_workflow_is_not_started_twice(project, cluster):
     project.command()  # writes the study's file
     project.bench("runs", "--discard", "two/*")
