@@ -8,7 +8,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.fields import checked_address
-from bench.headers import own_headers, same_server
+from bench.headers import own_headers
 from bench.http import get, leads_away, metrics_root, post
 from bench.measure.exposition import find_metrics
 from bench.measure.scraper import scrape
@@ -172,12 +172,6 @@ def test_one_model_s_metrics_behind_llama_cpp_s_router():
         assert checked_address(url + path, of_metrics=True) == url + path
         assert find_metrics(url, url + path, {}).state == "read"
         assert "answers 400 ('model name is missing from the request')" in find_metrics(url, None, {}).why
-
-
-def test_the_same_server():
-    assert same_server("http://h/metrics", "http://H:80/v1")
-    assert not same_server("http://h:8000", "http://h")
-    assert not same_server("https://h", "http://h")
 
 
 def test_what_else_is_scraped_is_kept_where_the_engine_has_no_metrics(tmp_path):

@@ -54,17 +54,6 @@ def test_the_order_of_rounds_is_drawn_from_the_seed(several):
     assert loads(plan_of(several).runs_of("a")) != loads(first)
 
 
-@pytest.mark.long(part="truth")
-def test_no_level_has_a_place_of_its_own(several):
-    """Over many seeds each level comes first as often as any other, within what chance does."""
-    firsts = Counter()
-    for seed in range(400):
-        several["measurement"] = {"seed": seed}
-        firsts[plan_of(several).runs_of("b")[0].level] += 1
-    assert set(firsts) == {1, 2, 4, 8, 16}
-    assert sum((count - 80) ** 2 / 80 for count in firsts.values()) < 18.5  # chi-squared, 4 degrees of freedom: 99.9 %
-
-
 def test_the_order_of_the_whole_is_that_of_its_parts(several):
     whole = plan_of(several)
     several["select"] = ["a/*_c0002_*", "a/*_c0016_*"]

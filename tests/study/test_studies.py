@@ -65,24 +65,6 @@ def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands():
         assert thin_levels(study.listed, study.config.decision.slos) == [], name
 
 
-def test_every_template_is_named_where_configurations_are_explained():
-    text = (ROOT / "config/README.md").read_text()
-    names = {path.stem for path in TEMPLATES.iterdir()}
-    assert names == {"sizing", "running-server", "two-settings"}
-    assert all(f"`config/templates/{name}.yaml`" in text for name in names)
-
-
-def test_a_study_has_the_figures_that_its_runs_can_answer():
-    for name, has, lacks in (
-        ("families", {"kv-saturation", "throughput", "ttft", "latency-by-length", "settings"}, set()),
-        ("quick", {"kv-saturation", "ttft"}, {"settings", "latency-by-length"}),
-        ("factors", set(), {"latency-by-length"}),
-    ):
-        figures = set(figures_of(plan(name).rows))
-        assert has <= figures, name
-        assert not lacks & figures, name
-
-
 def test_a_scale_adds_entries_and_replaces_those_of_its_names(content):
     small = {"workload": "short", "deployment": "small", "concurrency": [3]}
     content["scales"] = {"cpu": {"study": {"ladders": [small]}, "deployments": {"small": content["deployments"]["a"]}}}

@@ -13,24 +13,17 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
-def begun(tmp_path):
-    """A project of this configuration."""
-    projects = []
-
-    def begin(config):
-        projects.append(Project(tmp_path.resolve(), config))
-        return projects[0]
-
-    yield begin
-    for process in projects[0].processes():
+def project(tmp_path):
+    begun = Project(tmp_path.resolve(), CONFIG)
+    yield begun
+    for process in begun.processes():
         process.kill()
 
 
 @pytest.mark.long(part="kills")
 @pytest.mark.parametrize(("whom", "number"), [("make", signal.SIGTERM), ("snakemake", signal.SIGKILL)])
-def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(begun, whom, number):
+def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(project, whom, number):
     """`make` ended by SIGKILL, which for the workflow is a SIGTERM: tests/workflow/test_workflow.py."""
-    project = begun(CONFIG)
     project.config["study"]["ladders"][1]["concurrency"] += [3, 4, 5]
     project.config["workloads"]["closed"]["num_requests"] = 60  # half a second and more, also on a fast machine
     workflow = project.start()
