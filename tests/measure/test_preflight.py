@@ -190,19 +190,16 @@ def test_an_address_at_which_nothing_answers(content):
     assert fault.startswith(f"engines.e.base_url: no server answers at {url} (connection refused, or no such host). Start it")
 
 
-def test_a_server_that_is_not_openais(content):
-    for body in (b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'):
-        with answering({"/v1/models": (200, {}, body)}) as (url, _):
-            (fault,) = found(external(content, url))
-        assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault, body
-
-
-def test_a_list_of_models_in_other_shapes(content):
-    """As Together's, OpenAI's and Ollama's; the last request is not made, as the model is listed."""
+def test_a_list_of_models_is_read_in_every_shape_and_what_is_none_is_told(content):
+    """As Together's, OpenAI's and Ollama's; the last request is not made where the model is listed."""
     together = b'[{"id": "org/model", "object": "model", "type": "chat"}]'
     for body in (together, b'{"data": [{"id": "org/model"}]}', b'{"models": [{"name": "org/model"}]}'):
         with answering({"/v1/models": (200, {}, body)}) as (url, _):
             assert found(external(content, url, served_name="org/model")) == [], body
+    for body in (b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'):
+        with answering({"/v1/models": (200, {}, body)}) as (url, _):
+            (fault,) = found(external(content, url))
+        assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault, body
 
 
 def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.beside.archive.again import copy_measurements, run_workflow
+from bench.beside.archive.again import run_workflow
 from bench.cli import main
 from bench.runs.files import digest
 from bench.runs.paths import Paths
@@ -156,20 +156,6 @@ def test_nothing_that_the_repeated_workflow_gets_leads_to_the_user_s_files(capsy
     verified(capsys, "results")
     assert "summary.json" in {path.name for path in copied}
     assert led == []
-
-
-def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
-    names = ("own/a.jsonl", "../b.jsonl", "../../c/c.jsonl", "own/../../d.jsonl", "gone.jsonl", str(tmp_path / "e.jsonl"))
-    (tmp_path / "x/y/z").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "x/y/z")
-    for name in (*names[:4], names[5]):
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(name)
-    (to := tmp_path / "to").mkdir()
-    here = copy_measurements(Path("results"), [], names, to)
-    assert [(here / name).read_text() for name in names[:4]] == [*names[:4]]
-    assert all(path.resolve().is_relative_to(to) for path in to.rglob("*"))
-    assert len([path for path in to.rglob("*") if path.is_file()]) == 4
 
 
 @pytest.mark.usefixtures("_made_before")

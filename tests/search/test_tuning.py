@@ -341,7 +341,7 @@ def packed(content, tmp_path, monkeypatch):
     return tmp_path / "tuned.tar.gz", plan, {run.digest for run in visits}
 
 
-def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along(packed):
+def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along_and_replaces_no_other(packed):
     file, plan, digests = packed
     arrived = unpack(file, Store())
     assert len(arrived.runs) == 3 + len(digests)
@@ -349,12 +349,7 @@ def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along(packed):
     assert read(TuningRecord, Path(Paths.TUNING)) == replace(record(), digest=plan.tuning_digest)
     assert len(read_visits(Path(Paths.VISITS), plan.tuning_digest).visits) == len(record().visits)
     assert len(unpack(file, Store()).runs) == len(arrived.runs)
-
-
-def test_another_tuning_is_never_replaced(packed):
-    file, *_ = packed
-    Path(Paths.VISITS).parent.mkdir(parents=True)
+    # Another tuning is never replaced.
     write_record(Visits(digest="another"), Path(Paths.VISITS))
     with pytest.raises(BenchError, match=r"visits\.json is here, of another tuning"):
         unpack(file, Store())
-    assert not list(Path(Paths.RUNS).glob("*/*"))

@@ -106,8 +106,11 @@ def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, chec
         launched(spec_of(content, max_num_seqs=9), checkpoint)
 
 
-def test_a_quantised_cache_of_narrow_heads_is_refused(content):
+def test_a_cache_that_cannot_be_planned_or_is_quantised_with_narrow_heads_is_refused(content):
     """Heads of 16 numbers, and blocks of 32."""
+    window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
+    plain = spec_of(content)
+    assert "sliding windows" in LLAMA.refused(plain.deployment, plain.engine, plain.model, window)
     spec = spec_of(content, dtype="float16", kv_cache_dtype="q4_0")
     narrow = geometry_of(config_of(Architecture(**ARCHITECTURE)))
     reason = LLAMA.refused(spec.deployment, spec.engine, spec.model, narrow)
@@ -135,12 +138,6 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
     write_launch(spec_of(content, max_num_seqs=4), 512, **where)
     with pytest.raises(BenchError, match=r"needs 513 tokens, and each of the 4 slots .* has 512"):
         write_launch(spec_of(content, max_num_seqs=4), 513, **where)
-
-
-def test_a_cache_that_cannot_be_planned_is_refused(content):
-    window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
-    spec = spec_of(content)
-    assert "sliding windows" in LLAMA.refused(spec.deployment, spec.engine, spec.model, window)
 
 
 def answering(pages):

@@ -42,14 +42,11 @@ class Project:
             path.write_text(path.read_text() + "# an edit\n")
 
 
-def copy_of(drawn_study, folder):
-    shutil.copytree(drawn_study, folder, symlinks=True)
-    return Project(folder)
-
-
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory, drawn_study):
-    return copy_of(drawn_study, tmp_path_factory.mktemp("project").resolve() / "copy")
+    folder = tmp_path_factory.mktemp("project").resolve() / "copy"
+    shutil.copytree(drawn_study, folder, symlinks=True)
+    return Project(folder)
 
 
 @pytest.fixture
@@ -141,20 +138,3 @@ def test_another_limit_or_peak_draws_what_depends_on_it(project):
     drawn = {"findings", "figure", "report"}
     assert would(slo=["ttft_p99=9s"]) == {"aggregate", "analyse", "calibrate", *drawn}
     assert would(slo=["ttft_p99=10s"], peak_rps=20) == drawn - {"figure"}  # no figure is drawn from it
-
-
-@pytest.mark.long(part="workflows")
-def test_what_is_drawn_again_is_drawn_and_then_there_is_nothing_to_do(tmp_path, drawn_study):
-    """Snakemake runs what follows a job, whether its files came out the same or not; and its own report has each figure by its name."""
-    project = copy_of(drawn_study, tmp_path.resolve() / "copy")
-    for file in ("findings/ttft.py", "servers/vllm.py"):
-        project.edit(file)
-        project.jobs()
-        assert project.drawn == {"ttft"}
-        assert project.jobs("--dry-run") == set()
-    project.jobs(target="results/figures/all")
-    snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()
-    page = (project.folder / "report.html").read_text()
-    assert '"Figures"' in page
-    for name in ("throughput", "ttft", "kv-saturation"):
-        assert re.search(rf'"labels": ?\{{"figure": ?"{name}"', page)
