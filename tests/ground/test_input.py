@@ -10,8 +10,7 @@ from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.models.config_json import geometry_at
 from bench.study.plan import Plan
-from bench.study.read import load_config, load_file, load_workload
-from bench.workloads.schedule import schedule
+from bench.study.read import load_config, load_file
 from bench.yaml_file import read_yaml
 
 
@@ -82,16 +81,6 @@ def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
             load_plan(tmp_path / "study.yaml", None)
     content["workloads"]["short"]["prompt_tokens"] = {"distribution": "empirical", "file": str(tmp_path)}
     assert str(tmp_path) in refusal(content)
-
-
-OPEN = {"arrival": "poisson", "prompt_tokens": 32, "output_tokens": 32}
-
-
-def test_a_load_outside_of_a_study_has_the_same_bounds():
-    workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
-    assert workload.excess(1e4) is None
-    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 100,000 at most"):
-        schedule(workload, 1e12, "seed")
 
 
 def test_very_many_faults_are_not_all_printed(content):

@@ -7,7 +7,7 @@ import pytest
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_of
-from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.geometry import kv_bytes_of_sequence
 from bench.models.model import Architecture, Model
 from bench.servers.memory import kv_pool, predicted_saturation
 from tests.support.study import ARCHITECTURE
@@ -65,12 +65,6 @@ def test_a_sequence_and_its_window():
     assert [kv_bytes_of_sequence(geometry, tokens, "bfloat16") for tokens in (10, 64, 100)] == [
         30 * 128, 3 * 64 * 128, (100 + 128) * 128,
     ]  # fmt: skip
-
-
-def test_bytes_of_each_dtype():
-    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
-    for dtype, each in (("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)):
-        assert (weight_bytes(geometry, dtype), kv_bytes_per_token(geometry, dtype)) == (each * 139_584, each * 128), dtype
 
 
 def facts(config):

@@ -49,17 +49,6 @@ def test_a_window_bounds_what_is_read_and_multiplied():
     assert roofline(narrow).decode(1, 100) == roofline(narrow).decode(1, 2) > roofline().decode(1, 100)
 
 
-def test_latent_attention_unfolds_in_prefill_and_not_in_decode():
-    """DeepSeek V2 Lite: keys of 128 + 64 and values of 128 unfolded; 512 + 64 and 512 in the cache."""
-
-    def pairs(key):
-        ((kind, _),) = geometry_of_entry(catalogue()[key]).attention_kinds
-        return kind.pairs
-
-    assert pairs("deepseek-v2-lite") == (128 + 64 + 128, 512 + 64 + 512)
-    assert pairs("llama-3-8b") == (256, 256)
-
-
 def test_a_mixture_of_experts_reads_a_tokens_share_for_each_sequence_and_at_most_all():
     geometry = geometry_of_entry(catalogue()["mixtral-8x7b"])
     device = accelerators()["h200"]

@@ -380,24 +380,3 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
     assert checks["files of the pack"]["differs"] == []
     for check, name in found.items():
         assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
-
-
-def test_nothing_that_a_pack_names_is_started(there, tmp_path, monkeypatch, capsys):
-    """A study that does not say that it is a pack's, with an engine whose command would leave a file."""
-    monkeypatch.chdir(there)
-    canary = tmp_path / "started"
-
-    def change(members):
-        study = yaml.safe_load(members["study.yaml"])
-        del study["packed"]
-        for engine in study["engines"].values():
-            engine.update(source="command", command=["sh", "-c", f"touch {canary}"])
-            engine.pop("base_url", None)
-        new = {"study.yaml": yaml.safe_dump(study).encode()}
-        for name in members:
-            if name.endswith("deployment.json"):
-                new[name] = re.sub(rb'"digest": "[0-9a-f]{64}"', b'"digest": "' + b"0" * 64 + b'"', members[name], count=1)
-        return listed_anew(members, new)
-
-    verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
-    assert not canary.exists()

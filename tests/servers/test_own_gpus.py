@@ -76,12 +76,6 @@ def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, co
         content["engines"]["e"] = {"source": "command", "command": ["true"]}
 
 
-@pytest.mark.usefixtures("without_nvml")
-def test_without_nvml_the_server_gets_what_this_process_has(content):
-    with ExitStack() as stack:
-        assert shown(cuda_spec(content), stack) is None
-
-
 # Instances of a GPU that is divided: each is a device of its own memory, whatever its GPU is called.
 
 MIB = 2**20

@@ -71,11 +71,8 @@ def test_combinations_are_the_deployments_that_one_would_write_out():
 # What the deployments of `factors` at the scale `cpu` were called, and their digests, when each was written out by hand.
 
 
-def test_the_base_in_a_ladder_stands_for_all_combinations_though_one_has_its_name():
+def test_the_base_in_a_ladder_stands_for_all_combinations_and_a_ladder_may_name_one():
     assert {run.deployment.name for run in plan(study({"max_num_seqs": [None, 64]})).runs} == {"one", "one-seqs64"}
-
-
-def test_a_ladder_may_name_one_combination_and_the_baseline_is_one():
     content = study({"max_num_seqs": [32, 64]})
     content["study"] |= {"baseline": "one-seqs32"}
     content["study"]["ladders"] += [{"deployment": "one-seqs64", "workload": "closed", "concurrency": [8]}]

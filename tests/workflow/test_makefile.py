@@ -58,14 +58,6 @@ def test_what_make_cannot_mean_is_refused(tmp_path):
         assert said in refused and "Traceback" not in refused, words
 
 
-def test_a_pack_measures_alone_and_packs_what_was_measured():
-    said = make("-n", "pack", "CONFIG=config/studies/h200.yaml", "SCALE=cpu").stdout
-    assert (
-        "snakemake --nolock --cores all measured --keep-going --configfile config/studies/h200.yaml --config  scale=cpu" in said
-    )
-    assert "bench pack --configfile config/studies/h200.yaml  --scale cpu" in said
-
-
 def told(folder, *words, more="", **environment):
     """What the commands of a rule are told of the environment, and what `make` says beside."""
     mine = folder / "mine.mk"

@@ -13,7 +13,6 @@ from bench.load.target import Target
 from bench.runs.form import RequestForm
 from bench.study.plan import longest_request
 from bench.study.read import load_workload
-from bench.work import unit_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
@@ -146,13 +145,6 @@ def test_documents_go_to_no_other_endpoint():
     with pytest.raises(BenchError, match=r"documents: endpoint embeddings takes none. Remove the key, or use endpoint rerank"):
         load.prompts.check(ENDPOINTS["embeddings"])
     load.prompts.check(ENDPOINTS["rerank"])
-
-
-def test_an_axis_says_what_throughput_counts():
-    assert unit_of(["generation", None]) == "output tokens"
-    assert unit_of(["embedding"]) == "prompt tokens"
-    assert unit_of(["embedding", "generation"]) == "tokens"
-    assert not ENDPOINTS["embeddings"].work.generates
 
 
 # Queries of one's own.
