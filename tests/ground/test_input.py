@@ -10,8 +10,11 @@ from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.models.config_json import geometry_at
 from bench.study.plan import Plan
-from bench.study.read import load_config, load_file
+from bench.study.read import load_config, load_file, load_workload
+from bench.workloads.schedule import schedule
 from bench.yaml_file import read_yaml
+
+OPEN = {"arrival": "poisson", "prompt_tokens": 32, "output_tokens": 32}
 
 
 def refusal(content):
@@ -118,3 +121,10 @@ def test_a_config_json_that_holds_no_model(tmp_path):
 
 
 # --- Axes of load: what a key of a ladder, a name of a run and a column say of it
+
+
+def test_a_load_outside_of_a_study_has_the_same_bounds():
+    workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
+    assert workload.excess(1e4) is None
+    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 100,000 at most"):
+        schedule(workload, 1e12, "seed")

@@ -16,7 +16,7 @@ import pytest
 
 from bench.cli import main
 from bench.errors import BenchError
-from bench.http import api_root
+from bench.http import api_root, get
 from bench.load.client import Load, run_load
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
@@ -403,3 +403,33 @@ def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(cont
     assert reasons(verdict(result, Thresholds(other_share=1.0))) == []
     assert server.bodies[1:]
     assert not any("temperature" in body for body in server.bodies[1:])  # the preflight's has none
+
+
+@pytest.mark.usefixtures("keys")
+def test_scraping_several_servers_sends_headers_to_the_first_alone():
+    """An exporter beside the gateway is another server, on the same host too."""
+    with fake_server(metrics=GOLDEN) as gateway, fake_server(metrics=GOLDEN) as exporter:
+        pages = (f"{gateway.base_url}/metrics", f"{exporter.base_url}/metrics", f"{gateway.base_url}/metrics?of=all")
+        urls = [part for page in pages for part in ("--url", page)]
+        header = ("--header", "X-Api-Key: $GATEWAY_KEY")
+        assert main(["scrape", *urls, "--output-dir", "t", "--interval", "0.05", "--duration", "0.1", *header]) == 0
+    sent = [{headers.get("x-api-key") for _, headers in server.requests} for server in (gateway, exporter)]
+    assert sent == [{SECRET}, {None}]
+
+
+@pytest.mark.usefixtures("keys")
+def test_headers_are_not_sent_on_to_another_server(content):
+    with fake_server() as other, fake_server() as server:
+        server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
+        assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
+        (fault,) = found(study_of(content, server.base_url, headers=KEYS))
+    assert f"redirects to {other.base_url}/v1/models" in fault
+    assert other.requests == []
+
+
+def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
+    with (
+        fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
+        pytest.raises(BenchError, match=r"answers 429 to a first request, 3 times: .*Raise the server's rate limit"),
+    ):
+        session(study_of(content, server.base_url))

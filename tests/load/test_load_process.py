@@ -48,6 +48,7 @@ READ = SPEAK + "pickle.load(read)\n"
 READY = READ + "out.write(pickle.dumps(None)); out.flush()\n"
 CLOCK = READY + "for _ in range(2): read.read(1); out.write(struct.pack('d', time.monotonic())); out.flush()\n"
 FAULTS = [
+    ("raise SystemExit(3)", "ended with status 3"),
     (READ + "raise SystemExit(3)", "ended with status 3"),
     (READ + "print('mine', flush=True); time.sleep(60)", "unexpected output to stdout.*PYTHONPATH"),
     (READ + "out.write(pickle.dumps('Connection refused'))", "does not accept 2 connections: Connection refused"),

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -262,3 +263,45 @@ def test_spare_connections_that_grew_old_are_renewed_before_they_are_needed(monk
     assert [r.outcome for r in records] == ["ok"] * 5
     assert len(accepted) == 1 + 3 + 2
     assert max(accepted) < exchanges[-1].scheduled
+
+
+def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
+    """The first connection takes its time, the spare one is refused: the request waits for its own."""
+    opened = []
+
+    class Slow(Connection):
+        def __init__(self, address):
+            opened.append(self)
+            self.until = time.monotonic() + (0.2 if len(opened) == 1 else 0.0)
+            other = SimpleNamespace(family=address.family, sockaddr=refusing.getsockname(), tls=None)
+            super().__init__(address if len(opened) == 1 else other)
+
+        def proceed(self):
+            return select.EPOLLOUT if time.monotonic() < self.until else super().proceed()
+
+    monkeypatch.setattr(load_loop, "Connection", Slow)
+    with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
+        refusing.bind(("127.0.0.1", 0))  # and never listens
+        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=(0,))
+        records = drive(port, [first, second], connections=0, in_flight=0, spare=2)
+    assert len(opened) > 1
+    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 2
+
+
+def test_what_tls_had_read_before_it_failed_is_kept():
+    with raw_server(answers(STREAM)) as port:
+        connection = Connection(Address("127.0.0.1", port, None))
+    connection.close()
+    reads = iter([b"a", b"b", ConnectionResetError(104, "reset"), ConnectionResetError(104, "reset"), ssl.SSLWantReadError()])
+
+    def recv(_):
+        if isinstance(read := next(reads), Exception):
+            raise read
+        return read
+
+    connection.sock = SimpleNamespace(recv=recv)
+    assert connection._recv_tls(9) == b"ab"
+    with pytest.raises(ConnectionResetError):
+        connection._recv_tls(9)
+    with pytest.raises(BlockingIOError):
+        connection._recv_tls(9)

@@ -102,3 +102,5 @@ def test_a_real_checkpoint_is_linked_and_its_facts_are_read(tmp_path):
     with pytest.raises(BenchError, match=r"holds no config\.json"):
         write_checkpoint("m", Model(path=str(tmp_path)), record)
     assert real.is_dir()  # a link was replaced, not the folder behind it
+    with pytest.raises(BenchError, match=r"models\.m: gpt2-xl has \w+ \d+, but the checkpoint's config\.json says \d+\. It is"):
+        write_checkpoint("m", Model(path=str(real), catalogue="gpt2-xl"), record)

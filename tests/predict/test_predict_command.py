@@ -8,7 +8,7 @@ import scipy.optimize  # noqa: F401 - a second, which is no test's
 from bench.cli import main
 from bench.findings import predicted, sizing  # noqa: F401 - as above
 from bench.predict import fleet, predict  # noqa: F401 - as above
-from tests.support.predict import LOAD, written
+from tests.support.predict import LOAD, run_of, written
 
 
 @pytest.fixture
@@ -80,3 +80,12 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
     ]:
         assert main(["fleet", *argv]) == 2
         assert words in capsys.readouterr().err, argv
+
+
+def test_an_engine_whose_admission_is_not_known_or_which_shows_too_few_steps(tmp_path, summary, runs, capsys):
+    folder = written(tmp_path / "r", summary, runs, kind="sglang")
+    assert main(["fleet", str(folder), "--concurrency", "4", *LOAD]) == 2
+    assert "how sglang admits requests is not known here" in capsys.readouterr().err
+    folder = written(tmp_path / "few", summary, [run_of([(0, 20, 5, 0.0)])])
+    assert main(["fleet", str(folder), "--concurrency", "4", *LOAD]) == 2
+    assert "too few steps" in capsys.readouterr().err

@@ -244,3 +244,9 @@ def test_an_hour_takes_as_many_as_carry_it_by_what_so_many_carry_each():
     rates = {1: Interval(8.2, 8.0, 8.4), 4: Interval(10.5, 10.0, 11.0)}
     found = [(hour.peak, tuple(vars(hour.instances).values())) for hour in hours(traffic, rates)]
     assert found == [(9.0, (2, 2, 2)), (35.0, (4, 4, 4)), (70.0, (7, 7, 7))]
+
+
+def test_what_never_fits_an_instance_is_refused():
+    plans = [PlannedRequest(0, 0, 2000, 10, 0.0), PlannedRequest(1, 1, 20, 10, 0.1)]
+    found = on_fleet(plans, 2, "round-robin", FULL)
+    assert (found.seen.refused, found.requests["index"].to_list()) == ([0], [1])

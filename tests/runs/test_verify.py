@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.beside.archive.again import run_workflow
+from bench.beside.archive.again import copy_measurements, run_workflow
 from bench.cli import main
 from bench.runs.files import digest
 from bench.runs.paths import Paths
@@ -380,3 +380,31 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
     assert checks["files of the pack"]["differs"] == []
     for check, name in found.items():
         assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
+
+
+def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
+    names = ("own/a.jsonl", "../b.jsonl", "../../c/c.jsonl", "own/../../d.jsonl", "gone.jsonl", str(tmp_path / "e.jsonl"))
+    (tmp_path / "x/y/z").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "x/y/z")
+    for name in (*names[:4], names[5]):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    (to := tmp_path / "to").mkdir()
+    here = copy_measurements(Path("results"), [], names, to)
+    assert [(here / name).read_text() for name in names[:4]] == [*names[:4]]
+    assert all(path.resolve().is_relative_to(to) for path in to.rglob("*"))
+    assert len([path for path in to.rglob("*") if path.is_file()]) == 4
+
+
+def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+
+    def change(members):
+        new = members["study.yaml"].replace(b"output_tokens: 64", b"output_tokens: 65")
+        assert new != members["study.yaml"]
+        return listed_anew(members, {"study.yaml": new})
+
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 0
+    assert len(unchecked(checks)) >= 4
+    assert "these sources define it otherwise" in unchecked(checks)[0]

@@ -21,6 +21,7 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.figures import drawn_rows
 from tests.support.snapshots import same
+from tests.support.strict_server import strict_server
 from tests.support.study import ROOT
 
 MOST = 3
@@ -222,3 +223,27 @@ def test_a_server_that_dies_in_the_probe_ends_the_search_with_a_next_step(server
     assert done.returncode == 1, done.stderr
     assert "the server stopped answering. Start it again: the same command goes on" in done.stdout
     assert json.loads((tmp_path / "found/find.json").read_text())["why"] == "gone"
+
+
+def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path):
+    with strict_server(usage=False) as uncounted:
+        done = find(uncounted.base_url, cwd=tmp_path)
+    assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
+    assert "counts no tokens, so no run would count. Limit TTFT or E2E" in done.stderr
+
+
+def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
+    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
+        done = find(slow.base_url, "--json", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
+    assert "one request alone has a TTFT of " in done.stderr
+    assert len(slow.bodies) < 10
+
+
+def test_a_model_that_the_server_does_not_list_is_named(tmp_path):
+    """It may be served all the same."""
+    with fake_server(pages={"/v1/models": '{"data": [{"id": "n"}]}'}, refuse=lambda _: (401, {})) as server:
+        said = find(server.base_url, cwd=tmp_path).stderr
+    assert "--model m: the server lists n, and not this name" in said

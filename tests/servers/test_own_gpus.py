@@ -105,3 +105,9 @@ def test_the_memory_that_a_server_gets(planted):
         planted(*gpus)
         environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
         assert least_memory(environment) == (None if mib is None else mib * MIB), (gpus, shown)
+
+
+@pytest.mark.usefixtures("without_nvml")
+def test_without_nvml_the_server_gets_what_this_process_has(content):
+    with ExitStack() as stack:
+        assert shown(cuda_spec(content), stack) is None

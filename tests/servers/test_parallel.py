@@ -291,3 +291,9 @@ def test_a_session_asks_for_what_all_replicas_take(content):
     asked = needs_of(spec, [], records.launch(tensor_parallel=2, replicas=2, plan={"weight_bytes": 10 * 2**30}))
     assert (launched(spec).gpus, asked.gpus, asked.cores, asked.memory_mb) == (4, 4, 3 * 4 + 2, (4 * 10 + 6) * 1024)
     assert gpu_names(spec, {}) == ["0", "1", "2", "3"]
+
+
+def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
+    found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
+    assert (found["instances"], found["gpus"], found["cost"]) == (5, None, None)
+    assert found["utilisation_at_peak"] == pytest.approx(5 / 7)

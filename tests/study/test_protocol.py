@@ -97,20 +97,6 @@ def held(folder, select="*", **result):
     return Plan.of(load_config(content | {"select": select}, source="made")), run, store
 
 
-@pytest.mark.parametrize("select", ["*", "*_c0004_*"])
-def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_path, select):
-    plan, run, store = held(tmp_path / "store", select, device="Another CPU")
-    launch = tmp_path / "launch.json"
-    write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
-    with pytest.raises(
-        BenchError,
-        match=r"d000: d000/.* was measured otherwise: device is .* now and was Another CPU then\..*`bench runs --discard 'd000/\*'`",
-    ):
-        measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
-    store.discard(run)
-    refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))  # nothing left that would not compare
-
-
 EXPORTED = {"NCCL_P2P_DISABLE": "1", "VLLM_HOST_IP": "10.0.0.7"}
 VERSIONS = {"engine_version": "0.26.0", "router_version": "2.6.1"}
 
@@ -141,6 +127,24 @@ def test_a_level_more_goes_on_where_nothing_differs_that_decides(tmp_path, known
     plan, run, store = held(tmp_path, **known)
     with pytest.raises(BenchError, match=re.escape(said)) if said else nullcontext():
         refuse_others(plan, run.deployment, store, **now)
+
+
+@cases(
+    ("select", "known", "said"),
+    [
+        *((select, {"device": "Another CPU"}, r"device is .* now and was Another CPU then\..*`bench runs --discard 'd000/\*'`")
+          for select in ("*", "*_c0004_*")),
+        ("*", {"device": hardware().cpu, "environment": exported(NCCL_P2P_DISABLE="1")}, ".*NCCL_P2P_DISABLE is not set now and was 1 then"),
+    ],
+)  # fmt: skip
+def test_it_is_refused_before_any_server_starts(tmp_path, select, known, said):
+    plan, run, store = held(tmp_path / "store", select, **known)
+    launch = tmp_path / "launch.json"
+    write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
+    with pytest.raises(BenchError, match=rf"d000: d000/.* was measured otherwise: {said}"):
+        measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
+    store.discard(run)
+    refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))  # nothing left that would not compare
 
 
 def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):

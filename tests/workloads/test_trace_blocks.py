@@ -15,6 +15,7 @@ from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.runs.form import RequestForm
 from bench.study.plan import Plan, longest_request
+from bench.study.precision import prompt_lines
 from bench.study.read import load_config
 from bench.workloads.prompts.random_ids import letters
 from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
@@ -220,3 +221,14 @@ def test_a_request_leaves_after_the_last_of_those_that_it_waits_for(tmp_path):
     assert last.scheduled_s == pytest.approx(slow.end_s + 0.3, abs=1e-5)
     assert last.sent_s >= last.scheduled_s
     assert last.index == 4
+
+
+def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
+    content = studied(w=written(tmp_path, *SESSION), v=written(tmp_path, *SESSION[:1], name="alone.jsonl"))
+    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
+        "A KV cache of fewer than 89 tokens may evict some.",
+        "a has no prefix cache, so each turn of w computes the whole history again. Chats are usually served with "
+        "`prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both.",
+    ]
