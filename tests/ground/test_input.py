@@ -86,14 +86,6 @@ def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
     assert str(tmp_path) in refusal(content)
 
 
-def test_very_many_faults_are_not_all_printed(content):
-    content["study"]["ladders"] = [{"deployment": "a"}] * 500
-    with pytest.raises(BenchError) as caught:
-        load_config(content, source="t")
-    assert len(str(caught.value).splitlines()) == 31
-    assert str(caught.value).endswith("t: and 470 more")
-
-
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128,
     "vocab_size": 512, "max_position_embeddings": 256,

@@ -15,8 +15,6 @@ from types import SimpleNamespace
 import httpx2
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.load import client
@@ -197,14 +195,6 @@ def test_a_request_is_what_the_sdk_would_send(content):
     assert body == caught[0].content
     lines = [name + b": " + value for name, value in caught[0].headers.raw if name.lower() != b"accept-encoding"]
     assert head.split(b"\r\n") == [b"POST " + caught[0].url.raw_path + b" HTTP/1.1", *lines]
-
-
-@given(seed=st.text(max_size=20), index=st.integers(0, 10**6), length=st.integers(1, 300), vocabulary=st.integers(16, 200_000))
-def test_prompts_are_exact_reproducible_and_within_the_vocabulary(seed, index, length, vocabulary):
-    ids = prompt_ids(seed, index, length, vocabulary)
-    assert len(ids) == length
-    assert ids == prompt_ids(seed, index, length, vocabulary)
-    assert all(3 <= i < vocabulary for i in ids)
 
 
 def test_prompts_are_the_same_on_any_machine_and_share_no_beginning():

@@ -211,14 +211,6 @@ def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     assert {**further, "authorization": "Bearer none"} == {**plain, "x-key": "100%"} and "authorization" not in further
 
 
-def test_headers_do_not_change_what_is_measured(content):
-    digests = [
-        Plan.of(load_config(study_of(content, "http://h", **engine), source="t")).runs[0].digest
-        for engine in ({}, {"headers": KEYS}, {"metrics": "http://h:1/metrics"})
-    ]
-    assert digests[0] == digests[1] != digests[2]
-
-
 def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(content, monkeypatch):
     with fake_server(pages=PAGES) as server:
         study_of(content, server.base_url, headers={"X-Api-Key": "$GATEWAY_KEY"})

@@ -277,6 +277,7 @@ def test_an_answer_that_does_not_end_is_not_taken_for_a_lost_connection():
          "does not answer a first request of 8 tokens (404): The model `m` does not exist; nor does it answer without"),
         ((502, "<html>\n<title>502 Bad Gateway</title></html>"),
          "answers 502 to a first request, 3 times: <html> <title>502 Bad Gateway</title></html>. Try again later."),
+        ((301, "moved"), "answers 301"),
         ((200, "<html>Sign in</html>"), "neither an event stream nor an answer: '<html>Sign in</html>'"),
     ],
 )  # fmt: skip

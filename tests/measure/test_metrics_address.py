@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from bench.errors import BenchError
-from bench.fields import checked_address
 from bench.headers import own_headers
 from bench.http import get, leads_away, metrics_root, post
 from bench.measure.exposition import find_metrics
@@ -163,15 +162,6 @@ def test_where_the_server_of_metrics_answers_other_questions():
         "http://h:9100/": "http://h:9100",
     }.items():
         assert metrics_root(address) == root, address
-
-
-def test_one_model_s_metrics_behind_llama_cpp_s_router():
-    path = "/metrics?model=a.gguf"
-    answers = {path: (200, {}, LLAMACPP.encode()), "/metrics": (400, {}, b"model name is missing from the request")}
-    with answering(answers) as (url, _):
-        assert checked_address(url + path, of_metrics=True) == url + path
-        assert find_metrics(url, url + path, {}).state == "read"
-        assert "answers 400 ('model name is missing from the request')" in find_metrics(url, None, {}).why
 
 
 def test_what_else_is_scraped_is_kept_where_the_engine_has_no_metrics(tmp_path):

@@ -8,7 +8,6 @@ from bench.models.catalogue import catalogue
 from bench.models.checkpoint_record import Weights
 from bench.models.config_json import geometry_of, geometry_of_entry, geometry_of_model
 from bench.models.geometry import weight_bytes
-from bench.servers import vllm_memory
 from bench.servers.kind import OnGpu
 from bench.servers.launch import memory_plan
 from bench.servers.memory import kv_pool
@@ -48,19 +47,6 @@ def test_what_versions_keep_is_what_their_logs_say():
     assert all(-0.007 < each.error < 0.013 for each in whole)
     assert all(-0.06 < each.error < 0.03 for each in found if not each.row["vllm"].startswith("0.10"))
     assert all(-0.21 < each.error < 0.05 for each in found)
-
-
-def test_sampling_takes_what_its_version_does():
-    """Of Gemma, with a vocabulary of 262,208, and of 2,048 sequences or more, sampling is the peak in every version."""
-    geometry = geometry_of_entry(catalogue()["gemma-3-27b"])
-    for sampler, versions in (
-        (38.3, ("0.10.2", "v0.16.0")),
-        (14.5, ("0.19.1", None, "0.1.dev18496+gd4e0675a7", "0.26.dev5", "0.10.dev0+g1")),
-        (4.6, ("0.26.0", "0.32.0")),
-    ):
-        for version in versions:
-            many, few = (vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, n, version=version))["activation"] for n in (3072, 2048))
-            assert many - few == pytest.approx(sampler * 262_208 * 1024, abs=2), version
 
 
 # KV tokens that vLLM 0.32 told on a CPU, in the default study and in shipped ones at that scale.

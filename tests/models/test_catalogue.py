@@ -13,8 +13,6 @@ from bench.models.checkpoint_record import Weights
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry, geometry_of_model
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 from bench.models.model import Architecture, Model
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
 
 KEYS = list(catalogue())
@@ -194,11 +192,3 @@ def test_a_key_that_is_given_replaces_the_catalogues_and_must_do_for_its_family(
     config = {"auto_map": {"AutoConfig": "configuration_x.X"}, **config_of(Architecture(**ARCHITECTURE))}
     write_checkpoint("m", Model(config=config), tmp_path / "m/checkpoint.json")
     assert "auto_map" not in json.loads((tmp_path / "m/model/config.json").read_text())
-
-
-def test_a_catalogue_model_is_part_of_what_a_deployment_is(content):
-    content["models"]["m"] = {"catalogue": "gpt2-xl"}
-    spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    assert spec.identity["model"] == {"catalogue": "gpt2-xl", "config": catalogue()["gpt2-xl"].config}
-    content["models"]["m"]["config"] = {"n_layer": 47}  # as a changed entry would
-    assert Plan.of(load_config(content, source="t")).deployments["a"].digest != spec.digest

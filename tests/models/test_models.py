@@ -13,12 +13,6 @@ from bench.servers.memory import kv_pool, predicted_saturation
 from tests.support.study import ARCHITECTURE
 
 
-def test_predicted_saturation():
-    for tokens, block in ((192, 1), (192, 32), (190, 32)):  # the last in whole blocks
-        assert predicted_saturation(4096, tokens, block) == pytest.approx(4096 / 192), (tokens, block)
-    assert predicted_saturation(268_208, 640, 16) == pytest.approx(268_208 / 640)  # gpt2-xl in the study: 419
-
-
 def windowed(*windows, kv_heads=2):
     """Layers with these windows, of `kv_heads` heads of 16; a token takes 64 bytes a head and layer in 16 bit."""
     facts = {**ARCHITECTURE, "layers": len(windows), "heads": 4, "kv_heads": kv_heads}

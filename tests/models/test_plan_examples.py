@@ -10,7 +10,6 @@ from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
 from bench.servers.plan import Demand, Setting, plan
-from bench.servers.roofline import Roofline
 
 GB, MB = 1e9, 1e6
 H100, A100, RTX = 3.35e12, 2.0e12, 1.008e12  # bytes/s, as the documents print them
@@ -22,7 +21,6 @@ def llama(**shape):
 
 LLAMA_70B = geometry_of_entry(catalogue()["llama-3.3-70b"])
 # The same with a KV head for each query head, which is how the manual counts at first.
-MHA_70B = llama(layers=80, hidden_size=8192, heads=64, kv_heads=64, intermediate_size=28_672, vocabulary=128_256)
 
 
 def test_the_guides_fewest_gpus():
@@ -40,19 +38,6 @@ def test_the_guides_fewest_gpus():
     fp8 = plan(LLAMA_70B, accelerators()["h100"], Demand(7999, 1, 50), Setting(dtype="fp8", kv_dtype="fp8"))
     assert fp8["kv_bytes_per_request"] * 50 == 65_536_000_000  # 52 printed
     assert (fp8["rule_of_thumb"]["min_gpus"], fp8["min_gpus"], fp8["min_tensor_parallel"]) == (2, 2, 2)
-
-
-def bare(weights, bandwidth, geometry=LLAMA_70B):
-    """A model of so many bytes where arithmetic costs nothing."""
-    return Roofline(geometry, int(weights), int(weights), "bfloat16", kv_copies=1, bandwidth=bandwidth, flops=1e18)
-
-
-def test_a_decode_step_reads_weights_once_and_every_cache():
-    """Manual 1.3 counts all 64 heads as KV heads; Llama-3-70B has 8, and its step hardly grows."""
-    mha, gqa = (bare(70e9, H100, geometry).decode for geometry in (MHA_70B, LLAMA_70B))
-    for tokens, n, printed_ms, gqa_ms in ((0, 1, 21, 20.9), (1000, 1, 21.7, 21.0), (4000, 1, 24.0, 21.3), (4000, 10, 52, 24.8)):
-        assert 1000 * n / mha(n, tokens) == pytest.approx(printed_ms, abs=0.3), (tokens, n)
-        assert 1000 * n / gqa(n, tokens) == pytest.approx(gqa_ms, abs=0.06), (tokens, n)
 
 
 def test_the_ridge_is_of_dense_arithmetic():

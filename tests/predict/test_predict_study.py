@@ -127,18 +127,6 @@ def why_not(folder, summary, runs, **launched):
     return made(written(folder, summary, runs, **launched), runs)[0].models[0].why_not
 
 
-def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
-    why = why_not(tmp_path / "r", summary, runs, kind="sglang")
-    assert why == "how sglang admits requests is not known here; vllm and llama.cpp are"
-    few = [run_of([(0, 20, 5, 0.0)], name="b1")]
-    assert why_not(tmp_path / "few", summary, few) == "its valid runs show too few steps of the engine"
-    # However the server was started.
-    for name, told in {"counted": {"spec_draft_tokens": 40.0}, "in answers": {"answer_acceptance_n": 1}}.items():
-        drafted = [replace(run, row={**run.row, **told}) for run in runs]
-        (model,) = made(written(tmp_path / name, summary, drafted), drafted)[0].models
-        assert (model.why_not, model.parameters) == ("none of its runs is valid and shows the steps of the engine", {}), name
-
-
 def test_a_scheduler_whose_limits_are_not_known_is_not_replayed():
     stranger = "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs"
     speculates = {

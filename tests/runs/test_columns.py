@@ -6,7 +6,7 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
-from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of
+from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of
 from bench.runs.reference import with_tables
 from bench.runs.summary import read_summary, summary_table
 from bench.study.config import Thresholds
@@ -49,13 +49,6 @@ def test_every_summary_has_every_column_in_one_order_and_typed(summary):
     bare, full = (summary_frame(rows, {}, {}, Thresholds()) for rows in ([summary], [steady_row(summary, 4), summary]))
     assert bare.schema == full.schema == {name: column.dtype for name, column in COLUMNS.items()}
     assert set(bare.select(columns_of("devices")).row(0)) == {None}
-
-
-def test_how_requests_failed_is_a_family_of_columns(summary):
-    frame = summary_frame([summary, {**summary, "outcome_http_503": 2}], {}, {}, Thresholds())
-    assert frame["outcome_http_503"].to_list() == [None, 2]
-    assert frame.width == len(COLUMNS) + 1
-    assert family_of("outcome_timeout").kind == "integer"
 
 
 def test_what_is_no_column_is_refused_with_the_place_to_add_it(summary):

@@ -175,20 +175,3 @@ def test_a_level_that_the_study_lists_as_well_is_one_run(content, tmp_path):
     results(tmp_path, plan_of(config), (4, 50, 1), (5, 50, 1))
     config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
     assert [(run.level, run.searched) for run in plan_of(config, results=tmp_path).runs] == [(4, False), (5, True)]
-
-
-def test_another_threshold_is_another_search_of_the_same_runs(content):
-    (one,) = plan_of(searching(content)).searches
-    (other,) = plan_of({**content, "thresholds": {**content["thresholds"], "drift": 0.2}}).searches
-    assert one.digest != other.digest
-    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
-
-
-def test_select_narrows_searches_by_their_names(content):
-    config = searching(content)
-    key = "a/w_closed_p16_o4_auto"
-    config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
-    assert [search.key for search in plan_of(config).searches] == [key]
-    assert plan_of({**config, "select": "*c0004*"}).searches == ()
-    only = plan_of({**config, "select": key})
-    assert (only.runs, [search.key for search in only.searches]) == ((), [key])

@@ -79,18 +79,6 @@ def test_a_renamed_metric_is_a_named_error(golden):
             assert f"in {TITLES[engine]} {version}" in text
 
 
-def test_a_message_names_metric_name_engine_and_version():
-    names = metric_names(exposition("vllm-0.32.0").replace("vllm:kv_cache_usage_perc", "vllm:kv_cache_usage_ratio"))
-    names -= {"vllm:num_requests_running", "vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count"}
-    assert find_catalogue(names, "0.32.0").missing == [
-        "kv_usage (vllm:kv_cache_usage_perc in vLLM 0.32.0)",
-        "running (vllm:num_requests_running in vLLM 0.32.0)",
-        "server_e2e (vllm:e2e_request_latency_seconds_sum in vLLM 0.32.0)",
-    ]
-    older = find_catalogue(names - {"vllm:kv_cache_usage_ratio"}, "0.9.2").missing
-    assert "kv_usage (vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc in vLLM 0.9.2)" in older
-
-
 def test_versions_as_engines_write_them():
     """Where there is none, the newest names are expected. setuptools-scm calls a vLLM without tags 0.1.dev…: no old version."""
     names = metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}

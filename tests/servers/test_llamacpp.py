@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm import needs_of
 from bench.models.config_json import config_of, geometry_of
 from bench.models.model import Architecture
 from bench.parse.deployed import deployed
@@ -33,10 +32,6 @@ def spec_of(content, context=1024, **deployment):
     content["models"]["m"]["architecture"] |= {"context": context}
     content["deployments"]["a"] |= {"engine": "e", **deployment}
     return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
-
-
-def test_a_worker_that_is_pinned_to_no_core_still_asks_a_cluster_for_one(content):
-    assert needs_of(spec_of(content, cores=0, replicas=3, router="haproxy"), []).cores == 3 + 2
 
 
 @pytest.fixture

@@ -133,17 +133,6 @@ def deployed(tmp_path, content, model, **deployment):
     return read(Launch, paths["launch"])
 
 
-def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
-    with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
-        deployed(tmp_path, content, "llama-3.3-70b")
-    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
-    assert plan.kv_bytes_per_token_per_device == 20 * 4096
-    assert plan.kv_tokens == plan.kv_cache_bytes // (16 * 20 * 4096) * 16
-    # The first and the last stage have a table of 1.96 GiB more, and the fewest blocks count.
-    assert plan.weight_bytes / 2**30 == pytest.approx((20 * 855_654_400 + 128_256 * 8192 + 2048) * 2 / 2**30)
-
-
 def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path, content, monkeypatch):
     monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     one, four = (
@@ -297,3 +286,14 @@ def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
     found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
     assert (found["instances"], found["gpus"], found["cost"]) == (5, None, None)
     assert found["utilisation_at_peak"] == pytest.approx(5 / 7)
+
+
+def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
+        deployed(tmp_path, content, "llama-3.3-70b")
+    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
+    assert plan.kv_bytes_per_token_per_device == 20 * 4096
+    assert plan.kv_tokens == plan.kv_cache_bytes // (16 * 20 * 4096) * 16
+    # The first and the last stage have a table of 1.96 GiB more, and the fewest blocks count.
+    assert plan.weight_bytes / 2**30 == pytest.approx((20 * 855_654_400 + 128_256 * 8192 + 2048) * 2 / 2**30)

@@ -5,7 +5,6 @@ import itertools
 import json
 import re
 import shlex
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from bench.runs.files import read, write_record
 from bench.runs.summary import read_summary
 from bench.servers.engines import MANAGED
 from bench.servers.launch import resolve_launch
-from bench.servers.server import Server
 from bench.study.config import Name
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -153,23 +151,6 @@ def test_a_text_of_the_configuration_is_refused_or_stays_one_word(tmp_path, monk
 
 def checkpoint():
     return records.checkpoint(path="model", config=config_of(Architecture(**ARCHITECTURE)))
-
-
-def test_words_of_a_command_line_reach_the_server_as_they_are_and_no_shell(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program = tmp_path / "server.py"
-    program.write_text(
-        "import http.server, json, sys\n"
-        "open('words.json', 'w').write(json.dumps(sys.argv[2:]))\n"
-        "class Handler(http.server.BaseHTTPRequestHandler):\n"
-        "    def do_GET(self):\n        self.send_response(200); self.end_headers()\n"
-        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
-    )
-    words = tuple(value for value in HOSTILE.values() if "\0" not in value)
-    launch = records.launch(device="cuda", argv=(sys.executable, str(program), "{port}", *words))
-    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=20, say=print):
-        assert json.loads((tmp_path / "words.json").read_text()) == list(words)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["server.log", "server.py", "words.json"]
 
 
 # --- What servers say

@@ -3,7 +3,6 @@
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -20,14 +19,12 @@ from bench.findings.fleet import no_point
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
-from bench.parse.observation import observed
 from bench.parse.slo import goodput
 from bench.parse.windows import of_windows
 from bench.predict.carried import worst_excess
 from bench.predict.sources import load_to_predict
 from bench.results import Results
 from bench.runs.classes import served_alike
-from bench.search.placing import Aim
 from bench.study.config import Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
@@ -79,15 +76,6 @@ def test_classes_come_at_the_moments_of_one_load_in_an_order_drawn_from_the_seed
     assert len(set(tenths)) > 2
     assert [x.request_class for x in schedule(alone, 1, "s")] == [None] * 200
     assert "classes" not in json.dumps(alone.model_dump(mode="json", exclude_defaults=True))
-
-
-def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
-    more = {"chat": {**CHAT, "share": 0.6}, "rag": RAG, "batch": BATCH, "code": {**CHAT, "share": 0.1}}
-    before, after = (schedule(each, 10, "s") for each in (mixed(), mixed(classes=more)))
-    lengths = [[x.prompt_tokens for x in of_class(planned, "rag")] for planned in (before, after)]
-    assert lengths[0] == lengths[1]
-    orders = [[x.request_class for x in planned if x.request_class in ("rag", "batch")] for planned in (before, after)]
-    assert orders[0] == orders[1]
 
 
 def test_requests_are_those_of_their_class():
@@ -270,20 +258,6 @@ def test_a_class_gets_as_many_requests_as_its_percentile_takes():
     assert alone == requests() * 36 // 100  # 36 requests for a P90, 100 without an SLO
     assert requests("batch.ttft_p90=1s") == 10 * alone
     assert requests("other.ttft_p99=1s") == requests()
-
-
-def test_a_search_judges_each_class_by_its_own_requests(summary):
-    row = {**level(summary, 4, chat=0.1, rag=2.0), "steady_why": None, "steady_growth": None}
-    found = observed(row, [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")], 0.01)
-    assert found.excesses["class_chat_ttft_p90_s"].value < 0 < found.excesses["class_rag_ttft_p90_s"].value
-    assert found.slow
-
-
-def test_a_search_sends_enough_of_a_rare_class():
-    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, None, 64.0)
-    many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
-    assert aim.requests(4, 1.0, [], near=False) == 50
-    assert many.requests(4, 1.0, [], near=False) == 200  # 20 of the class, two of them beyond its P90
 
 
 PLANTED = {"chat": 0.02, "rag": 1.0, "batch": 0.5}  # TTFT of each class (s)

@@ -100,14 +100,6 @@ def test_the_messages_of_a_chat_are_sent_without_its_last_answer(chats, endpoint
     assert all(message["content"].startswith("as ") for messages in sent for message in messages[1:])
 
 
-def test_other_tables_are_read_too(tmp_path, chats):
-    rows = [json.loads(line) for line in Path(chats).read_text().splitlines()]
-    pl.DataFrame(rows).write_parquet(tmp_path / "chats.parquet")
-    pl.DataFrame([{"messages": json.dumps(row["messages"])} for row in rows]).write_csv(tmp_path / "chats.csv")
-    sent = [bodies(workload(str(tmp_path / f"chats.{kind}"), endpoint="chat"), 3) for kind in ("jsonl", "parquet", "csv")]
-    assert sent[0] == sent[1] == sent[2]
-
-
 def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
     call = [
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},

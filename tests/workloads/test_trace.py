@@ -5,7 +5,6 @@ import io
 import json
 import re
 import zipfile
-from datetime import datetime
 
 import polars as pl
 import pytest
@@ -135,12 +134,6 @@ def test_both_readings_are_shown_and_the_workload_s_unit_counts(tmp_path):
 def test_dates_under_any_names(tmp_path, text):
     rows = jsonl(*({"timestamp": x, "input_length": 1, "output_length": 2} for x in ("2023-11-16T18:15:46", text)))
     assert [x[0] for x in read(written(tmp_path, rows))] == [0.0, 2.0]
-
-
-def test_dates_of_a_parquet_file(tmp_path):
-    moments = [datetime(2023, 11, 16, 18, 15, 46), datetime(2023, 11, 16, 18, 15, 48)]
-    file = written(tmp_path, parquet(TIMESTAMP=moments, ContextTokens=[1, 3], GeneratedTokens=[2.0, 4.0]), "trace.parquet")
-    assert read(file) == [(0.0, 1, 2), (2.0, 3, 4)]
 
 
 # Tables as people write them.

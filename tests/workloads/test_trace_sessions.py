@@ -287,13 +287,6 @@ def test_prompts_share_the_messages_with_which_they_begin_alike(tmp_path, form):
     assert others == [0, 0]
 
 
-def test_messages_whose_texts_are_all_removed_are_not_recorded(tmp_path):
-    """What was the same of them is not known; one that has some text has been recorded."""
-    spans = [span(name, i, i + 0.5, trace=name, prompt=64, **told("openinference", "", "")) for i, name in enumerate("ab")]
-    assert [x.blocks for x in read_trace(written(tmp_path, *spans))] == [(), ()]
-    assert messages_of(told("openinference", "", "text")) == ["", "text"]
-
-
 def test_instructions_and_tools_stand_ahead_of_the_messages():
     attributes = {"gen_ai.system_instructions": json.dumps([{"type": "text", "content": "be brief"}]), **told("text", "hello")}
     tools = {"gen_ai.tool.definitions": [{"type": "function", "name": "f"}]}
