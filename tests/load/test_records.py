@@ -115,11 +115,6 @@ def test_a_chunk_beyond_the_tokens_is_none_of_them(stream, chunks):
     assert record.e2e_s == chunks - 0.5
 
 
-def test_an_exchange_that_was_never_sent_has_no_stamps():
-    record = record_of(Exchange(3, scheduled=10.0, failure="disconnect", end=11.0), 10.0)
-    assert (record.outcome, record.sent_s, record.ttft_s, record.token_times_s) == ("disconnect", None, None, [])
-
-
 def whole(content, head=b""):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     head = b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n" % (head, len(body))

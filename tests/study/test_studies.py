@@ -87,3 +87,14 @@ def test_a_ladder_sweeps_lengths(content):
         "short-p16-o4_burst_p16_o4_c0002_r1",
     ]
     assert {run.definition["family"] for run in runs} == {"short"}
+
+
+def test_a_study_has_the_figures_that_its_runs_can_answer():
+    for name, has, lacks in (
+        ("families", {"kv-saturation", "throughput", "ttft", "latency-by-length", "settings"}, set()),
+        ("quick", {"kv-saturation", "ttft"}, {"settings", "latency-by-length"}),
+        ("factors", set(), {"latency-by-length"}),
+    ):
+        figures = set(figures_of(plan(name).rows))
+        assert has <= figures, name
+        assert not lacks & figures, name
