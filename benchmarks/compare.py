@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from tests.support.compare import LADDER, Study, any_verdict, delayed, halved, judged, planted, rate, status, worse
 
-from bench.findings.comparison.power import Noise, sessions_for
+from bench.findings.comparison.effects import Noise, sessions_for
 
 TOKENS, TPOT = "throughput_tokens_per_s", "tpot_p50_s"
 _LIMIT = 10.0  # percent, of the gate

@@ -31,7 +31,8 @@ from bench.search.placing import Aim
 from bench.study.read import load_workload
 from bench.study.slo import Slo, parse_slo
 from bench.workloads.schedule import schedule
-from bench.workloads.workload import Turns, Workload
+from bench.workloads.turns import Turns
+from bench.workloads.workload import Workload
 from benchmarks.predict import Engine, drawn_engine
 from benchmarks.search import FAILED, PRECISION, Planted, by_search
 

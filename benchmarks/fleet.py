@@ -22,13 +22,12 @@ from statistics import median
 
 import numpy as np
 
-from bench.predict.calibrate import Calibrated, calibrate
+from bench.predict.calibrate import Calibrated, calibrate, members
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.ensemble import members
 from bench.predict.fleet import Router, replay_fleet
-from bench.predict.judge import self_judged
 from bench.predict.replay import replay
 from bench.predict.server import ReplayedServer
+from bench.predict.study import self_judged
 from bench.study.read import load_workload
 from bench.study.slo import Slo
 from bench.workloads.schedule import PlannedRequest, schedule

@@ -25,14 +25,14 @@ from bench.beside.archive.unpack import unpack
 from bench.load.connection import UNREADABLE, Connection
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
-from bench.measure.metrics import kv_facts, metric_names, metric_values
-from bench.parse.exposition import ExpositionReader
-from bench.parse.reference_samples import ExpositionError
+from bench.measure.exposition import kv_facts, metric_names, metric_values
+from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.parse.run import parse_run
 from bench.runs.store import Store
 from bench.servers.metrics import exposition_names, find_catalogue
-from bench.study.plan import PROTOCOL, Plan
+from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
+from bench.study.specs import PROTOCOL
 
 __all__ = ["TARGETS", "Target"]
 

@@ -28,7 +28,8 @@ import requests
 import yaml
 
 from bench.axes import CONCURRENCY
-from bench.beside.production.guard import Measured, read_measured, written
+from bench.beside.production.guard import written
+from bench.beside.production.guard.measured import Measured, read_measured
 from bench.runs.files import read
 from bench.runs.launch import Launch
 from bench.servers.fleet import server_of

@@ -20,9 +20,9 @@ import numpy as np
 
 from bench.findings.predicted import REPORTED
 from bench.predict.calibrate import MeasuredRun, calibrate
-from bench.predict.judge import self_judged
 from bench.predict.limits import Limits
 from bench.predict.sources import measured_runs, read_limits
+from bench.predict.study import self_judged
 from bench.runs.summary import read_summary
 from benchmarks.what_if import SHOWN, Compared, compared
 

@@ -26,10 +26,10 @@ import numpy as np
 from tests.support.naive_engine import serve
 
 from bench.predict.calibrate import MeasuredRun, calibrate
-from bench.predict.judge import measured, self_judged
 from bench.predict.limits import Limits
 from bench.predict.predict import predict
 from bench.predict.step_time import StepTime
+from bench.predict.study import measured, self_judged
 from bench.workloads.schedule import PlannedRequest
 from benchmarks.queueing import Service
 

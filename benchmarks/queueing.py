@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibrate import MeasuredRun
-from bench.predict.judge import measured
+from bench.predict.study import measured
 
 _P50, _P99 = 0.5, 0.99
 

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.runs.tuning import Visit
+from bench.runs.searches import Visit
 from bench.search.placing import Aim
 from bench.search.race import Ask, race
 from bench.search.search import Budget, Measured, search
 from bench.search.standing import START, Space, Standing
-from bench.search.visits import placing_of, visit_of
+from bench.search.tuning import placing_of, visit_of
 from bench.statistics.textbook import Z
 from bench.study.slo import parse_slo
 

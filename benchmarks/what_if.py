@@ -21,10 +21,10 @@ import numpy as np
 from bench.errors import BenchError
 from bench.findings.predicted import REPORTED, doubt_text
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
-from bench.predict.judge import measured, self_judged
 from bench.predict.limits import Limits
 from bench.predict.predict import predict
 from bench.predict.sources import measured_runs, read_limits
+from bench.predict.study import measured, self_judged
 from bench.runs.summary import read_summary
 
 SHOWN = {

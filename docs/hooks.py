@@ -21,18 +21,18 @@ from rich.text import Text
 
 from bench.beside.archive.pack import PackIndex
 from bench.cli.entry import loaded
-from bench.cli.run import app
+from bench.cli.entry import app
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs.columns import ANALYSIS, SECTIONS
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.engine import EngineRecord
-from bench.runs.form import OPTIONAL, RequestForm
+from bench.runs.launch import EngineRecord
+from bench.runs.request import OPTIONAL, RequestForm
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
-from bench.runs.reference import with_tables
+from bench.runs.columns import with_tables
 from bench.runs.request import RequestRecord
 from bench.runs.run import RunRecord
-from bench.runs.run_summary import RunSummary
+from bench.runs.summary import RunSummary
 from bench.study.reference import reference
 from bench.workloads.endpoints import ENDPOINTS, Endpoint
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.runs.checksums import checksums
 from bench.runs.deployment import DeploymentFacts, Hardware
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.launch import Launch, flags_of, settings_of
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord, Worker
-from bench.study.plan import PROTOCOL, Plan
+from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.specs import RunSpec
+from bench.study.specs import PROTOCOL, RunSpec
 from bench.workloads.schedule import PlannedRequest, schedule
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bench.models.checkpoint import write_checkpoint
 from bench.models.model import Architecture, Model
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read
+from bench.runs.launch import EngineRecord
 
 __all__ = ["AIPERF", "FOLDER", "GUIDELLM", "VLLM_RS", "environment", "tokenizer", "vllm_python"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.predict.relief_record import LITTLE
+from bench.predict.calibration import LITTLE
 from bench.statistics.levels import FLAT
 from benchmarks.said.read import Outputs, Panel, Table, Text, read_outputs
 from benchmarks.said.truth import Curve, Slo, Study, slo_of

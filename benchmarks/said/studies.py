@@ -23,8 +23,18 @@ from bench.findings.report import closing_lines, write_report
 from bench.findings.tables import Tables
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
-from bench.predict.calibration import METRICS, Calibration, Interval, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.predict.relief_record import CurveRelief, Gain, Relief, Reliefs
+from bench.predict.calibration import (
+    METRICS,
+    Calibration,
+    CurveRelief,
+    Gain,
+    Interval,
+    MeasuredLoad,
+    ModelRecord,
+    PredictedLoad,
+    Relief,
+    Reliefs,
+)
 from bench.report import save as saving
 from bench.runs.deployment import DeploymentFacts, Hardware
 from bench.runs.files import write_record

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, compared_version, find_drift
-from bench.beside.production.drifted.lines import advice
+from bench.beside.production.drifted import compared_version, find_drift
+from bench.beside.production.drifted.judged import DIFFERS, SAME, UNKNOWN, advice
 from bench.beside.production.drifted.served import scraped_twice, served
 from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.beside.production.drifted import SAME, Window
+from bench.beside.production.drifted.judged import SAME
+from bench.beside.production.drifted.served import Window
 from bench.errors import BenchError
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record
@@ -116,7 +117,7 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
     def says(data):
         return json.dumps({"status": "success", "data": data})
 
-    monkeypatch.setattr("bench.beside.production.drifted.prometheus.http.get", get)
+    monkeypatch.setattr("bench.beside.production.drifted.served.http.get", get)
     window = Window("http://p/", {"job": 'a"b'}, 1000.0, 1150.0)
     chosen = r'{job="a\"b"}'
     answers[f"count by (__name__) (last_over_time({chosen}"] = says(

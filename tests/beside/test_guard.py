@@ -14,7 +14,7 @@ from bench.beside.production.guard import FILES, written
 from bench.beside.production.guard.measured import Measured, Sustained, read_measured
 from bench.errors import BenchError
 from bench.findings.sizing import Limits
-from bench.parse.reference_samples import reference_samples
+from bench.parse.exposition import reference_samples
 from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots
 from tests.support.command import bench

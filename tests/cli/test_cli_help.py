@@ -17,16 +17,14 @@ from typer.testing import CliRunner
 
 from bench.cli import completion, main, output
 from bench.cli.commands import plan
-from bench.cli.entry import loaded
-from bench.cli.run import app
-from bench.models.accelerators import accelerators
-from bench.models.catalogue import catalogue
+from bench.cli.entry import app, loaded
+from bench.models.catalogue import accelerators, catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS
 from bench.runs.paths import Paths
 from bench.servers.deployment import Deployment
 from bench.servers.plan import WEIGHTS
-from bench.study.last import last_study, remember_study
+from bench.study.state import last_study, remember_study
 from bench.terminal import print_anything
 from tests.support.study import CONTENT, ROOT
 

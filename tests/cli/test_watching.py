@@ -7,8 +7,7 @@ import pytest
 
 from bench.cli import main
 from bench.cli.commands.runs import watched_lines
-from bench.measure.progress import session_line
-from bench.measure.progress_file import FinishedRun, RunUnderWay, SessionProgress
+from bench.measure.progress import FinishedRun, RunUnderWay, SessionProgress, session_line
 from bench.runs.files import write_record
 from bench.terminal import live
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bench.findings.capacity.judging import Level, judged_levels, most_given, noise_of, rate_of
 from bench.findings.capacity.points import operating_points, rates_within
 from bench.statistics.limit import NOMINAL
-from bench.statistics.shares import Share, requests_needed
+from bench.statistics.percentiles import Share, requests_needed
 from bench.statistics.textbook import isotonic
 from bench.study.slo import Slo
 from tests.support.capacity import TTFT, again, curve, point

@@ -11,8 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.errors import BenchError
 from bench.parse import exposition as module
-from bench.parse.exposition import ExpositionReader
-from bench.parse.reference_samples import ExpositionError, reference_samples
+from bench.parse.exposition import ExpositionError, ExpositionReader, reference_samples
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
 from tests.support.study import ROOT
 

@@ -3,11 +3,9 @@
 import pytest
 
 from bench.errors import BenchError
-from bench.parse.answers import answer_lines
-from bench.parse.session import parse_session
-from bench.runs.checksums import checksum
-from bench.runs.files import read
-from bench.runs.session import ParsedSession
+from bench.parse.session import answer_lines, parse_session
+from bench.runs.files import checksum, read
+from bench.runs.store import ParsedSession
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.made import made_study, make_run

@@ -3,7 +3,7 @@
 import polars as pl
 
 from bench.findings.turns import turn_rows
-from bench.parse.turns import by_turn
+from bench.parse.latency import by_turn
 from bench.runs.columns import TURN_FIELDS
 
 

@@ -15,7 +15,7 @@ from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figur
 from bench.findings.report import write_report
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.report import save
 from bench.report.page import write_manifest
 from bench.report.theme import curve_colour

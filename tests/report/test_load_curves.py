@@ -11,9 +11,9 @@ from bench.findings.registry import figures_of
 from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
 from bench.report.chart_words import sustained_title
-from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
+from bench.search.words import draw
 from bench.statistics.observation import Excess, Observation
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 import vl_convert
 
-from bench.commit import commit_of
 from bench.findings.accuracy import beside_cells
 from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, load_figure
@@ -22,6 +21,7 @@ from bench.report.page import write_manifest, write_markdown
 from bench.runs.columns import schema_of
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
+from bench.shipped import commit_of
 from bench.study.decision import Decision
 from tests.support.answers import study as of_rows
 from tests.support.figures import FACTS, PEAK, cells, drawn, drawn_rows, planted, results

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from packaging.version import Version
 
-from bench.measure.metrics import kv_facts, metric_names
+from bench.measure.exposition import kv_facts, metric_names
 from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table
 from bench.parse.server import gauges, server_figures
 from bench.servers.engines import ENGINES

@@ -4,10 +4,9 @@ import sys
 
 import yaml
 
-from bench.runs.environment import REDACTED, SET, is_secret, redacted, redacted_command, shown_settings
+from bench.runs.environment import REDACTED, SET, for_a_server, is_secret, redacted, redacted_command, shown_settings
 from bench.servers.facts import inherited
 from bench.servers.server import Server
-from bench.servers.variables import for_a_server
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records

@@ -13,15 +13,15 @@ from bench.http import get
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
 from bench.load.target import Target
-from bench.measure.metrics import metric_names
+from bench.measure.exposition import metric_names
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
 from bench.parse.validity import verdict
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read
+from bench.runs.launch import EngineRecord
 from bench.servers.engines import managed
 from bench.servers.facts import server_info
 from bench.servers.launch import resolve_launch

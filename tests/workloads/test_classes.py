@@ -24,7 +24,7 @@ from bench.parse.windows import of_windows
 from bench.predict.carried import worst_excess
 from bench.predict.sources import load_to_predict
 from bench.results import Results
-from bench.runs.classes import served_alike
+from bench.runs.latencies import served_alike
 from bench.study.config import Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests

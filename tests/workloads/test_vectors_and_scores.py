@@ -10,7 +10,7 @@ from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.study.plan import longest_request
 from bench.study.read import load_workload
 from bench.workloads.endpoints import ENDPOINTS

@@ -24,11 +24,11 @@ from bench.errors import BenchError
 from bench.findings.registry import figures_of, module_of, used_by
 from bench.plugins import plugin
 from bench.report.measuring import measuring_lines
-from bench.runs.checksums import checksum
+from bench.runs.files import checksum
 from bench.runs.grades import failed_gradings
 from bench.runs.paths import TABLES, Paths as paths
 from bench.runs.store import Store
-from bench.study.last import remember_study
+from bench.study.state import remember_study
 from bench.study.plan import PROTOCOL, Plan
 from bench.study.read import load_config
 from bench.study.state import refuse_lacking, unended_searches, unmeasured_sessions

@@ -4,7 +4,7 @@ import polars as pl
 
 from bench.predict.calibration import Calibration
 from bench.predict.relief import find_reliefs
-from bench.predict.relief_record import Reliefs
+from bench.predict.calibration import Reliefs
 from bench.predict.study import calibrate_study
 from bench.runs.files import read_known, write_record
 from bench.runs.summary import read_summary

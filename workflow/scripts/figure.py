@@ -2,7 +2,7 @@ from pathlib import Path
 
 from bench.findings.registry import draw_figure
 from bench.findings.tables import Tables
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.runs.paths import Paths
 from bench.study.decision import Decision
 from bench.workflow import job

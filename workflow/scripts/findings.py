@@ -4,7 +4,7 @@ from bench.findings.analysis import FINDINGS, TABLES, Analysis, write_analysis
 from bench.findings.ceilings import servers_of
 from bench.models.config_json import geometry_of_model
 from bench.parse.windows import of_windows
-from bench.predict.relief_record import Reliefs
+from bench.predict.calibration import Reliefs
 from bench.runs.files import read_known
 from bench.runs.summary import read_summary
 from bench.study.read import plan_of

@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from bench.parse.answers import answer_lines
+from bench.parse.session import answer_lines
 from bench.parse.session import parse_session
 from bench.runs.files import read
 from bench.runs.paths import Paths
-from bench.runs.session import SessionIndex
+from bench.runs.store import SessionIndex
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

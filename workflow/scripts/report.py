@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.commit import commit_of
+from bench.shipped import commit_of
 from bench.findings.report import closing_lines, write_report
 from bench.findings.tables import Tables
 from bench.models.config_json import geometry_of_model
