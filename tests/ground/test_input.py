@@ -6,17 +6,15 @@ import re
 import pytest
 import yaml
 
-from bench.axes import AXES
 from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.models.config_json import geometry_at
-from bench.runs.columns import COLUMNS
-from bench.study.config import Ladder
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file, load_workload
 from bench.workloads.schedule import schedule
 from bench.yaml_file import read_yaml
-from tests.support.study import CONTENT
+
+OPEN = {"arrival": "poisson", "prompt_tokens": 32, "output_tokens": 32}
 
 
 def refusal(content):
@@ -75,12 +73,6 @@ def test_a_mark_of_utf8_and_an_alias_are_read(tmp_path):
     assert read_yaml(path) == {"a": {"b": 1}, "c": {"b": 1, "d": 2}}
 
 
-def test_a_lock_that_is_no_file(content, tmp_path):
-    for lock in (str(tmp_path), f"{tmp_path}/.", "a\0b", "x/" * 3000):
-        content["engines"]["e"] = {"source": "lock", "locks": [lock]}
-        assert "engines.e.locks[0] is" in refusal(content), lock[:20]
-
-
 def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
     length = {"distribution": "empirical", "file": "nowhere.txt", "max": 9}
     for name, entry, said in (
@@ -92,30 +84,6 @@ def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
             load_plan(tmp_path / "study.yaml", None)
     content["workloads"]["short"]["prompt_tokens"] = {"distribution": "empirical", "file": str(tmp_path)}
     assert str(tmp_path) in refusal(content)
-
-
-OPEN = {"arrival": "poisson", "prompt_tokens": 32, "output_tokens": 32}
-
-
-def test_a_load_outside_of_a_study_has_the_same_bounds():
-    workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
-    assert workload.excess(1e4) is None
-    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 100,000 at most"):
-        schedule(workload, 1e12, "seed")
-
-
-def test_addresses(content):
-    for address in ("http://127.0.0.1:8000", "https://x.example/v1", "http://[::1]:80/a/b/", "http://host"):
-        content["engines"]["e"] = {"source": "external", "base_url": address}
-        assert load_config(content, source="t").engines["e"].base_url == address
-
-
-def test_very_many_faults_are_not_all_printed(content):
-    content["study"]["ladders"] = [{"deployment": "a"}] * 500
-    with pytest.raises(BenchError) as caught:
-        load_config(content, source="t")
-    assert len(str(caught.value).splitlines()) == 31
-    assert str(caught.value).endswith("t: and 470 more")
 
 
 LLAMA = {
@@ -146,25 +114,9 @@ def test_a_config_json_that_holds_no_model(tmp_path):
 
 # --- Axes of load: what a key of a ladder, a name of a run and a column say of it
 
-TURNS = {"turns": {"count": 2, "new_tokens": 4}}
 
-
-def axis_of(axis, levels, **load):
-    workload = {"arrival": "closed", "prompt_tokens": 8, "output_tokens": 8, "num_requests": 9, **load}
-    ladder = {"deployment": "a", "workload": "w", axis: levels}
-    content = {**CONTENT, "workloads": {"w": workload}, "study": {"title": "t", "ladders": [ladder]}}
-    return load_config(content, source="t")
-
-
-def test_each_is_a_key_of_ladders_and_a_column():
-    assert set(AXES) <= Ladder.model_fields.keys()
-    assert set(AXES) <= COLUMNS.keys()
-    assert len({axis.letter for axis in AXES.values()}) == len(AXES)
-
-
-def test_conversations_that_are_held_are_users():
-    lengths = {"prompt_tokens": 8, "output_tokens": 8}
-    assert load_workload({"arrival": "burst", **lengths, **TURNS}, source="t").axis == "users"
-    assert load_workload({"arrival": "poisson", "num_requests": 2, **lengths, **TURNS}, source="t").axis == "request_rate"
-    (run,) = Plan.of(axis_of("users", [2], **TURNS)).runs
-    assert run.name.startswith("w_closed_p8_o8_u0002_r1_")
+def test_a_load_outside_of_a_study_has_the_same_bounds():
+    workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
+    assert workload.excess(1e4) is None
+    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 100,000 at most"):
+        schedule(workload, 1e12, "seed")

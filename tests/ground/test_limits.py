@@ -1,12 +1,10 @@
 """Whoever controls a server, a pack or a lock can make a run fail, and neither fill this machine nor get another package onto it."""
 
 import gzip
-import hashlib
 import json
 import resource
 import threading
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,9 @@ from bench.http import MOST_BYTES, Oversized, get, post
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure.scraper import scrape
-from bench.measure.served import refuse_unlike
 from bench.parse.scrapes import read_scrapes
 from bench.servers import environment
-from bench.servers.deployment import Engine
-from bench.servers.environment import install_batch, prepare_engine
-from bench.servers.facts import server_info
-from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.servers.environment import install_batch
 from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.server import eventually
@@ -113,15 +106,6 @@ def test_what_became_of_an_answer_is_said_as_it_is():
     with pytest.raises(requests.ConnectionError) as caught:
         get(f"http://127.0.0.1:{port}/")
     assert http.problem(caught.value) == "connection refused, or no such host"
-
-
-def test_what_is_no_answer_at_the_start_of_a_session_is_said_in_a_line(content):
-    with answering(HEAD + b"\r\n", endless=b"[" * 65536) as port:
-        content["engines"]["e"] = {"source": "external", "base_url": f"http://127.0.0.1:{port}"}
-        with pytest.raises(BenchError) as caught:
-            refuse_unlike(Plan.of(load_config(content, source="t")).deployments["a"], "completions")
-        assert server_info(f"http://127.0.0.1:{port}") == {}
-    assert len(str(caught.value)) < 500
 
 
 def test_a_scrape_that_is_too_large_is_an_error_and_others_share_a_connection(tmp_path):
@@ -212,23 +196,6 @@ def test_a_line_of_telemetry_that_no_scraper_wrote_is_refused(tmp_path):
 # --- Environments
 
 
-def wheel(folder, name, content=""):
-    """A package; its SHA-256."""
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": content,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
-    with zipfile.ZipFile(path, "w") as file:
-        for place, text in {**files, f"{info}/RECORD": record}.items():
-            file.writestr(place, text)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def test_installers_are_asked_in_turn_and_told_to_check_hashes(monkeypatch):
     """uv and then pip; with a further index pip alone, at first without it. The index may hold a password: it is on no command line."""
     asked = []
@@ -244,28 +211,3 @@ def test_installers_are_asked_in_turn_and_told_to_check_hashes(monkeypatch):
     assert ["uv" in command for command, _ in asked] == [True, False, False, False]
     assert ["--ignore-installed" in command for command, _ in asked] == [False, False, True, True]
     assert [variables.get("PIP_EXTRA_INDEX_URL") for _, variables in asked] == [None, None, None, "http://i"]
-
-
-@pytest.mark.long(part="wheel")
-def test_a_package_of_another_hash_or_of_none_is_not_installed(tmp_path, monkeypatch):
-    """By uv and by pip: the second is asked where the first one fails."""
-    index, lock = tmp_path / "index", tmp_path / "x.lock"
-    for name in ("PIP_NO_INDEX", "UV_OFFLINE"):
-        monkeypatch.setenv(name, "1")
-    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
-        monkeypatch.setenv(name, str(index))
-    monkeypatch.setenv("UV_NO_CACHE", "1")
-    right = wheel(index, "harmless")
-    lock.write_text(f"harmless==1.0 --hash=sha256:{'0' * 64}\n")
-    engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)])
-    with pytest.raises(BenchError, match=r"(?i)hash"):
-        prepare_engine("e", engine, tmp_path / "engines/engine.json", lambda _: None)
-    assert not (tmp_path / "engines/engine.json").exists()
-    place = tmp_path / "engines/env"
-    lock.write_text("harmless==1.0\n")
-    with pytest.raises(BenchError, match=r"(?i)hash"):
-        install_batch("e", place / "bin/python", lock, None)
-    assert not list(place.rglob("harmless*"))
-    lock.write_text(f"harmless==1.0 --hash=sha256:{right}\n")
-    install_batch("e", place / "bin/python", lock, None)
-    assert list(place.rglob("harmless.py"))

@@ -285,11 +285,6 @@ def test_what_else_stands_without_a_field_s_name_is_nothing(bare):
     assert (read.outcome, read.token_times_s) == ("ok", [1.0, 2.0])
 
 
-@cases("encoding", ["", " ", "identity", "Identity", ", identity"])
-def test_no_encoding_is_none(encoding):
-    assert record([(1, A), (2, B), (3, COUNT + DONE)], asked=2, headers={"content-encoding": encoding}).outcome == "ok"
-
-
 @cases("encoding", ["gzip", "GZIP", "identity, br"])
 def test_an_encoding_that_was_not_asked_for_is_named(encoding):
     for streamed in (True, False):

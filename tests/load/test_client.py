@@ -1,7 +1,6 @@
 """The client against a server of known truth: what it sends, when, and what it says became of it."""
 
 import json
-import os
 import pickle
 import signal
 import statistics
@@ -9,7 +8,6 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
@@ -17,12 +15,10 @@ from types import SimpleNamespace
 import httpx2
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.load import client
-from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.client import Load, run_load
 from bench.load.exchange import Assignment, Exchange
 from bench.load.payload import Payloads
 from bench.load.target import Target
@@ -69,28 +65,6 @@ def test_burst_sends_all_at_once_and_stamps_agree_with_the_server():
         assert r.e2e_s == pytest.approx(r.last_token_s - r.sent_s, abs=2e-6)
 
 
-def test_the_request_asks_for_exact_lengths_by_token_ids():
-    with fake_server() as server:
-        send(server, 2)
-    body = server.bodies[0]
-    assert len(body["prompt"]) == 16
-    assert all(isinstance(i, int) and 3 <= i < 500 for i in body["prompt"])
-    assert (body["max_tokens"], body["ignore_eos"], body["stream"]) == (8, True, True)
-    assert body["stream_options"] == {"include_usage": True}
-    assert server.bodies[0]["prompt"] != server.bodies[1]["prompt"]
-
-
-def test_closed_loop_holds_the_level_until_all_are_done():
-    with fake_server(first_s=0.02, gap_s=0.002) as server:
-        result, records = send(server, 4, "closed", num_requests=20)
-    assert server.peak == 4
-    assert len(server.arrivals) == 20
-    assert {r.outcome for r in records} == {"ok"}
-    ends = sorted(r.end_s for r in records)
-    assert records[4].sent_s >= ends[0]  # the fifth leaves when the first has ended
-    assert result.end - result.start >= 5 * 0.02
-
-
 def test_an_error_ends_an_answer_whose_body_stays_open():
     with raw_server(lambda connection: left_open(connection, STREAM_HEAD + chunk(TOKEN) + chunk({"error": "no slot"}))) as port:
         _, records = send(SimpleNamespace(base_url=f"http://127.0.0.1:{port}"), 3, timeout_s=5.0)
@@ -104,20 +78,6 @@ def test_an_open_loop_never_waits_for_an_answer():
     assert [r.scheduled_s for r in records] == pytest.approx([i / 50 for i in range(25)], abs=1e-6)
     assert all(r.sent_s >= r.scheduled_s for r in records)
     assert statistics.median(r.sent_s - r.scheduled_s for r in records) < 0.1  # loose: other things may run on this machine
-
-
-def test_the_next_turn_follows_the_end_of_the_one_before_it():
-    turns = {"count": 3, "new_tokens": 4, "think_s": 0.05}
-    with fake_server() as server:
-        _, records = send(server, 2, turns=turns)
-    assert [(r.index, r.after, r.prompt_asked) for r in records[:3]] == [(0, None, 16), (1, 0, 28), (2, 1, 40)]
-    assert len(records) == 6
-    for record in records:
-        if record.after is not None:
-            assert record.sent_s >= records[record.after].end_s + 0.05
-    first = [body["prompt"] for body in server.bodies if len(body["prompt"]) == 16]
-    last = [body["prompt"] for body in server.bodies if len(body["prompt"]) == 40]
-    assert sorted(p[:16] for p in last) == sorted(first)
 
 
 def test_several_processes_share_the_load_the_start_and_the_clock():
@@ -138,18 +98,6 @@ def test_a_process_whose_clock_is_off_is_found_out(monkeypatch):
     with fake_server() as server:
         result, _ = send(server, 2, timeout_s=1.0)
     assert result.processes[0].clock_skew_s == pytest.approx(5, abs=0.1)
-
-
-def test_what_prompts_share_is_sent_once_before_the_run():
-    load = Load(workload(cache="shared", shared_prefix=0.5), 4, "s", vocabulary=500)
-    with fake_server() as server:
-        target = Target(server.base_url, "m")
-        assert [record.prompt_tokens for record in PreparedLoad(target, load).prime()] == [8]
-        run_load(target, load)
-        assert PreparedLoad(target, Load(workload(), 4, "s")).prime() == []
-    primer, *prompts = [body["prompt"] for body in server.bodies]
-    assert all(prompt[:8] == primer for prompt in prompts)
-    assert len({tuple(prompt) for prompt in prompts}) == 4
 
 
 @cases(
@@ -177,30 +125,6 @@ def test_a_run_that_cannot_begin_is_a_readable_error():
             run_load(Target(url, "m", api_key="not ascii: é"), Load(workload(), 2, "s"))
     with pytest.raises(BenchError, match=r"does not accept.*Check the address"):
         run_load(Target(url, "m"), Load(workload(), 1, "s"))
-
-
-def test_the_load_ends_with_sigterm_in_the_middle_of_it():
-    """Answers that stream in must not swallow the signal."""
-    program = (
-        "import signal, sys\n"
-        "from bench.workloads.workload import Workload\n"
-        "from bench.load.client import Load, run_load\nfrom bench.load.target import Target\n"
-        "def end(*_): raise SystemExit(7)\n"
-        "signal.signal(signal.SIGTERM, end)\n"
-        "run_load(Target(sys.argv[1], 'm'), Load(Workload(arrival='burst', prompt_tokens=16, output_tokens=2000), 16, 's'))\n"
-    )
-    with fake_server(gap_s=0.005) as server:
-        process = subprocess.Popen([sys.executable, "-c", program, server.base_url], start_new_session=True)
-        assert eventually(lambda: len(server.writes) == 16 and all(len(writes) > 10 for writes in server.writes), within=60)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 7
-
-        def lives():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, 0)
-                return True
-
-        assert eventually(lambda: not lives())  # no load process lives on
 
 
 def ignores_ctrl_c(process):
@@ -271,14 +195,6 @@ def test_a_request_is_what_the_sdk_would_send(content):
     assert body == caught[0].content
     lines = [name + b": " + value for name, value in caught[0].headers.raw if name.lower() != b"accept-encoding"]
     assert head.split(b"\r\n") == [b"POST " + caught[0].url.raw_path + b" HTTP/1.1", *lines]
-
-
-@given(seed=st.text(max_size=20), index=st.integers(0, 10**6), length=st.integers(1, 300), vocabulary=st.integers(16, 200_000))
-def test_prompts_are_exact_reproducible_and_within_the_vocabulary(seed, index, length, vocabulary):
-    ids = prompt_ids(seed, index, length, vocabulary)
-    assert len(ids) == length
-    assert ids == prompt_ids(seed, index, length, vocabulary)
-    assert all(3 <= i < vocabulary for i in ids)
 
 
 def test_prompts_are_the_same_on_any_machine_and_share_no_beginning():

@@ -24,22 +24,18 @@ from bench.load.records import record_of
 from bench.load.target import Target
 from bench.measure.preflight import faults
 from bench.measure.scraper import scraping
-from bench.measure.session import measure
-from bench.parse.run import parse_run
 from bench.parse.validity import verdict
-from bench.runs.files import write_record
 from bench.runs.request_table import read_requests
 from bench.runs.store import Store
-from bench.servers.launch import resolve_launch
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.workloads.schedule import PlannedRequest
 from bench.workloads.workload import Workload
-from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.planted import reasons
+from tests.support.running import session, study_of
 from tests.support.server import eventually
 from tests.support.strict_server import refusing, strict_server
 from tests.support.study import ROOT
@@ -57,32 +53,10 @@ def _elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def study(content, url, **engine):
-    """A study of a running server: a burst of two."""
-    content["engines"]["e"] = {"source": "external", "base_url": url, **engine}
-    content["deployments"]["a"] = {"model": "m", "engine": "e"}
-    content["study"]["ladders"][0]["concurrency"] = [2]
-    content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
-    return content
-
-
 def found(content):
     """What its preflight finds."""
     plan = Plan.of(load_config(content, source="t"), root=ROOT)
     return faults(plan, Store(Path("store")))
-
-
-def session(content):
-    """Measure it: the run's summary, and what was said."""
-    plan, here, said = Plan.of(load_config(content, source="t")), Path.cwd(), []
-    write_record(
-        resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), here / "launch.json"
-    )
-    (run,) = plan.runs
-    launch, facts, store = here / "launch.json", here / "a/deployment.json", Store()
-    measure(plan, "a", [run], launch=launch, facts=facts, store=store, say=said.append)
-    files = {key: here / "parsed" / key for key in ("requests", "telemetry", "wide", "summary")}
-    return parse_run(run.record.parent, **files), said
 
 
 def send(server, count=2, arrival="burst", *, timeout_s=20.0, target=None, **more):
@@ -125,7 +99,7 @@ def test_a_private_authority_is_trusted_by_all_that_asks(content, certificates, 
     authority, contexts = certificates
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
     with fake_server(tls=contexts["right"], pages=PAGES, metrics=GOLDEN) as server:
-        assert found(study(content, f"{server.base_url}/v1")) == []
+        assert found(study_of(content, f"{server.base_url}/v1")) == []
         assert [record.outcome for record in send(server)] == ["ok"] * 2
         url = f"{server.base_url}/metrics"
         assert main(["scrape", "--url", url, "--output-dir", "t", "--interval", "0.05", "--duration", "0.2"]) == 0
@@ -145,7 +119,7 @@ def test_a_certificate_that_is_not_accepted_is_named(content, certificates, monk
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     with fake_server(tls=contexts[certificate], pages=PAGES) as server:
-        (fault,) = found(study(content, server.base_url))
+        (fault,) = found(study_of(content, server.base_url))
         with pytest.raises(BenchError) as refused:  # before the first request, by the load's own client
             send(server)
     assert message in fault
@@ -161,7 +135,7 @@ def test_a_server_without_tls_and_a_variable_that_names_nothing(content, monkeyp
 
     with raw_server(plain) as port:
         url = f"https://127.0.0.1:{port}"
-        (fault,) = found(study(content, url))
+        (fault,) = found(study_of(content, url))
         with pytest.raises(BenchError, match=r"it does not speak TLS"):
             send(None, target=Target(url, "m"))
         assert "it does not speak TLS; does its address begin with http://?" in fault
@@ -189,8 +163,8 @@ def test_headers_go_with_each_request_and_stay_in_no_file(content, keys):
     with fake_server(keys=keys, prefix="/proxy/llm", pages=PAGES, metrics=GOLDEN) as server:
         address = f"{server.base_url}/proxy/llm"
         assert {api_root(address + end) for end in ("", "/", "/v1", "/v1/")} == {address}
-        assert found(study(content, f"{address}/v1/", headers=KEYS)) == []
-        result, said = session(content)
+        assert found(study_of(content, f"{address}/v1/", headers=KEYS)) == []
+        result, _, said = session(content)
     assert (result["ok"], result["failed"], result["scrapes"] > 1, result["scrape_endpoint"]) == (
         2,
         0,
@@ -222,18 +196,6 @@ def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
     assert SECRET.encode() not in everywhere(tmp_path)
 
 
-@pytest.mark.usefixtures("keys")
-def test_scraping_several_servers_sends_headers_to_the_first_alone():
-    """An exporter beside the gateway is another server, on the same host too."""
-    with fake_server(metrics=GOLDEN) as gateway, fake_server(metrics=GOLDEN) as exporter:
-        pages = (f"{gateway.base_url}/metrics", f"{exporter.base_url}/metrics", f"{gateway.base_url}/metrics?of=all")
-        urls = [part for page in pages for part in ("--url", page)]
-        header = ("--header", "X-Api-Key: $GATEWAY_KEY")
-        assert main(["scrape", *urls, "--output-dir", "t", "--interval", "0.05", "--duration", "0.1", *header]) == 0
-    sent = [{headers.get("x-api-key") for _, headers in server.requests} for server in (gateway, exporter)]
-    assert sent == [{SECRET}, {None}]
-
-
 def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     def sent(**given):
         load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 4})
@@ -249,17 +211,9 @@ def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     assert {**further, "authorization": "Bearer none"} == {**plain, "x-key": "100%"} and "authorization" not in further
 
 
-def test_headers_do_not_change_what_is_measured(content):
-    digests = [
-        Plan.of(load_config(study(content, "http://h", **engine), source="t")).runs[0].digest
-        for engine in ({}, {"headers": KEYS}, {"metrics": "http://h:1/metrics"})
-    ]
-    assert digests[0] == digests[1] != digests[2]
-
-
 def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(content, monkeypatch):
     with fake_server(pages=PAGES) as server:
-        study(content, server.base_url, headers={"X-Api-Key": "$GATEWAY_KEY"})
+        study_of(content, server.base_url, headers={"X-Api-Key": "$GATEWAY_KEY"})
         assert found(content) == ["engines.e.headers.X-Api-Key: the variable GATEWAY_KEY is not set. Export it."]
         monkeypatch.setenv("GATEWAY_KEY", f"{SECRET}\n")
         (fault,) = found(content)
@@ -268,28 +222,6 @@ def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(conten
     assert "holds what no header can" in fault
     assert SECRET not in fault
     assert server.requests == []
-
-
-@pytest.mark.usefixtures("keys")
-def test_what_a_server_repeats_of_a_key_is_left_out(content):
-    with fake_server(keys={"x-api-key": "another"}, pages=PAGES) as server:
-        (fault,) = found(study(content, server.base_url, headers=KEYS))
-        target = Target(server.base_url, "m", headers={"X-Api-Key": SECRET})
-        (record,) = send(server, 1, target=target)
-    assert "answers 401: it wants an API key, and another one." in fault
-    assert (record.outcome, record.status) == ("http_error", 401)
-    assert "wrong key: " in record.error
-    assert SECRET not in fault + record.error + repr(target)
-
-
-@pytest.mark.usefixtures("keys")
-def test_headers_are_not_sent_on_to_another_server(content):
-    with fake_server() as other, fake_server() as server:
-        server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
-        assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
-        (fault,) = found(study(content, server.base_url, headers=KEYS))
-    assert f"redirects to {other.base_url}/v1/models" in fault
-    assert other.requests == []
 
 
 def test_no_process_has_a_value_among_its_arguments(keys, tmp_path):
@@ -314,9 +246,9 @@ def test_metrics_at_another_address_get_no_headers(content, keys):
         fake_server(metrics=GOLDEN, pages={"/version": '{"version": "0.32.0"}'}) as engine,
         fake_server(keys=keys, pages={**PAGES, "/version": '{"version": "9"}'}) as gateway,
     ):
-        study(content, gateway.base_url, headers=KEYS, metrics=f"{engine.base_url}/metrics")
+        study_of(content, gateway.base_url, headers=KEYS, metrics=f"{engine.base_url}/metrics")
         assert found(content) == []
-        result, _ = session(content)
+        result, *_ = session(content)
     assert (result["ok"], result["scraped"], result["scrape_endpoint"]) == (2, True, f"{engine.base_url}/metrics")
     assert json.loads(Path("a/deployment.json").read_text())["engine_version"] == "0.32.0"
     assert not {"x-api-key", "authorization"} & {name for _, headers in engine.requests for name in headers}
@@ -325,8 +257,8 @@ def test_metrics_at_another_address_get_no_headers(content, keys):
 
 def test_without_metrics_none_are_asked_for_and_causes_are_unknown(content):
     with fake_server(metrics=GOLDEN, pages=PAGES) as server:
-        assert found(study(content, server.base_url, metrics="none")) == []
-        result, said = session(content)
+        assert found(study_of(content, server.base_url, metrics="none")) == []
+        result, _, said = session(content)
     assert (result["ok"], result["scraped"], result["scrape_endpoint"], result["kv_usage_peak"]) == (2, None, None, None)
     assert "/metrics" not in {path for path, _ in server.requests}
     assert not any("lacks" in line for line in said)
@@ -334,12 +266,12 @@ def test_without_metrics_none_are_asked_for_and_causes_are_unknown(content):
 
 def test_metrics_that_are_not_where_the_study_says_are_refused(content):
     with fake_server(pages=PAGES, metrics="up 1\n") as server:
-        (fault,) = found(study(content, server.base_url, metrics=f"{server.base_url}/metrics"))
+        (fault,) = found(study_of(content, server.base_url, metrics=f"{server.base_url}/metrics"))
         assert f"engines.e.metrics: {server.base_url}/metrics lacks the metrics of any engine that is known" in fault
         assert "itself exposes its own. Correct the address; `metrics: none` measures without" in fault
         with pytest.raises(BenchError, match="lacks the metrics of any engine"):
             session(content)
-    (fault,) = (x for x in found(study(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)
+    (fault,) = (x for x in found(study_of(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)
     assert "http://127.0.0.1:9/metrics does not answer (connection refused, or no such host)" in fault
 
 
@@ -416,7 +348,7 @@ def test_an_open_loop_goes_on_while_one_waits_and_a_silent_second_try_times_out(
 
 
 def test_a_run_whose_requests_waited_is_marked_and_says_so(content, tmp_path, capsys):
-    study(content, "http://h")
+    study_of(content, "http://h")
     plain = Plan.of(load_config(content, source="t")).runs[0]
     content["workloads"]["short"]["honour_retry_after"] = True
     marked = Plan.of(load_config(content, source="t")).runs[0]
@@ -435,22 +367,14 @@ def test_a_run_whose_requests_waited_is_marked_and_says_so(content, tmp_path, ca
     assert {r.attempts for r in read_requests(Path("one/requests.jsonl"))} == {1, 2}
 
 
-def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
-    with (
-        fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
-        pytest.raises(BenchError, match=r"answers 429 to a first request, 3 times: .*Raise the server's rate limit"),
-    ):
-        session(study(content, server.base_url))
-
-
 def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
     other = {"/v1/models": json.dumps({"data": [{"id": "other"}]})}
     for status in (429, 503):  # a busy server is not taken for one without the model
         with fake_server(pages=other, refuse=lambda _, s=status: (s, {})) as server:
-            assert found(study(content, server.base_url)) == []
+            assert found(study_of(content, server.base_url)) == []
             assert len(server.arrivals) == 1
     with fake_server(statuses={"/v1/models": (502, {})}) as server:
-        study(content, server.base_url)
+        study_of(content, server.base_url)
         assert found(content)[0].endswith("/v1/models answers 502. Try again later.")
         server.statuses["/v1/models"] = (429, {"Retry-After": "20"})
         assert found(content)[0].endswith("/v1/models answers 429 with Retry-After: 20. Try again later.")
@@ -464,10 +388,40 @@ def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(cont
     """A server that takes no ignore_eos, and whose template has 24 tokens."""
     with strict_server(refuse=refusing("ignore_eos"), template=24, ends_early=12) as server:
         content["workloads"]["short"] |= {"endpoint": "chat", "prompt_tokens": 64, "output_tokens": 16}
-        result, said = session(study(content, server.base_url, omit=["temperature"]))
+        result, _, said = session(study_of(content, server.base_url, omit=["temperature"]))
     assert any(f"{server.base_url} refuses ignore_eos: " in each for each in said)
     assert (result["ok"], result["wrong_prompt_tokens"], result["wrong_output_tokens"], result["short_answers"]) == (2, 0, 0, 2)
     assert (result["requests_omit"], result["template_tokens"]) == ("temperature, ignore_eos", 24)
     assert reasons(verdict(result, Thresholds(other_share=1.0))) == []
     assert server.bodies[1:]
     assert not any("temperature" in body for body in server.bodies[1:])  # the preflight's has none
+
+
+@pytest.mark.usefixtures("keys")
+def test_scraping_several_servers_sends_headers_to_the_first_alone():
+    """An exporter beside the gateway is another server, on the same host too."""
+    with fake_server(metrics=GOLDEN) as gateway, fake_server(metrics=GOLDEN) as exporter:
+        pages = (f"{gateway.base_url}/metrics", f"{exporter.base_url}/metrics", f"{gateway.base_url}/metrics?of=all")
+        urls = [part for page in pages for part in ("--url", page)]
+        header = ("--header", "X-Api-Key: $GATEWAY_KEY")
+        assert main(["scrape", *urls, "--output-dir", "t", "--interval", "0.05", "--duration", "0.1", *header]) == 0
+    sent = [{headers.get("x-api-key") for _, headers in server.requests} for server in (gateway, exporter)]
+    assert sent == [{SECRET}, {None}]
+
+
+@pytest.mark.usefixtures("keys")
+def test_headers_are_not_sent_on_to_another_server(content):
+    with fake_server() as other, fake_server() as server:
+        server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
+        assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
+        (fault,) = found(study_of(content, server.base_url, headers=KEYS))
+    assert f"redirects to {other.base_url}/v1/models" in fault
+    assert other.requests == []
+
+
+def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
+    with (
+        fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
+        pytest.raises(BenchError, match=r"answers 429 to a first request, 3 times: .*Raise the server's rate limit"),
+    ):
+        session(study_of(content, server.base_url))

@@ -16,16 +16,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.errors import BenchError
 from bench.load import loop as load_loop
-from bench.load.client import Load, run_load
 from bench.load.connection import Address, Connection
 from bench.load.exchange import Assignment, Exchange
 from bench.load.loop import Loop
-from bench.load.target import Target
-from bench.workloads.workload import Workload
 from tests.support.cases import cases
-from tests.support.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_head, read_request
+from tests.support.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, raw_server, read_head, read_request
 from tests.support.wire import answers, drive, request, reset, self_signed
 
 
@@ -48,17 +44,6 @@ def server_tls(certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     return context
-
-
-def test_tls_trusts_the_authority_that_the_environment_names(certificate, server_tls, monkeypatch):
-    content = {"arrival": "closed", "num_requests": 6, "prompt_tokens": 20_000, "output_tokens": 8}  # longer than a TLS record
-    with fake_server(tls=server_tls) as server:
-        target, load = Target(server.base_url, "m"), Load(Workload.model_validate(content), 3, "s", timeout_s=20.0)
-        with pytest.raises(BenchError, match="signed by an authority that is not trusted here"):
-            run_load(target, load)
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-        records = run_load(target, load).records
-    assert {(r.outcome, r.error, len(r.token_times_s)) for r in records[3:]} == {("ok", None, 8)}
 
 
 def test_tls_begins_when_the_connection_is_there(certificate, server_tls):
@@ -88,25 +73,6 @@ def test_tls_begins_when_the_connection_is_there(certificate, server_tls):
         threading.Timer(0.1, accept).start()
         loop.open(1, within_s=10)
         assert loop._idle[0].sock.version()
-
-
-def test_what_tls_had_read_before_it_failed_is_kept():
-    with raw_server(answers(STREAM)) as port:
-        connection = Connection(Address("127.0.0.1", port, None))
-    connection.close()
-    reads = iter([b"a", b"b", ConnectionResetError(104, "reset"), ConnectionResetError(104, "reset"), ssl.SSLWantReadError()])
-
-    def recv(_):
-        if isinstance(read := next(reads), Exception):
-            raise read
-        return read
-
-    connection.sock = SimpleNamespace(recv=recv)
-    assert connection._recv_tls(9) == b"ab"
-    with pytest.raises(ConnectionResetError):
-        connection._recv_tls(9)
-    with pytest.raises(BlockingIOError):
-        connection._recv_tls(9)
 
 
 BODY = STREAM.removeprefix(STREAM_HEAD)
@@ -246,29 +212,6 @@ def test_a_request_that_gets_no_connection_says_so(silent, failure):
     assert [(r.outcome, r.error) for r in records] == [("ok", None), failure]
 
 
-def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
-    """The first connection takes its time, the spare one is refused: the request waits for its own."""
-    opened = []
-
-    class Slow(Connection):
-        def __init__(self, address):
-            opened.append(self)
-            self.until = time.monotonic() + (0.2 if len(opened) == 1 else 0.0)
-            other = SimpleNamespace(family=address.family, sockaddr=refusing.getsockname(), tls=None)
-            super().__init__(address if len(opened) == 1 else other)
-
-        def proceed(self):
-            return select.EPOLLOUT if time.monotonic() < self.until else super().proceed()
-
-    monkeypatch.setattr(load_loop, "Connection", Slow)
-    with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
-        refusing.bind(("127.0.0.1", 0))  # and never listens
-        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=(0,))
-        records = drive(port, [first, second], connections=0, in_flight=0, spare=2)
-    assert len(opened) > 1
-    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 2
-
-
 def test_a_process_without_descriptors_says_what_to_raise():
     def silent(connection):
         read_request(connection)
@@ -320,3 +263,45 @@ def test_spare_connections_that_grew_old_are_renewed_before_they_are_needed(monk
     assert [r.outcome for r in records] == ["ok"] * 5
     assert len(accepted) == 1 + 3 + 2
     assert max(accepted) < exchanges[-1].scheduled
+
+
+def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
+    """The first connection takes its time, the spare one is refused: the request waits for its own."""
+    opened = []
+
+    class Slow(Connection):
+        def __init__(self, address):
+            opened.append(self)
+            self.until = time.monotonic() + (0.2 if len(opened) == 1 else 0.0)
+            other = SimpleNamespace(family=address.family, sockaddr=refusing.getsockname(), tls=None)
+            super().__init__(address if len(opened) == 1 else other)
+
+        def proceed(self):
+            return select.EPOLLOUT if time.monotonic() < self.until else super().proceed()
+
+    monkeypatch.setattr(load_loop, "Connection", Slow)
+    with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
+        refusing.bind(("127.0.0.1", 0))  # and never listens
+        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=(0,))
+        records = drive(port, [first, second], connections=0, in_flight=0, spare=2)
+    assert len(opened) > 1
+    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 2
+
+
+def test_what_tls_had_read_before_it_failed_is_kept():
+    with raw_server(answers(STREAM)) as port:
+        connection = Connection(Address("127.0.0.1", port, None))
+    connection.close()
+    reads = iter([b"a", b"b", ConnectionResetError(104, "reset"), ConnectionResetError(104, "reset"), ssl.SSLWantReadError()])
+
+    def recv(_):
+        if isinstance(read := next(reads), Exception):
+            raise read
+        return read
+
+    connection.sock = SimpleNamespace(recv=recv)
+    assert connection._recv_tls(9) == b"ab"
+    with pytest.raises(ConnectionResetError):
+        connection._recv_tls(9)
+    with pytest.raises(BlockingIOError):
+        connection._recv_tls(9)

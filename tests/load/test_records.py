@@ -2,15 +2,12 @@
 
 import itertools
 import json
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
-from bench.runs.request import write_requests
-from bench.runs.request_table import read_requests
 from tests.support.cases import cases
 
 BODY = (
@@ -116,43 +113,6 @@ def test_a_chunk_beyond_the_tokens_is_none_of_them(stream, chunks):
     assert record.token_times_s == [1.0 + i for i in range(chunks)]
     assert (record.first_token_s, record.first_output_s, record.last_token_s) == (1.0, 1.0, float(chunks))
     assert record.e2e_s == chunks - 0.5
-
-
-def test_a_chat_s_last_chunk_counts_where_it_brings_something():
-    first, last = ({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "length"}]} for text in ("a", "b"))
-    record = record_of(exchange(events(first, last, {"choices": [], "usage": counted(1)}, b"[DONE]")), 10.0)
-    assert record.token_times_s == [1.0, 2.0]
-
-
-def test_a_whole_answer_has_an_end_and_no_first_token():
-    body = json.dumps({"choices": [{"text": "ab"}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}).encode()
-    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
-    whole = Exchange(
-        0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0, 12.0], reads=[head + body[:9], body[9:]]
-    )
-    record = record_of(whole, 10.0)
-    said = (record.outcome, record.ttft_s, record.first_token_s, record.e2e_s, record.completion_tokens)
-    assert said == ("ok", None, None, 1.5, 2)
-    cut = replace(whole, times=[11.0], reads=whole.reads[:1], failure="disconnect")
-    assert record_of(cut, 10.0).outcome == "disconnect"
-
-
-def test_an_answer_that_only_looked_complete_is_truncated():
-    """The loop tells the end by its bytes; should a body ever hold those, the parse after the run finds that the message goes on."""
-    body = b"data: x\r\n0\r\n\r\n"
-    broken = Exchange(0, sent=10.5, end=11.0, times=[11.0], reads=[HEAD + b"%x\r\n" % (len(body) + 50) + body])
-    assert record_of(broken, 10.0).outcome in ("truncated", "stream_error")
-
-
-def test_an_exchange_that_was_never_sent_has_no_stamps():
-    record = record_of(Exchange(3, scheduled=10.0, failure="disconnect", end=11.0), 10.0)
-    assert (record.outcome, record.sent_s, record.ttft_s, record.token_times_s) == ("disconnect", None, None, [])
-
-
-def test_records_survive_the_file(tmp_path):
-    records = [record_of(exchange([(11.0, BODY)]), 10.0)]
-    write_requests(records, tmp_path / "requests.jsonl")
-    assert list(read_requests(tmp_path / "requests.jsonl")) == records
 
 
 def whole(content, head=b""):

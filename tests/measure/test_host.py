@@ -35,25 +35,14 @@ def test_work_of_what_does_not_is_none_of_ours(tmp_path):
     assert host.own_s() - before < 0.25
 
 
-@pytest.fixture
-def planted(monkeypatch):
+def test_the_rest_of_what_is_busy_is_of_others_and_unknown_where_the_server_is_elsewhere(monkeypatch):
     """Ten seconds of two cores, of which ours had six; steal took one, and four were idle."""
-    times = iter(
-        [{"user": 0.0, "idle": 0.0, "iowait": 0.0, "steal": 0.0}, {"user": 15.0, "idle": 3.0, "iowait": 1.0, "steal": 1.0}]
-    )
-    own = iter([100.0, 106.0])
-    monkeypatch.setattr(host, "core_times", lambda: next(times))
-    monkeypatch.setattr(host, "own_s", lambda: next(own))
-
-
-@pytest.mark.usefixtures("planted")
-def test_the_rest_of_what_is_busy_is_of_others():
-    assert HostWatch(whole=True).seen() == Host(busy_share=0.8, steal_share=0.05, other_share=0.45, clock_step_s=0.0)
-
-
-@pytest.mark.usefixtures("planted")
-def test_what_a_server_elsewhere_uses_is_not_known():
-    assert HostWatch(whole=False).seen().other_share is None
+    for whole, others in ((True, 0.45), (False, None)):
+        before = {"user": 0.0, "idle": 0.0, "iowait": 0.0, "steal": 0.0}
+        times, own = iter([before, {"user": 15.0, "idle": 3.0, "iowait": 1.0, "steal": 1.0}]), iter([100.0, 106.0])
+        monkeypatch.setattr(host, "core_times", lambda times=times: next(times))
+        monkeypatch.setattr(host, "own_s", lambda own=own: next(own))
+        assert HostWatch(whole=whole).seen() == Host(busy_share=0.8, steal_share=0.05, other_share=others, clock_step_s=0.0)
 
 
 # A server that was not started here: what its parent leaves as soon as it runs, so that it is nobody's child.

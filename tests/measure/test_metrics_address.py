@@ -7,10 +7,9 @@ import threading
 import pytest
 
 from bench.errors import BenchError
-from bench.fields import checked_address
-from bench.headers import own_headers, same_server
+from bench.headers import own_headers
 from bench.http import get, leads_away, metrics_root, post
-from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.exposition import find_metrics
 from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
 from tests.support.answering import answering
@@ -70,12 +69,6 @@ def test_what_answers_is_named():
         assert words in found.why, answer
 
 
-def test_names_of_nobody_are_listed_in_part():
-    few, many = ("\n".join(f"x_{i} 1" for i in range(count)).encode() for count in (3, 5))
-    assert found_at((200, {}, few)).why.partition("; of a router")[0].endswith("; it has 'x_0', 'x_1', 'x_2'")
-    assert found_at((200, {}, many)).why.partition("; of a router")[0].endswith(" 'x_2' and 2 more")
-
-
 def test_an_engine_that_has_served_nothing_may_lack_a_metric():
     for count, state in {"0": "read", "NaN": "read", "7": "incomplete"}.items():
         text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
@@ -87,18 +80,6 @@ def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
     pages = {"/version": (200, {}, b'{"version": "0.32.0"}')}
     with answering(pages) as (url, _), answering({"/metrics": (200, {}, VLLM.encode())}) as (other, _):
         assert find_metrics(url, f"{other}/metrics", {}).info == {"version": "0.32.0"}
-
-
-def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
-    with pytest.raises(BenchError) as error:
-        worth_reading(found_at((200, {}, b"")), named="--metrics", say=print)
-    assert "another name" not in str(error.value)
-
-
-def test_nothing_answers():
-    found = find_metrics("http://127.0.0.1:9", None, {})
-    assert found.state == "unread"
-    assert found.why.startswith("http://127.0.0.1:9/metrics does not answer")
 
 
 def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, tmp_path):
@@ -116,13 +97,6 @@ def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, t
     assert {headers.get("authorization") for _, headers in other.requests} == {None}
     assert "sk-planted" not in repr(own)
     assert "sk-planted" not in json.dumps(list(read_scrapes(tmp_path / "t.gz")))
-
-
-def test_a_wrong_key_is_named_and_not_repeated(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
-    with fake_server(keys=KEY, metrics=LLAMACPP) as server:
-        found = find_metrics(server.base_url, None, {})
-    assert found.why == f"{server.base_url}/metrics answers 401: it wants another API key; export it as OPENAI_API_KEY"
 
 
 def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):
@@ -188,21 +162,6 @@ def test_where_the_server_of_metrics_answers_other_questions():
         "http://h:9100/": "http://h:9100",
     }.items():
         assert metrics_root(address) == root, address
-
-
-def test_one_model_s_metrics_behind_llama_cpp_s_router():
-    path = "/metrics?model=a.gguf"
-    answers = {path: (200, {}, LLAMACPP.encode()), "/metrics": (400, {}, b"model name is missing from the request")}
-    with answering(answers) as (url, _):
-        assert checked_address(url + path, of_metrics=True) == url + path
-        assert find_metrics(url, url + path, {}).state == "read"
-        assert "answers 400 ('model name is missing from the request')" in find_metrics(url, None, {}).why
-
-
-def test_the_same_server():
-    assert same_server("http://h/metrics", "http://H:80/v1")
-    assert not same_server("http://h:8000", "http://h")
-    assert not same_server("https://h", "http://h")
 
 
 def test_what_else_is_scraped_is_kept_where_the_engine_has_no_metrics(tmp_path):

@@ -118,11 +118,8 @@ def test_a_lost_gpu_is_an_error_of_that_scrape(planted, tmp_path):
 
 
 @pytest.mark.usefixtures("without_nvml")
-def test_without_nvml_the_reason_is_told():
+def test_without_nvml_or_its_binding_the_reason_is_told(monkeypatch):
     assert nvml_problem("nvml:0") == "NVML cannot be loaded (NVML Shared Library Not Found); it comes with NVIDIA's driver"
-
-
-def test_without_the_binding_the_reason_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "install nvidia-ml-py" in nvml_problem("nvml:")
 

@@ -5,7 +5,6 @@ from itertools import groupby
 
 import pytest
 
-from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.specs import alternating, session_of
@@ -55,23 +54,6 @@ def test_the_order_of_rounds_is_drawn_from_the_seed(several):
     assert loads(plan_of(several).runs_of("a")) != loads(first)
 
 
-@pytest.mark.long(part="truth")
-def test_no_level_has_a_place_of_its_own(several):
-    """Over many seeds each level comes first as often as any other, within what chance does."""
-    firsts = Counter()
-    for seed in range(400):
-        several["measurement"] = {"seed": seed}
-        firsts[plan_of(several).runs_of("b")[0].level] += 1
-    assert set(firsts) == {1, 2, 4, 8, 16}
-    assert sum((count - 80) ** 2 / 80 for count in firsts.values()) < 18.5  # chi-squared, 4 degrees of freedom: 99.9 %
-
-
-def test_deployments_that_share_loads_measure_them_in_the_same_order(several):
-    plan = plan_of(several)
-    short = [run for run in plan.runs_of("a") if run.workload_name == "short"]
-    assert loads(short) == loads(plan.runs_of("b"))
-
-
 def test_the_order_of_the_whole_is_that_of_its_parts(several):
     whole = plan_of(several)
     several["select"] = ["a/*_c0002_*", "a/*_c0016_*"]
@@ -83,14 +65,6 @@ def test_the_order_of_the_whole_is_that_of_its_parts(several):
     several["study"]["ladders"][0]["concurrency"] = [1, 2, 3, 4, 8, 16]
     more = [run.key for run in plan_of(several).runs_of("a") if run.level != 3]
     assert more == [run.key for run in whole.runs_of("a")]
-
-
-def test_neither_rounds_nor_sessions_are_part_of_a_run(several):
-    several["study"]["ladders"][1]["repeats"] = 3
-    one, three = plan_of(several), plan_of(several, sessions=3)
-    assert [(run.key, run.digest, run.schedule_seed) for run in one.runs] == [
-        (run.key, run.digest, run.schedule_seed) for run in three.runs
-    ]
 
 
 def test_rounds_are_dealt_to_sessions_with_the_same_levels(several):
@@ -114,8 +88,3 @@ def test_sessions_of_all_deployments_alternate(several):
     assert plan_of(several, sessions=2).sessions == [("a", 1), ("b", 1), ("b", 2), ("a", 2)]
     several["select"] = ["b/*_r2_*"]  # the facts of a deployment are those of its first session, whatever is selected
     assert plan_of(several).sessions == [("b", 1), ("b", 2)]
-
-
-def test_fewer_repeats_than_sessions_are_refused(several):
-    with pytest.raises(BenchError, match=r"study\.ladders\[1\]\.repeats is 2, .* Set repeats to 3 or more"):
-        plan_of(several, sessions=3)

@@ -8,8 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.cli.commands.runs import Verdict, judged_runs, verdict_text
-from bench.errors import BenchError
 from bench.findings.capacity.points import operating_points
 from bench.findings.comparison.compare import compare
 from bench.load import client
@@ -21,7 +19,6 @@ from bench.parse.run import parse_run
 from bench.parse.slo import goodput, judged_requests
 from bench.parse.table import summary_frame
 from bench.parse.validity import stopped as stopped_text
-from bench.runs.paths import Paths
 from bench.runs.request_table import read_requests
 from bench.runs.run import read_record
 from bench.search.placing import Aim, Step, place
@@ -31,12 +28,10 @@ from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_workload
 from bench.study.slo import parse_slo
-from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.auto import searching
 from tests.support.compare import TOKENS, runs
 from tests.support.fake_server import fake_server
-from tests.support.figures import cells, drawn, results
 from tests.support.overload import disturbed, judged, queue, shared, stopped
 from tests.support.planted import poisson
 from tests.support.project import LENIENT
@@ -64,10 +59,18 @@ def test_a_queue_without_end_is_stopped_early():
             assert 0.3 * count - 2 * np.sqrt(count) <= stopped(sent, of_one(sent)) <= 0.45 * count, rate
 
 
-def test_what_all_requests_share_is_stopped_as_well():
-    """Nothing waits there: latencies grow."""
-    sent = poisson(20, 2000, 2)
-    assert stopped(sent, ends(shared(np.full(2000, 0.1)), sent)) <= 1000
+def test_what_will_settle_or_may_is_not_stopped():
+    """In flight grow as fast as requests come until the first answer; a burst is followed by fewer; the last minute is not cut off."""
+    filling, silent = poisson(10, 1500, 3), np.arange(1000) / 10
+    burst = np.concatenate([np.arange(500) / 20, 25 + np.arange(300) / 3])  # 20 a second at first
+    late = np.concatenate([np.arange(540) / 9.0, 60 + np.arange(60) / 20])
+    for sent, end in (*((filling, filling + latency_s) for latency_s in (5.0, 20.0, 80.0)),
+                      (silent, np.full(1000, 500.0)), (burst, of_one(burst)), (late, of_one(late))):  # fmt: skip
+        assert stopped(sent, end) is None
+    # But what goes on, or is shared by all, where nothing waits and latencies grow.
+    on, shares = np.arange(1250) / 20, poisson(20, 2000, 2)
+    assert stopped(on, of_one(on)) is not None
+    assert stopped(shares, ends(shared(np.full(2000, 0.1)), shares)) <= 1000
 
 
 def test_a_short_run_is_stopped_after_100_requests_and_ten_seconds_at_the_earliest():
@@ -85,13 +88,6 @@ def test_a_load_about_the_capacity_is_not(seeds):
             sent = poisson(10 * load, 2000, seed)
             assert stopped(sent, ends(queue(work, 1), sent)) is None, (load, seed)
             assert stopped(sent, ends(shared(work), sent)) is None, (load, seed)
-
-
-def test_a_server_that_fills_is_not():
-    """In flight grow as fast as requests come, until the first answer."""
-    sent = poisson(10, 1500, 3)
-    for latency_s in (5.0, 20.0, 80.0):
-        assert stopped(sent, sent + latency_s) is None, latency_s
 
 
 def decoding(sent, alone_s, share):
@@ -137,22 +133,6 @@ def test_a_machine_that_stands_still_or_is_slow_for_a_while_is_not_overloaded(se
             end = ends(serve, sent)
             assert machine == "drift" or end.max() < sent[-1] + 20
             assert stopped(sent, end) is None, (machine, seed)
-
-
-def test_a_burst_of_arrivals_is_not_where_fewer_come_afterwards():
-    sent = np.concatenate([np.arange(500) / 20, 25 + np.arange(300) / 3])  # 20 a second at first
-    assert stopped(sent, of_one(sent)) is None
-    assert stopped(np.arange(1250) / 20, of_one(np.arange(1250) / 20)) is not None
-
-
-def test_a_server_that_answers_nothing_may_answer_yet():
-    sent = np.arange(1000) / 10
-    assert stopped(sent, np.full(1000, 500.0)) is None
-
-
-def test_the_end_of_a_run_is_not_cut_off():
-    sent = np.concatenate([np.arange(540) / 9.0, 60 + np.arange(60) / 20])
-    assert stopped(sent, of_one(sent)) is None
 
 
 @TRUTH
@@ -260,19 +240,6 @@ def test_a_run_that_was_stopped_is_believed_however_few_it_sent():
 # The key
 
 
-def test_the_key_is_refused_where_nothing_is_stopped():
-    for content in (
-        {"arrival": "closed", "num_requests": 9},
-        {"arrival": "burst"},
-        {"arrival": "poisson", "num_requests": 9, "turns": {"count": 2, "new_tokens": 4}},
-        {"arrival": "poisson", "num_requests": 9, "step": {"factor": 2, "start_s": 1, "duration_s": 1}},
-    ):
-        asked = {"prompt_tokens": 8, "output_tokens": 2, **content}
-        assert not Workload.model_validate(asked).stoppable
-        with pytest.raises(BenchError, match="stop_overloaded belongs to single requests at one rate"):
-            load_workload({**asked, "stop_overloaded": True}, source="here")
-
-
 def test_searched_runs_of_open_loops_end_early_and_those_measured_whole_stay_known(content, tmp_path):
     config = searching(content)
     closed = Plan.of(load_config(config, source="test"), results=tmp_path).searches[0]
@@ -289,31 +256,6 @@ def test_searched_runs_of_open_loops_end_early_and_those_measured_whole_stay_kno
 
 
 # What others see of it
-
-
-def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tmp_path, monkeypatch):
-    early = {"stopped_at_s": [None, 12.4], "requests": [250, 120], "num_requests": [250, 250]}
-    rows = [{**summary, "run": f"r{i}", "digest": f"d{i}", **{key: values[i] for key, values in early.items()}} for i in (0, 1)]
-    frame = summary_frame(rows, {}, {}, Thresholds())
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / Paths.SUMMARY).parent.mkdir(parents=True)
-    frame.write_parquet(Paths.SUMMARY)
-    known = judged_runs()
-    stopped = "stopped after 12 s: requests pile up (120 of 250 requests sent)"
-    assert (known["d0"]["stopped"], known["d1"]["stopped"]) == (None, stopped)
-    assert (
-        verdict_text({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
-    )
-    codes = ["machine.other_processes value=0.4 limit=0.15"]
-    disturbed: Verdict = {"faults": ["machine"], "reasons": codes, "failures": None, "stopped": None}
-    assert verdict_text(disturbed) == "machine: other processes took 40 % of the cores' time, over 15 %"
-    page = drawn(
-        tmp_path,
-        results(
-            summary, deployments=("a",), **{key: [*values, None if key[0] == "s" else 250] for key, values in early.items()}
-        ),
-    )
-    assert "120 of 250" in cells(page)
 
 
 def test_latencies_are_not_compared_where_both_runs_were_stopped(summary):

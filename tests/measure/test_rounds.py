@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.beside.archive.pack import pack
-from bench.beside.archive.unpack import unpack
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure import rounds
@@ -245,13 +243,6 @@ def test_a_reference_that_fails_is_none_and_ends_nothing(machine, server, conten
     assert [line.endswith("failed; the next one is sent in the next round") for line in lines] == [False, True, True]
 
 
-def test_no_reference_where_none_is_asked_for(machine, server, content):
-    content["measurement"] = {"reference_requests": 0}
-    found, said = machine.session(against(server, content))
-    assert (len(machine.sent), {record["reference"] for record in found}) == (6, {None})
-    assert not any("reference" in line for line in said)
-
-
 def test_a_run_beside_other_work_is_said_to_be_invalid_at_once():
     for share, busy, words in (
         (None, 0.9, ""),
@@ -318,36 +309,6 @@ def test_a_reference_load_comes_before_each_run(here, content, monkeypatch):
     assert parsed["requests"] == run.level  # the reference is no part of a result
 
 
-@pytest.mark.workflow
-@pytest.mark.long(part="workflows")
-def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(machine, content, monkeypatch):
-    here = machine.folder
-    content["measurement"] = {"warmup_requests": 3}
-    with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content, levels=[1, 2, 4], repeats=2, sessions=2)
-        for number in (1, 2):
-            session(plan, here, number)
-    assert [(x["session"], x["round"]) for x in measured(plan)] == [(1, 1)] * 3 + [(2, 2)] * 3
-    facts = [Paths.facts("a", number) for number in (1, 2)]
-    assert [str(path) for path in facts] == [
-        "results/deployments/a/deployment.json",
-        "results/deployments/a/session-2/deployment.json",
-    ]
-    assert facts[0].read_bytes() != facts[1].read_bytes()  # their warm-ups differ
-    contents = [path.read_bytes() for path in facts]
-    packed = pack(plan, content, here / "two.tar.gz", Store(here / Paths.RUNS))
-    assert packed.missing == ()
-    elsewhere = here / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    store = Store(elsewhere / Paths.RUNS)
-    for _ in range(2):  # the second time everything is there
-        assert len(unpack(here / "two.tar.gz", store).runs) == 6
-    assert [path.read_bytes() for path in facts] == contents
-    for number in (1, 2):  # no server answers any more, and none is needed
-        session(plan, elsewhere, number)
-
-
 @pytest.fixture
 def project(tmp_path):
     with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.001) as server:
@@ -393,11 +354,3 @@ def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     assert {digest for digest, start in project.stored_at().items() if after[digest] != start} == {
         record["digest"] for record in records if record["definition"]["deployment"] == "a" and record["session"] == 2
     }
-
-
-@pytest.mark.long(part="workflows")
-def test_one_session_waits_for_nobody(project):
-    project.config["study"]["sessions"] = 1
-    project.run("--dry-run", target="measured")
-    assert "session-2" not in project.output
-    assert project.output.count("rule measure:") == 2

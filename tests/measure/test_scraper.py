@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 
-import psutil
 import pytest
 
 from bench.measure import scraper as module
@@ -148,17 +147,6 @@ def test_what_ends_the_process(server, tmp_path):
             assert process.wait(timeout=60) == 0, how
         lines = [("text" in line, line.get("last", False)) for line in read(tmp_path)]
         assert lines == [(True, False), (True, True)], how
-
-
-def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
-    asked = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
-    if subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode != 0:
-        pytest.skip("real-time priority is not permitted here")
-    with scraping([f"{server}/fast"], INTERVAL_S, tmp_path / "telemetry.jsonl.gz"):
-        (process,) = [each for each in psutil.Process().children() if "bench.measure.scraper" in each.cmdline()]
-        threads = [os.sched_getscheduler(thread.id) == os.SCHED_RR for thread in process.threads()]
-    assert len(threads) > 2
-    assert all(threads)
 
 
 def test_values_that_come_late_are_waited_for(server, tmp_path, monkeypatch):

@@ -3,11 +3,9 @@
 import gzip
 import io
 import json
-import subprocess
 import sys
 import tarfile
 import threading
-from html.parser import HTMLParser
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +13,6 @@ import pytest
 
 from bench.errors import BenchError
 from bench.http import get
-from bench.load.target import Target
 from bench.measure.served import refuse_unlike
 from bench.runs.environment import REDACTED, redacted_text, without_secrets
 from bench.servers.deployment import Engine
@@ -185,45 +182,6 @@ def test_no_key_is_printed_or_in_a_command_line(study):
         assert program in programs, program  # each kind of process was seen
 
 
-class Elements(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.handlers = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.handlers += [name for name, _ in attrs if name.startswith("on")]
-
-
-@pytest.mark.long(part="workflows")
-def test_nothing_of_the_study_or_a_server_is_live_in_the_report(study):
-    folder, _, _ = study
-    text = (folder / "results/report.html").read_text()
-    assert "&lt;/script&gt;" in text  # it came that far
-    page = Elements(text)
-    figures = len(list((folder / "results/figures").glob("*.svg")))
-    # Their specifications, the curves, the libraries, and two of the page's own.
-    assert page.tags.count("script") == figures + 4
-    assert page.handlers == []
-    assert {"img", "iframe", "object", "embed", "form", "base"} & set(page.tags) == set()
-    assert "<script" not in (folder / "results/report.md").read_text()
-    for svg in (folder / "results/figures").glob("*.svg"):
-        assert "<script" not in svg.read_text()
-
-
-@pytest.mark.long(part="workflows")
-def test_nothing_is_written_outside_of_results_and_logs(study):
-    folder, _, _ = study
-    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    known = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
-    new = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - set(known)
-    own = ("results/", "logs/", ".snakemake/", ".venv/")
-    strange = [name for name in new if not name.startswith(own) and "__pycache__" not in name]
-    assert set(strange) <= {".snakemake.lock", "workflow.out"}  # the second is Project.start's
-    assert not (folder.parent / "x").exists()
-
-
 def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkeypatch, content):
     """In the message about an external server, which goes to the terminal and the log."""
     monkeypatch.setenv("OPENAI_API_KEY", f"{CANARY}-key")
@@ -237,16 +195,6 @@ def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkey
     assert "upstream refused" in said
     assert "canary" not in said and "\x1b" not in said
     assert len(said) < 1000
-
-
-def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_command_line(content):
-    for address in ("http://me:canary@127.0.0.1:1", "http://canary@127.0.0.1:1"):
-        with pytest.raises(BenchError, match="holds a user"):
-            Target(address, "m")
-        engines = {"e": {"source": "external", "base_url": address}}
-        for changed in ({"engines": engines}, {"measurement": {"telemetry": {"gpus": f"{address}/metrics"}}}):
-            with pytest.raises(BenchError, match="holds a user"):
-                load_config({**content, **changed}, source="t")
 
 
 def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeypatch):

@@ -7,17 +7,10 @@ import pytest
 
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.session import measure
-from bench.parse.run import parse_run
-from bench.runs.files import write_record
-from bench.runs.store import Store
 from bench.servers.facts import server_info
-from bench.servers.launch import resolve_launch
-from bench.study.plan import Plan
-from bench.study.read import load_config
-from tests.support import records
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
+from tests.support.running import session, study_of
 from tests.support.study import METRICS, ROOT
 
 
@@ -43,20 +36,6 @@ def golden(name):
     return lambda server: result + (f"\n{running} {server.in_flight}\n{waiting} 0\n" if running else "\n")
 
 
-def session(server, content, folder, warmup=0, **engine):
-    """Measure a burst of two; the summary, the deployment's facts and the lines that were said."""
-    content["engines"]["e"] = {"source": "external", "base_url": server.base_url, **engine}
-    content["study"]["ladders"][0]["concurrency"] = [2]
-    content["measurement"] = {"warmup_requests": warmup, "reference_requests": 0}
-    plan = Plan.of(load_config(content, source="test"))
-    launch, facts, said = folder / "launch.json", folder / "a/deployment.json", []
-    write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
-    (run,) = plan.runs
-    measure(plan, "a", [run], launch=launch, facts=facts, store=Store(), say=said.append)
-    files = {key: folder / "parsed" / key for key in ("requests", "telemetry", "wide", "summary")}
-    return parse_run(run.record.parent, **files), json.loads(facts.read_text()), said
-
-
 @pytest.mark.parametrize(
     ("name", "pages", "version", "kv_tokens", "kv_usage"),
     [
@@ -65,9 +44,9 @@ def session(server, content, folder, warmup=0, **engine):
         pytest.param("vllm-0.32.0", VLLM, "0.32.0", 3072, 0.0, marks=WORKFLOWS),
     ],
 )
-def test_a_server_of_each_kind(tmp_path, content, name, pages, version, kv_tokens, kv_usage):
+def test_a_server_of_each_kind(content, name, pages, version, kv_tokens, kv_usage):
     with fake_server(exposition=golden(name), pages=pages) as server:
-        result, facts, _ = session(server, content, tmp_path)
+        result, facts, _ = session(study_of(content, server.base_url, warmup=0))
     assert (facts["engine_version"], facts["kv_tokens"]) == (version, kv_tokens)
     assert (result["kv_usage_peak"], result["metrics_missing"]) == (kv_usage, [])
     assert result["ok"] == 2
@@ -87,15 +66,15 @@ def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path,
         fake_server(exposition=renamed, pages=SGLANG) as server,
         pytest.raises(BenchError, match=rf"engines\.e\.metrics: .*{LACKS}\. .*src/bench/servers"),
     ):
-        session(server, content, tmp_path, warmup=3, metrics=f"{server.base_url}/metrics")
+        session(study_of(content, server.base_url, warmup=3, metrics=f"{server.base_url}/metrics"))
     assert not list(tmp_path.rglob("run.json"))
     assert not list((tmp_path / "store").glob("*"))
 
 
-def test_a_server_that_lacks_a_metric_is_measured_without_telemetry(tmp_path, content):
+def test_a_server_that_lacks_a_metric_is_measured_without_telemetry(content):
     """Where the study does not say so."""
     with fake_server(exposition=renamed, pages=SGLANG) as server:
-        result, facts, said = session(server, content, tmp_path, warmup=3)
+        result, facts, said = session(study_of(content, server.base_url, warmup=3))
     (told,) = (line for line in said if "without telemetry" in line)
     assert re.search(rf"a: without telemetry: .*{LACKS}; causes and KV cache stay unknown", told)
     assert (facts["kv_tokens"], result["scraped"], result["metrics_missing"], result["ok"]) == (3072, None, [], 2)
@@ -126,7 +105,6 @@ def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
     """Of metrics at the usual address, and of those that somebody promised."""
     text, into = (ROOT / f"tests/inputs/metrics/{name}.prom").read_text(), tmp_path / "out"
     text = re.sub(r"(vllm:num_requests_(?:running|waiting)\{.*\}) .*", r"\1 0", text)  # a run waits until all is done
-    (tmp_path / "again").mkdir()
     lengths = ("--model", "a", "--prompt-length", "8", "--output-length", "4")
     aim = ("--concurrency", "--slo", "ttft_p90=20s", "--set", "most=1", "--set", "max_runs=1")
     with fake_server(metrics=text, first_s=0.002, gap_s=0.0005) as server:
@@ -139,7 +117,7 @@ def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
             given = ("--num-requests", "2", "--scrape", "--output-dir", into / "one", *more)
             return bench("workload", "--base-url", server.base_url, *lengths, *given)
 
-        *_, said = session(server, content, tmp_path)
+        *_, said = session(study_of(content, server.base_url, warmup=0))
         told = [[line.partition(": ")[2] for line in said if "without telemetry" in line]]
         told += [[line for line in done.stderr.splitlines() if "without telemetry" in line] for done in (find(), workload())]
         assert told[0] == told[1] == told[2]
@@ -155,7 +133,7 @@ def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
             assert all(body["max_tokens"] <= 4 for body in server.bodies[before:])  # first requests alone, and no load
             assert len(server.bodies) - before <= 2
             with pytest.raises(BenchError, match=re.escape(f"engines.e.metrics: {why}.")):
-                session(server, content, tmp_path / "again", metrics=address)
+                session(study_of(content, server.base_url, warmup=0, metrics=address))
 
 
 def half(server, offset):
@@ -168,14 +146,14 @@ def half(server, offset):
 CACHE = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100",engine="0"} 1\n'
 
 
-def test_a_fleet_is_measured_as_one_server(tmp_path, content):
+def test_a_fleet_is_measured_as_one_server(content):
     """The load goes to the front, whose own metrics nobody asks for; the sums of its workers are the server's."""
     with (
         fake_server(statuses={"/metrics": (500, {})}) as front,
         fake_server(exposition=lambda _: half(front, 0), pages=VLLM) as first,
         fake_server(exposition=lambda _: half(front, 1000), pages={"/version": json.dumps({"version": "0.30.0"})}) as second,
     ):
-        result, facts, _ = session(front, content, tmp_path, workers=[first.base_url, second.base_url])
+        result, facts, _ = session(study_of(content, front.base_url, warmup=0, workers=[first.base_url, second.base_url]))
         assert not [path for path, _ in (*first.requests, *second.requests) if path.startswith("/v1/comp")]
         assert not [path for path, _ in front.requests if path == "/metrics"]
     assert (facts["engine_version"], facts["engines"], facts["kv_tokens"]) == ("0.30.0, 0.32.0", 2, 3200)
@@ -184,11 +162,11 @@ def test_a_fleet_is_measured_as_one_server(tmp_path, content):
     assert [row["version"] for row in result["workers"]] == ["0.32.0", "0.30.0"]
 
 
-def test_workers_that_make_no_fleet_are_refused_before_any_run(tmp_path, content):
+def test_workers_that_make_no_fleet_are_refused_before_any_run(content):
     with fake_server() as front, fake_server(exposition=lambda _: half(front, 0), pages=VLLM) as first:
         for second, said in (
             (lambda _: "haproxy_up 1\n", r"engines\.e\.workers: .* lacks the metrics of any engine"),
             (golden("tgi-3.3.7"), r"engines\.e\.workers: .* is vllm and .* is tgi, and counts of different"),
         ):
             with fake_server(exposition=second) as other, pytest.raises(BenchError, match=said):
-                session(front, content, tmp_path, workers=[first.base_url, other.base_url])
+                session(study_of(content, front.base_url, warmup=0, workers=[first.base_url, other.base_url]))

@@ -8,7 +8,6 @@ from bench.models.catalogue import catalogue
 from bench.models.checkpoint_record import Weights
 from bench.models.config_json import geometry_of, geometry_of_entry, geometry_of_model
 from bench.models.geometry import weight_bytes
-from bench.servers import vllm_memory
 from bench.servers.kind import OnGpu
 from bench.servers.launch import memory_plan
 from bench.servers.memory import kv_pool
@@ -39,37 +38,6 @@ def test_predicted_capacity_is_the_printed_one_within_one_per_cent():
         assert tokens % 16 == 0 and tokens == pytest.approx(printed, rel=0.01), key
 
 
-def test_what_the_oldest_versions_keep_is_the_least_squares_fit_of_what_was_left():
-    old = vllm_memory._VERSIONS[0]
-    terms, left = [], []
-    for key, devices, printed in PRINTED:
-        geometry = geometry_of_entry(catalogue()[key])
-        held = printed * kv_pool(geometry, dtype="float16", tensor_parallel=devices).bytes_per_token
-        terms.append((1, -(-geometry.vocabulary // 64) * 64 * SEQUENCES, devices > 1))
-        left.append(BUDGET - weight_bytes(geometry, "float16") / devices - held - vllm_memory._DRIVER)
-    terms, left = np.array(terms, float), np.array(left)
-    (base, sampler, parallel), *_ = np.linalg.lstsq(terms, left, rcond=None)
-    assert base / GIB == pytest.approx(old.libraries, abs=0.005)
-    assert sampler == pytest.approx(old.sampler, abs=0.05)
-    assert parallel / GIB == pytest.approx(old.exchange, abs=0.01)
-    residuals = left - terms @ (base, sampler, parallel)
-    assert np.abs(residuals).max() / GIB < 0.09
-    # The vocabulary alone leaves up to 0.36 GiB unexplained, both times on the two runs with two GPUs.
-    alone, *_ = np.linalg.lstsq(terms[:, :2], left, rcond=None)
-    worst = np.argsort(-np.abs(left - terms[:, :2] @ alone))[:2]
-    assert sorted(PRINTED[i][1] for i in worst) == [2, 2]
-
-
-def test_an_fp8_cache_does_not_explain_the_70b_models_capacities():
-    """Its table says FP8; at half the bytes a token, 12 and 29 GiB would be left over, where 7 to 8 are."""
-    geometry = geometry_of_entry(catalogue()["llama-3.1-70b-fp8"])
-    for devices, printed, fp16, fp8 in ((1, 29_648, 7.5, 12.1), (2, 278_496, 7.9, 29.2)):
-        for dtype, expected in (("float16", fp16), ("fp8", fp8)):
-            held = printed * kv_pool(geometry, dtype=dtype, tensor_parallel=devices).bytes_per_token
-            left = BUDGET - weight_bytes(geometry, "float16") / devices - held
-            assert left / GIB == pytest.approx(expected, abs=0.1), (devices, dtype)
-
-
 def test_what_versions_keep_is_what_their_logs_say():
     """A KV cache that comes out too small is the safe side; some logs of 0.10 have another sampler, or eight GPUs."""
     found = starts()
@@ -79,33 +47,6 @@ def test_what_versions_keep_is_what_their_logs_say():
     assert all(-0.007 < each.error < 0.013 for each in whole)
     assert all(-0.06 < each.error < 0.03 for each in found if not each.row["vllm"].startswith("0.10"))
     assert all(-0.21 < each.error < 0.05 for each in found)
-
-
-def test_sampling_takes_what_its_version_does():
-    """Of Gemma, with a vocabulary of 262,208, and of 2,048 sequences or more, sampling is the peak in every version."""
-    geometry = geometry_of_entry(catalogue()["gemma-3-27b"])
-    for sampler, versions in (
-        (38.3, ("0.10.2", "v0.16.0")),
-        (14.5, ("0.19.1", None, "0.1.dev18496+gd4e0675a7", "0.26.dev5", "0.10.dev0+g1")),
-        (4.6, ("0.26.0", "0.32.0")),
-    ):
-        for version in versions:
-            many, few = (vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, n, version=version))["activation"] for n in (3072, 2048))
-            assert many - few == pytest.approx(sampler * 262_208 * 1024, abs=2), version
-
-
-def test_experts_had_the_first_runner_for_longer():
-    geometry = geometry_of_entry(catalogue()["qwen3-30b-a3b"])
-    of = [
-        sum(vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, 1024, version=version)).values())
-        for version in ("0.24", "0.26", "0.29")
-    ]
-    assert of[0] == of[1] > of[2]
-
-
-def test_graphs_are_counted_by_their_sizes():
-    """1, 2, 4, 8 … 248 and 256 … 512: 51; of sixteen sequences 1, 2, 4, 8, 16, 24, 32."""
-    assert [vllm_memory._graphs(n) for n in (1024, 256, 16)] == [51, 51, 7]
 
 
 # KV tokens that vLLM 0.32 told on a CPU, in the default study and in shipped ones at that scale.

@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import fingerprint
@@ -79,13 +78,6 @@ def test_a_folder_that_is_not_here_is_refused_unless_the_server_is_not_ours(cont
     assert planned(content, tmp_path / "nowhere").deployments["a"].checkpoint is None
 
 
-def test_a_running_server_without_a_model_is_packed(content):
-    content["engines"]["e"] = {"source": "external", "base_url": "http://x"}
-    del content["models"], content["deployments"]["a"]["model"]
-    packed = packed_study(content, Plan.of(load_config(content, source="t")), "*")
-    assert load_config(packed, source="pack").models == {}
-
-
 def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content, checkpoint, tmp_path):
     here = planned(content, checkpoint)
     known = here.deployments["a"].checkpoint
@@ -99,11 +91,3 @@ def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content
     fingerprint.cache_clear()
     with pytest.raises(BenchError, match=r"models\.m: the files at .* are not those of models\.m\.fingerprint"):
         write_checkpoint("m", model, tmp_path / "b/checkpoint.json")
-
-
-def test_of_a_checkpoint_of_hundreds_of_gigabytes_little_is_read(tmp_path):
-    """Sparse files: 100 of 4 GiB each. To read them all would take minutes, and no test has that long."""
-    for i in range(100):
-        with (tmp_path / f"model-{i:05}.safetensors").open("wb") as file:
-            file.truncate(4 << 30)
-    assert fingerprint(str(tmp_path))

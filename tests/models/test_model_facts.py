@@ -13,7 +13,6 @@ from bench.models.catalogue import catalogue
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Weights, weights_at
 from bench.models.config_json import geometry_at, geometry_of, geometry_of_model
-from bench.models.decoder import FAMILIES
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, state_bytes_per_sequence, weight_bytes
 from bench.models.hub import geometry_on_hub
 from bench.models.model import Model
@@ -47,13 +46,6 @@ def refused(name):
 
 
 KNOWN = [name for name in CONFIGS if not refused(name)]
-
-
-def test_a_hundred_configs_of_thirty_families():
-    assert len(KNOWN) >= 100
-    assert len({CONFIGS[name]["config"]["model_type"] for name in KNOWN}) >= 90
-    assert all(row["source"] for row in CONFIGS.values())
-    assert len(FAMILIES) >= 90
 
 
 @pytest.fixture(scope="module")
@@ -241,12 +233,6 @@ def test_layers_that_differ_in_what_a_token_takes():
     assert kv_pool(gemma, dtype="bfloat16").block_bytes == 5 * 16 * (2 * 8 * 256 * 2)
 
 
-def test_states_are_dealt_out_like_heads():
-    found = geometry_of(INPUTS["qwen3_5_27b"])
-    whole, half = (kv_pool(found, dtype="bfloat16", tensor_parallel=count) for count in (1, 2))
-    assert (half.block_size, half.block_bytes * 2) == (whole.block_size, whole.block_bytes)
-
-
 # Quantisation.
 
 QWEN = catalogue()["qwen3-8b"].config
@@ -291,27 +277,16 @@ def test_layers_that_read_another_layers_cache():
 
 
 def test_lists_longer_than_the_model_are_read_to_its_end():
-    """Qwen3.6's 40 kinds of layers, of which a pruned checkpoint keeps 20; one that adds layers for speculation; a smaller copy."""
+    """Qwen3.6's 40 kinds of layers, of which a pruned checkpoint keeps 20; one that adds layers for speculation."""
     qwen = INPUTS["qwen3_5_27b"]["text_config"]
     kinds = (["linear_attention"] * 3 + ["full_attention"]) * 10
     pruned = geometry_of({**qwen, "num_hidden_layers": 20, "layer_types": kinds})
     assert (pruned.layers, len(pruned.windows)) == (20, 5)
     nemotron = INPUTS["nemotron_h_8b"]
-    pattern = nemotron["hybrid_override_pattern"]
-    assert geometry_of({**nemotron, "num_hidden_layers": 8}) == geometry_of(
-        {**nemotron, "num_hidden_layers": 8, "hybrid_override_pattern": pattern[:8]}
-    )
-    assert geometry_of({**nemotron, "hybrid_override_pattern": pattern + "*E"}) == geometry_of(nemotron)
-    jamba = CONFIGS["defaults/jamba"]["config"]
-    blocks = ["mamba", "attention"] * 20
-    assert len(geometry_of({**jamba, "num_hidden_layers": 4, "layers_block_type": blocks}).windows) == 2
-    granite = CONFIGS["ibm-granite/granite-4.0-h-tiny"]["config"]
-    by_another_name = {**granite, "layers_block_type": granite["layer_types"], "layer_types": None, "num_hidden_layers": 8}
-    assert geometry_of(by_another_name).layers == 8
-    nas = CONFIGS["nvidia/Llama-3_3-Nemotron-Super-49B-v1"]["config"]
-    assert geometry_of({**nas, "num_hidden_layers": 40}).layers == 40
-    gpt_oss = INPUTS["gpt_oss_120b"]
-    assert geometry_of({**gpt_oss, "num_hidden_layers": 6}).layers == 6
+    longer = {"hybrid_override_pattern": nemotron["hybrid_override_pattern"] + "*E"}
+    assert geometry_of({**nemotron, **longer}) == geometry_of(nemotron)
+    jamba = {**CONFIGS["defaults/jamba"]["config"], "num_hidden_layers": 4, "layers_block_type": ["mamba", "attention"] * 20}
+    assert len(geometry_of(jamba).windows) == 2
 
 
 def test_a_list_that_is_too_short_is_named():

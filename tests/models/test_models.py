@@ -7,22 +7,10 @@ import pytest
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_of
-from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.geometry import kv_bytes_of_sequence
 from bench.models.model import Architecture, Model
 from bench.servers.memory import kv_pool, predicted_saturation
 from tests.support.study import ARCHITECTURE
-
-
-def test_parameters_by_hand():
-    # 2 layers of: q and o 64·64 each, k and v 64·32 each, MLP 3·64·128, two norms of 64; embeddings and head 2·512·64; last norm 64
-    by_hand = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 2 * 512 * 64 + 64
-    assert geometry_of(config_of(Architecture(**ARCHITECTURE))).parameters == by_hand == 139_584
-
-
-def test_predicted_saturation():
-    for tokens, block in ((192, 1), (192, 32), (190, 32)):  # the last in whole blocks
-        assert predicted_saturation(4096, tokens, block) == pytest.approx(4096 / 192), (tokens, block)
-    assert predicted_saturation(268_208, 640, 16) == pytest.approx(268_208 / 640)  # gpt2-xl in the study: 419
 
 
 def windowed(*windows, kv_heads=2):
@@ -73,12 +61,6 @@ def test_a_sequence_and_its_window():
     ]  # fmt: skip
 
 
-def test_bytes_of_each_dtype():
-    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
-    for dtype, each in (("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)):
-        assert (weight_bytes(geometry, dtype), kv_bytes_per_token(geometry, dtype)) == (each * 139_584, each * 128), dtype
-
-
 def facts(config):
     """The eight facts of an architecture, as a config.json states them."""
     geometry = geometry_of(config)
@@ -114,3 +96,5 @@ def test_a_real_checkpoint_is_linked_and_its_facts_are_read(tmp_path):
     with pytest.raises(BenchError, match=r"holds no config\.json"):
         write_checkpoint("m", Model(path=str(tmp_path)), record)
     assert real.is_dir()  # a link was replaced, not the folder behind it
+    with pytest.raises(BenchError, match=r"models\.m: gpt2-xl has \w+ \d+, but the checkpoint's config\.json says \d+\. It is"):
+        write_checkpoint("m", Model(path=str(real), catalogue="gpt2-xl"), record)

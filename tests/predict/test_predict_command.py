@@ -8,7 +8,6 @@ import scipy.optimize  # noqa: F401 - a second, which is no test's
 from bench.cli import main
 from bench.findings import predicted, sizing  # noqa: F401 - as above
 from bench.predict import fleet, predict  # noqa: F401 - as above
-from tests.support import records
 from tests.support.predict import LOAD, run_of, written
 
 
@@ -37,40 +36,6 @@ def test_a_rate_beyond_what_is_sustained_is_said_to_pile_up(study, capsys):  # n
     printed = capsys.readouterr().out
     assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
     assert "At 40 requests pile up" in printed
-
-
-@pytest.mark.long(part="outputs")
-def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noqa: ARG001
-    load, waiting = ["fleet", "--concurrency", "10", *LOAD], []
-    for more in ([], ["--set", "max_num_seqs=2", "--set", "bandwidth=2", "--set", "flops=2"]):
-        assert main([*load, "--json", *more]) == 0
-        found = json.loads(capsys.readouterr().out)
-        waiting.append(found["predictions"][0]["waiting"])
-    assert waiting[0] < 1
-    assert waiting[1] > 7
-    assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
-    assert main([*load, "--set", "max_num_seqs=2", "--set", "bandwidth=2"]) == 0
-    printed = capsys.readouterr().out
-    assert "What if: max_num_seqs 2 in place of 32." in printed
-    assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in printed
-
-
-@pytest.mark.long(part="outputs")
-def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, runs):
-    """The same runs of the same engine: predictions are those of one whose command line is known."""
-    monkeypatch.chdir(tmp_path)
-    facts = records.facts(kv_blocks=2048, block_size=16, prefix_caching=False)
-    written(tmp_path / "results", summary, runs, facts, slots=False)
-    asked = ["--concurrency", "10", *LOAD, "--json"]
-    assert main(["fleet", *asked]) == 0
-    known = json.loads(capsys.readouterr().out)
-    (tmp_path / "running").mkdir()
-    written(tmp_path / "running/results", summary, runs, facts, argv=None, max_num_seqs=None, device="cpu")
-    monkeypatch.chdir(tmp_path / "running")
-    assert main(["fleet", *asked]) == 2
-    assert "`bench fleet` takes --set max_num_seqs=N" in capsys.readouterr().err
-    assert main(["fleet", *asked, "--set", "max_num_seqs=32", "--set", "max_num_batched_tokens=512"]) == 0
-    assert json.loads(capsys.readouterr().out) == known
 
 
 @pytest.mark.long(part="outputs")

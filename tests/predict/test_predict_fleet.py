@@ -76,24 +76,6 @@ def test_requests_go_in_turn_or_to_the_fewest():
 
 
 def test_conversations_stay_where_their_prefix_is_which_is_computed_once_an_instance():
-    workload = load_workload(
-        {
-            "arrival": "poisson", "num_requests": 100, "prompt_tokens": 64, "output_tokens": 8,
-            "turns": {"count": 3, "new_tokens": 16, "think_s": 0.2},
-        },
-        source="test",
-    )  # fmt: skip
-    plans, cached = schedule(workload, 6.0, "s"), Limits(tokens=512, sequences=32, blocks=4000, block_size=16, cached=True)
-    turn = {plan.index: plan.conversation for plan in plans}
-    homes, firsts = {}, {}
-    for router in ("session", "round-robin"):
-        table = on_fleet(plans, 3, router, cached).requests
-        assert table.height == 300
-        homes[router] = len({(turn[index], number) for index, number in table.select("index", "instance").rows()})
-        firsts[router] = (table["first_token_s"] - table["admitted_s"]).mean()
-    assert homes["session"] == 100
-    assert homes["round-robin"] > 200
-    assert firsts["session"] < firsts["round-robin"]
     # Turns in turn on two instances: the third comes back to the first one, which has not seen the second.
     turns = [PlannedRequest(0, 0, 32, 16, 0.0), PlannedRequest(1, 0, 64, 16, None, (0,), 1.0, reusable_tokens=32),
              PlannedRequest(2, 0, 96, 16, None, (1,), 1.0, reusable_tokens=64)]  # fmt: skip
@@ -114,12 +96,6 @@ def test_conversations_stay_where_their_prefix_is_which_is_computed_once_an_inst
 
     replay_fleet(plans, make, 3, "round-robin")
     assert [each.seen.cached for each in seen.values()] == [19 * 80] * 3
-
-
-def test_what_never_fits_an_instance_is_refused():
-    plans = [PlannedRequest(0, 0, 2000, 10, 0.0), PlannedRequest(1, 1, 20, 10, 0.1)]
-    found = on_fleet(plans, 2, "round-robin", FULL)
-    assert (found.seen.refused, found.requests["index"].to_list()) == ([0], [1])
 
 
 def test_instances_follow_the_rate():
@@ -212,14 +188,6 @@ def highest(slos, low, high, requests=3000):
 
 
 @pytest.mark.long(part="truth")
-def test_the_rate_within_slos_of_traffic_that_was_not_measured_is_found(model):
-    slos = [parse_slo("ttft_p95=300ms")]
-    found = carried(model, WORKLOAD, slos, rates_carried(members(model, count=2), WORKLOAD, slos), LIMITS)
-    assert found.rate.value == pytest.approx(highest(slos, 5.0, 20.0, requests=1000), rel=0.2)
-    assert found.at.numbers["throughput_tokens_per_s"].value == pytest.approx(30 * found.rate.value, rel=0.05)
-
-
-@pytest.mark.long(part="truth")
 def test_planted_limits_of_traffic_that_was_not_measured_lie_within_their_intervals(model):
     for texts in [["ttft_p95=300ms"], ["tpot_p90=25ms"], ["ttft_p99=1s", "e2e_p50=800ms"]]:
         slos = [parse_slo(text) for text in texts]
@@ -228,25 +196,6 @@ def test_planted_limits_of_traffic_that_was_not_measured_lie_within_their_interv
         truth = highest(slos, 0.5, 60.0)
         assert found.rate.low * 0.95 <= truth <= found.rate.high * 1.05, texts
         assert found.rate.value == pytest.approx(truth, rel=0.15), texts
-
-
-@pytest.mark.long(part="truth")
-def test_a_shared_queue_carries_more_than_one_alone_and_no_more_than_is_answered(model):
-    slos = [parse_slo("ttft_p95=150ms")]
-    alone, shared = (
-        float(np.median(rates_carried(members(model, count=2), WORKLOAD, slos, instances=number, router="least-requests")))
-        for number in (1, 4)
-    )
-    assert shared > 1.05 * alone
-    (lax,), (strict,) = (
-        rates_carried(members(model, count=1), WORKLOAD, [parse_slo(text)]) for text in ("ttft_p95=36000s", "ttft_p95=1ms")
-    )
-    (member,) = members(model, count=1)
-    all_at_once = replay(
-        planned([(i, 90, 30, 0.0) for i in range(2000)]), LIMITS, member.step, noise=member.model.fitted.noise
-    ).requests
-    assert lax == pytest.approx(2000 / float(all_at_once["end_s"].max()), rel=0.05)
-    assert strict == 0.0
 
 
 def assert_fewest_are_found(ensemble, rate, limit, seeds):
@@ -295,3 +244,9 @@ def test_an_hour_takes_as_many_as_carry_it_by_what_so_many_carry_each():
     rates = {1: Interval(8.2, 8.0, 8.4), 4: Interval(10.5, 10.0, 11.0)}
     found = [(hour.peak, tuple(vars(hour.instances).values())) for hour in hours(traffic, rates)]
     assert found == [(9.0, (2, 2, 2)), (35.0, (4, 4, 4)), (70.0, (7, 7, 7))]
+
+
+def test_what_never_fits_an_instance_is_refused():
+    plans = [PlannedRequest(0, 0, 2000, 10, 0.0), PlannedRequest(1, 1, 20, 10, 0.1)]
+    found = on_fleet(plans, 2, "round-robin", FULL)
+    assert (found.seen.refused, found.requests["index"].to_list()) == ([0], [1])

@@ -138,34 +138,6 @@ def test_requests_are_in_flight_until_their_last_token_and_slots_unknown_where_s
         assert found == pytest.approx([passes] * 63)
 
 
-def test_slots_are_known_once_a_step_has_ended_all_but_not_of_more_requests_than_slots():
-    known = Neighbours(Limits(2048, 3, None, pass_tokens=512))
-    for request in (0, 1, 2):
-        known.take(request)
-    assert known.beside([0, 1]) is None
-    known.free([0, 1, 2])
-    for request in (3, 4, 5):
-        known.take(request)
-    assert known.beside([3, 5]) == ((3,), (5,))
-    known.free([4])
-    known.take(6)
-    assert known.beside([3, 5, 6]) == ((3, 6, 5),)
-    known.free([6])
-    known.take(7, alike=True)
-    assert known.beside([3, 5, 7]) is None
-    # Stamps of a step that came late show them.
-    known = Neighbours(Limits(2048, 2, None, pass_tokens=512))
-    known.take(0)
-    known.take(1)
-    known.free([0, 1])
-    for request in (2, 3, 4):
-        known.take(request)
-    assert known.beside([2, 3, 4]) is None
-    known.free([2, 3])
-    assert known.beside([4]) is None
-    known.free([4])
-
-
 def test_the_replay_takes_as_long_as_the_naive_engine():
     """Over the orders in which slots may have been left: within 3 %."""
     for held, requests in [(5, 120), (12, 150), (20, 150)]:

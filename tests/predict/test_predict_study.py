@@ -32,6 +32,7 @@ from tests.support import records
 from tests.support.figures import results
 from tests.support.planted import calibrated
 from tests.support.predict import LIMITS, TRUE, drawn, planned, run_of, written
+from tests.support.snapshots import same
 
 LENGTHS = {
     "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 200},
@@ -121,28 +122,9 @@ def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summa
     assert made_again(code="c")
 
 
-def test_a_calibration_that_cannot_be_read_is_none(tmp_path):
-    file = tmp_path / "calibration.json"
-    assert read_known(Calibration, file) is None
-    file.write_text('{"models": [{"deployment": 4}]}')
-    assert read_known(Calibration, file) is None
-
-
 def why_not(folder, summary, runs, **launched):
     """Why the only deployment of a folder with these runs has no model."""
     return made(written(folder, summary, runs, **launched), runs)[0].models[0].why_not
-
-
-def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
-    why = why_not(tmp_path / "r", summary, runs, kind="sglang")
-    assert why == "how sglang admits requests is not known here; vllm and llama.cpp are"
-    few = [run_of([(0, 20, 5, 0.0)], name="b1")]
-    assert why_not(tmp_path / "few", summary, few) == "its valid runs show too few steps of the engine"
-    # However the server was started.
-    for name, told in {"counted": {"spec_draft_tokens": 40.0}, "in answers": {"answer_acceptance_n": 1}}.items():
-        drafted = [replace(run, row={**run.row, **told}) for run in runs]
-        (model,) = made(written(tmp_path / name, summary, drafted), drafted)[0].models
-        assert (model.why_not, model.parameters) == ("none of its runs is valid and shows the steps of the engine", {}), name
 
 
 def test_a_scheduler_whose_limits_are_not_known_is_not_replayed():
@@ -259,7 +241,7 @@ def test_turns_are_planned_again_with_the_time_to_think():
     assert (second.after, second.think_s, second.due_s) == ((0,), pytest.approx(3.0), None)
 
 
-def test_predictions_are_lines_never_among_the_points_and_why_there_are_none_is_said(summary):
+def test_predictions_are_lines_never_among_the_points(summary):
     study = results(summary)
     drawing = load_figure("predicted-loads").draw
     spec = drawing(study).to_dict()
@@ -274,47 +256,22 @@ def test_predictions_are_lines_never_among_the_points_and_why_there_are_none_is_
         (scale,) = {round(each, 6) for each in line}
         assert list(point) == pytest.approx([1.05 * scale] * len(point))
 
-    def said(models):
-        return json.dumps(drawing(replace(study, calibration=models)).to_dict(), ensure_ascii=False)
 
-    assert "no model was calibrated" in said(None)
-    first, *_ = study.calibration.models
-    assert "could be calibrated (no flag)" in said(
-        Calibration(models=(replace(first, why_not="no flag", predicted=(), measured=()),))
-    )
-    doubt = Doubt("longest", 900.0, 300.0)
-    doubted = replace(first, predicted=tuple(replace(load, numbers={}, doubts=(doubt,)) for load in first.predicted))
-    assert "no load can be predicted (requests of 900 tokens" in said(Calibration(models=(doubted,)))
-    assert predictions_title(Calibration(models=(doubted,))) is None
-
-
-def test_the_title_the_note_and_the_table_come_from_the_models(summary):
+def test_what_is_said_of_models(summary):
     found = calibrated(results(summary).runs)
-    assert (
-        predictions_title(found)
-        == "Predictions of levels that a model has not seen are off by 4 % (tokens/s) and 4 % (TTFT P50)"
-    )
-    assert predictions_title(Calibration(models=())) is None
-    assert unpredicted_note(found, "concurrency") == ""
     first, *others = found.models
     doubted = replace(first.predicted[0], numbers={}, doubts=(Doubt("longest", 900.0, 300.0),))
     some = Calibration(models=(replace(first, predicted=(doubted, *first.predicted[1:])), *others))
-    assert unpredicted_note(some, "concurrency").startswith(
-        "Not predicted: 1 of 6 loads, such as one where requests of 900 tokens"
-    )
-    assert unpredicted_note(some, "request_rate") == ""
     refused = Calibration(models=(replace(first, doubts=(Doubt("drift", 0.3, 0.2),)), *others))
-    assert unpredicted_note(refused, "concurrency").startswith(
-        f"No model of {first.deployment}: the runs differ in speed by 30 %"
-    )
-    (model,) = calibrated(
-        pl.DataFrame({"deployment": ["a"], "run": ["r"], "workload": ["w"], "axis": ["concurrency"], "level": [1.0]})
-    ).models
     geometry = SimpleNamespace(tables=10**6, active_parameters=2 * 10**6)
-    assert (prompt_flops_text(model, geometry), prompt_flops_text(model, None)) == ("1 TFLOP/s", "–")
-    assert judgement_lines(model.judged) == [["another level", *["4 %"] * 5, "90 % to 90 %", "1 of 2"]]
-    assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
-    assert parameter_text(Interval(0.0, 0.0, 0.0)) == "–"
+    titles = [predictions_title(each) or "" for each in (found, Calibration(models=()))]
+    notes = [unpredicted_note(each, axis) for each in (found, some, refused) for axis in ("concurrency", "request_rate")]
+    parameters = [parameter_text(each) for each in (Interval(6.46e-4, 0.0, 3.03e-3), Interval(0.0, 0.0, 0.0))]
+    shares = [{"queue": 0.004, "prefill": 0.296, "decode": 0.7}, {}]
+    same("predictions", [
+        *titles, *notes, *parameters, *(prompt_flops_text(first, each) for each in (geometry, None)),
+        *map(" | ".join, judgement_lines(first.judged)), *(shares_text("20 requests in flight", each) for each in shares),
+    ])  # fmt: skip
 
 
 def test_shares_of_time_of_a_predicted_load(model):
@@ -324,10 +281,6 @@ def test_shares_of_time_of_a_predicted_load(model):
     alone = predict(model, lambda _: planned([(0, 300, 40, 0.0)]), members=3).shares
     prompt, step = (TRUE.seconds(decodes=0, firsts=1, prefill=300, context=0, attended=300 * 150), TRUE.fixed_s)
     assert alone["prefill"] == pytest.approx(prompt / (prompt + 39 * step), rel=0.15)
-    assert shares_text("20 requests in flight", {"queue": 0.004, "prefill": 0.296, "decode": 0.7}) == (
-        "A median request's time by the calibrated model at 20 requests in flight: decode 70 %, prefill 30 %."
-    )
-    assert shares_text("20 requests in flight", {}) == ""
 
 
 def test_classes_or_an_engine_ahead_of_its_clients_are_why_no_run_shows_steps(tmp_path, summary, runs):
@@ -411,7 +364,3 @@ def test_llama_cpp_is_recognised_by_its_metrics_and_reports_its_slots():
         assert not limits_of(stated(flag_batch_size="2048", **off), reported).cached
     with pytest.raises(BenchError, match="under flags batch-size"):
         limits_of(stated(), reported)
-    with pytest.raises(BenchError, match="share one KV cache"):
-        limits_of(stated(flag_batch_size="2048", flag_kv_unified="true"), reported)
-    with pytest.raises(BenchError, match="how sglang admits requests is not known"):
-        limits_of(stated(flag_batch_size="2048", max_num_seqs=4), records.facts(kind="sglang"))

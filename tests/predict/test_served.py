@@ -47,12 +47,6 @@ def planted(plans, blocks, sequences=16):
     return found, table["cached_tokens"].sum(), table["preemptions"].sum()
 
 
-def test_below_capacity_the_cache_serves_all_that_was_sent_before(tmp_path):
-    plans = sessions(tmp_path, 0)
-    found, truth, _ = planted(plans, 2000)
-    assert truth == expected_cached_tokens(plans, BLOCK) == served_tokens(plans, found, Room(2000, BLOCK, 16))
-
-
 def test_above_capacity_what_is_evicted_is_known(tmp_path):
     """To a point of all prompt tokens, where the cache serves up to half less than was sent before; with preemptions too."""
     lost, preempted = 0.0, 0

@@ -6,20 +6,14 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
-from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of, with_tables
-from bench.runs.summary import complete, read_summary, summary_table
+from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, with_tables
+from bench.runs.summary import read_summary, summary_table
 from bench.study.config import Thresholds
 from tests.support.planted import steady_row
 from tests.support.study import ROOT
 
 OLD = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 1, "repeat": 1, "seed": 7, "valid": True,
        "counts_valid": True, "telemetry_valid": True, "failed_share": 0.0, "tensor_parallel": 2}  # fmt: skip
-
-
-def test_no_column_is_listed_twice():
-    names = [column.name for section in SECTIONS.values() for row in section.rows.values() for column in row]
-    assert len(names) == len(set(names))
-    assert sum(len(columns_of(section)) for section in SECTIONS) == len(COLUMNS)
 
 
 def test_a_name_in_braces_stands_for_several_and_each_may_have_a_steady_twin():
@@ -56,13 +50,6 @@ def test_every_summary_has_every_column_in_one_order_and_typed(summary):
     assert set(bare.select(columns_of("devices")).row(0)) == {None}
 
 
-def test_how_requests_failed_is_a_family_of_columns(summary):
-    frame = summary_frame([summary, {**summary, "outcome_http_503": 2}], {}, {}, Thresholds())
-    assert frame["outcome_http_503"].to_list() == [None, 2]
-    assert frame.width == len(COLUMNS) + 1
-    assert family_of("outcome_timeout").kind == "integer"
-
-
 def test_what_is_no_column_is_refused_with_the_place_to_add_it(summary):
     with pytest.raises(BenchError, match=r"^watts, volts: no column .* to src/bench/runs/columns\.toml\."):
         summary_frame([{**summary, "watts": 1, "volts": 2}], {}, {}, Thresholds())
@@ -78,8 +65,3 @@ def test_a_table_that_lacks_columns_is_read_with_all(tmp_path):
     assert read.select("level", "seed", "ttft_p50_s").row(0) == (1.0, "7", None)
     pl.DataFrame({"elapsed_s": [0.0]}).write_parquet(tmp_path / "timeseries.parquet")
     assert Tables.read(tmp_path / "summary.parquet", tmp_path / "timeseries.parquet").runs.equals(read)
-
-
-def test_further_columns_come_last():
-    frame = complete(pl.DataFrame({"x": [1], "level": [2]}))
-    assert (frame.columns[-1], frame["level"].to_list(), frame.width) == ("x", [2.0], len(COLUMNS) + 1)

@@ -5,11 +5,9 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 import bench.study.specs
 from bench.beside.archive.pack import pack
@@ -24,10 +22,9 @@ from bench.study.plan import Plan
 from bench.study.read import load_file
 from bench.study.state import kept_facts, run_states
 from tests.support.forked import snakemake
-from tests.support.made import made_study
 from tests.support.packs import listed_anew, rewritten
 from tests.support.project import copied_project
-from tests.support.stores import SNAKEMAKE, fill_store, write_study
+from tests.support.stores import fill_store, write_study
 
 CONFIG = Path("config/config.yaml")
 
@@ -282,46 +279,6 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
 
 
-@pytest.mark.long(part="workflows")
-def test_what_is_known_of_other_deployments_or_an_engine_of_the_same_names_starts_none(packed, tmp_path, monkeypatch, capsys):
-    """What the workflow knows of its own deployments and engine would have it start an engine for those of the pack."""
-    for name in ("deployments", "engine"):
-        copied_project(tmp_path / name)
-        monkeypatch.chdir(tmp_path / name)
-        content = made_study(4, 2)
-        if name == "engine":
-            content["engines"]["none"]["command"] = ["false"]
-        content["deployments"] = {key: {**each, "kv_cache_memory": "48MiB"} for key, each in content["deployments"].items()}
-        text = yaml.safe_dump(content)
-        CONFIG.write_text(text if name == "deployments" else text.replace("d00", "mine"))
-        fill_store(Plan.of(load_file(CONFIG)), Path(), series=20)
-        workflow(*launches(Plan.of(load_file(CONFIG))))
-        before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
-        if name == "deployments":
-            assert main(["unpack", str(packed)]) == 2
-            assert "deployment d000 is here in another measurement" in capsys.readouterr().err
-            assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
-            shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
-        assert main(["unpack", str(packed)]) == 0
-        study = "results/packs/config/study.yaml"
-        jobs = workflow("--dry-run", "--configfile", study, "--", "results/figures/memory-pressure.svg")
-        assert jobs == {"parse", "aggregate", "analyse", "figure"}
-
-
-def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):
-    monkeypatch.chdir(there)
-    for name in ("d000", "d001"):
-        assert main(["pack", "--select", f"{name}/*", "--output", str(here / name / "h100.tar.gz")]) == 0
-    monkeypatch.chdir(here)
-    done = unpack(here / "d000/h100.tar.gz", Store())
-    assert (len(done.runs), done.missing, yaml.safe_load(done.study.read_text())["select"]) == (2, (), "d000/*")
-    assert main(["unpack", "d001/h100.tar.gz"]) == 2
-    assert "results/packs/h100 holds a pack of that name with other runs; rename this one" in capsys.readouterr().err
-    shutil.move("d001/h100.tar.gz", "second.tar.gz")
-    assert main(["unpack", "second.tar.gz"]) == 0
-    assert set(states(there / CONFIG).values()) == {"measured"}
-
-
 def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):
     with (here / ".snakemake.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -342,23 +299,3 @@ def test_another_study_s_launch_is_not_packed(capsys):
     launch.write_text(json.dumps(json.loads(launch.read_text()) | {"digest": "0" * 64}))
     assert main(["pack", "--output", "x.tar.gz"]) == 2
     assert f"{launch} is missing, or of another study that has a deployment d001 too" in capsys.readouterr().err
-
-
-@pytest.mark.long(part="workflows")
-@pytest.mark.usefixtures("copy")
-def test_make_packs_what_was_measured_when_a_session_fails():
-    """Two deployments, of which one has a server that ends at once: the other is packed, and make says that something failed."""
-    content = yaml.safe_load(CONFIG.read_text())
-    content["engines"]["ends"] = {**content["engines"]["none"], "command": ["false"]}
-    content["deployments"]["d001"]["engine"] = "ends"
-    CONFIG.write_text(yaml.safe_dump(content))
-    Path(".venv").symlink_to(SNAKEMAKE.parent.parent)
-    for name in ("requirements.lock", "pyproject.toml"):
-        os.utime(name, (0, 0))  # this environment is the tests' own: make must not set it up anew
-    done = subprocess.run(["make", "pack"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Failed: measure d001" in done.stdout + done.stderr
-    assert (
-        "results/packs/config.tar.gz: 2 runs; 2 of the study are left out, not measured or damaged, such as d001/"
-        in done.stdout
-    )

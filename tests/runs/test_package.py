@@ -12,8 +12,6 @@ from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture, Model
 from bench.runs.files import read
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.study import ARCHITECTURE
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))
@@ -60,25 +58,3 @@ def test_another_package_is_refused_in_words(wheel, tmp_path):
         with pytest.raises(BenchError, match=message):
             write_checkpoint("m", Model(**stated), tmp_path / "m/checkpoint.json")
         assert list((tmp_path / "m").iterdir()) == [], change
-
-
-def test_a_package_is_pinned(content):
-    for model, message in (
-        ({"package": "a==1", "path": INSIDE}, "package and sha256 belong together"),
-        ({"package": "a==1", "sha256": "0" * 64, "path": "folder"}, "package without the path of a .gguf file"),
-        ({"package": "a>=1", "sha256": "0" * 64, "path": INSIDE}, "package"),
-    ):
-        content["models"]["m"] = model
-        with pytest.raises(BenchError, match=message):
-            load_config(content, source="t")
-
-
-def test_its_hash_is_part_of_what_a_deployment_is(content):
-    content["engines"]["e"] = {"kind": "llama.cpp", "source": "command", "command": ["llama-server"]}
-    made = [
-        Plan.of(
-            load_config({**content, "models": {"m": {"package": "a==1", "sha256": digit * 64, "path": INSIDE}}}, source="t")
-        )
-        for digit in "01"
-    ]
-    assert len({plan.deployments["a"].digest for plan in made}) == 2

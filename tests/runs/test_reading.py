@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.beside.archive.pack import read_index
 from bench.errors import BenchError
@@ -15,12 +16,12 @@ from bench.runs import launch as launch_module
 from bench.runs.deployment import DeploymentFacts, Start
 from bench.runs.files import read, write_record
 from bench.runs.launch import EngineRecord, Launch, Settings
-from bench.runs.request import write_requests
-from bench.runs.request_table import REQUEST_SCHEMA, request_table
+from bench.runs.request_table import request_table
 from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run
 from bench.runs.summary import RunSummary, read_run_summary, write_run_summary
 from bench.study.state import remember_study
 from tests.support import records
+from tests.support.study import ROOT
 
 # As the first version that resolved launches wrote them.
 PLAN = {
@@ -142,78 +143,35 @@ def test_settings_that_are_no_numbers_are_left_to_the_engine():
     assert launch_module.settings_of({}) == Settings()
 
 
-# Of each kind what reads it, one of them, what is said around the place, and what stands at the place.
+# Of each kind what reads it, one of them, and what is said around the place.
 INDEX, SUMMARY = json.loads(INDEX_TEXT), json.loads(SUMMARY_TEXT)
-WRONG = {
-    "summary.json": (read_run_summary, SUMMARY, "Parse its run again: `bench parse`.", [
-        ({"level": None}, "$.level"),
-        ({"deployment": 5}, "$.deployment"),
-        ({"repeat": 1.5}, "$.repeat"),
-        ({"metrics_missing": "x"}, "$.metrics_missing"),
-        ({"scrape_gaps": {"v": "long"}}, "$.scrape_gaps[...]"),
-    ]),
-    "launch.json": (partial(read, Launch), LAUNCH, "Remove it, and the next workflow makes it again.", [
-        ({"argv": "serve"}, "$.argv"),
-        ({"argv": ["serve", 5]}, "$.argv[1]"),
-        ({"plan": {**PLAN, "kv_tokens": "many"}}, "$.plan.kv_tokens"),
-        ({"plan": {"parameters": 1}}, "missing required field `device_memory_bytes` - at `$.plan"),
-        ({"gpus": True}, "$.gpus"),
-        ({"gpus": 10**20}, "100000000000000000000 is no measurement"),
-        ({"environment": {"A": 1}}, "$.environment[...]"),
-        ({"settings": []}, "$.settings"),
-    ]),
-    "run.json": (read_record, asdict(records.run()), "Restore it, or discard the run", [
-        ({"client": {"cpu_s": "x"}}, "$.client.cpu_s"),
-        ({"client": {"cpu_s": 1e15}}, "1000000000000000.0 is no measurement"),
-        ({"prefix": {}}, "missing required field `expected_tokens` - at `$.prefix"),
-        ({"reference": {"seconds": [1.0, 0.0]}}, "reference.seconds is [1.0, 0.0]"),
-        ({"reference": {"seconds": [1.0, 2.0, -1.0]}}, "reference.seconds is [1.0, 2.0, -1.0]"),
-        ({"scrape_interval_s": 0}, "scrape_interval_s is [0.0]"),
-        ({"files": {"../x": "y"}}, "files names '../x', which is no file beside it"),
-        ({"files": 5}, "$.files"),
-        ({"definition": {}}, "missing required field `workload` - at `$.definition"),
-        ({"definition": {"workload": "w", "axis": "concurrency", "level": "1"}}, "$.definition.level"),
-        ({"definition": None}, "$.definition"),
-        ({"round": "1"}, "$.round"),
-    ]),
-}  # fmt: skip
+KINDS = {
+    "summary.json": (read_run_summary, SUMMARY, "Parse its run again: `bench parse`."),
+    "launch.json": (partial(read, Launch), LAUNCH, "Remove it, and the next workflow makes it again."),
+    "run.json": (read_record, asdict(records.run()), "Restore it, or discard the run"),
+}
 
 
 def test_a_record_that_is_none_is_named_with_its_place(tmp_path):
-    for name, (reads, content, remedy, rows) in WRONG.items():
-        for change, words in rows:
+    rows = yaml.safe_load((ROOT / "tests/data/refused_records.yaml").read_text())
+    for name, (reads, content, remedy) in KINDS.items():
+        for row in rows[name]:
+            change = {"plan": {**PLAN, "kv_tokens": "many"}} if "plan.kv_tokens" in row["change"] else row["change"]
             result = refused(reads, tmp_path, name, {**content, **change})
-            assert result.startswith(f"{tmp_path}/{name}: not a valid {name} ("), (name, change)
-            assert words in result, (name, change, result)
-            assert remedy in result, (name, change)
-    for change, words in (
-        ({"runs": {"a/r": 5}}, "$.runs[...]"),
-        ({"runs": [["a/r", "d"]]}, "$.runs"),
-        ({"missing": "a/s"}, "$.missing"),
-        ({"files": None}, "$.files"),
-        ({"commit": 5}, "$.commit"),
-        ({"format": None}, "a pack of format None"),
-        ({"format": 2, "runs": []}, "a pack of format 2, and this version reads 1"),
-    ):
-        (tmp_path / "pack.json").write_text(json.dumps({**INDEX, **change}))
-        with pytest.raises(ValueError, match=re.escape(words)):
+            assert result.startswith(f"{tmp_path}/{name}: not a valid {name} ("), row
+            assert row["said"] in result and remedy in result, (row, result)
+    for row in rows["pack.json"]:
+        (tmp_path / "pack.json").write_text(json.dumps({**INDEX, **row["change"]}))
+        with pytest.raises(ValueError, match=re.escape(row["said"])):
             read_index(tmp_path / "pack.json")
 
 
 def test_what_is_no_record_is_refused(tmp_path):
     kinds = {"deployment.json": DeploymentFacts, "engine.json": EngineRecord, "checkpoint.json": Checkpoint}
-    every = {name: partial(read, kind) for name, kind in kinds.items()} | {name: reads for name, (reads, *_) in WRONG.items()}
+    every = {name: partial(read, kind) for name, kind in kinds.items()} | {name: reads for name, (reads, *_) in KINDS.items()}
     for name, reads in every.items():
         for content in ("", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000):
             assert refused(reads, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid "), (name, content[:9])
-
-
-def test_the_table_of_requests_has_a_column_a_field(tmp_path):
-    requests = [records.request(index=i, error="x" if i else None) for i in range(2)]
-    write_requests(requests, tmp_path / "requests.jsonl")
-    table = request_table(tmp_path / "requests.jsonl")
-    assert dict(table.schema) == REQUEST_SCHEMA
-    assert table.to_dicts() == [vars(request) for request in requests]
 
 
 def test_a_line_that_is_no_request_is_named(tmp_path):

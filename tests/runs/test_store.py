@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.runs.files import record_digest
 from bench.runs.store import Store
 
 D, E = (SimpleNamespace(key=f"a/{name}") for name in "de")
@@ -94,10 +93,3 @@ def test_what_is_discarded_is_gone_with_what_was_made_of_it(tmp_path):
     assert not store.holds(D)
     assert list((tmp_path / "a").iterdir()) == []
     store.discard(D)  # there is nothing any more
-
-
-def test_what_is_no_record_has_no_digest(tmp_path):
-    for text in ("", "[]", "{}", "not json"):
-        (tmp_path / "run.json").write_text(text)
-        assert record_digest(tmp_path / "run.json") is None, text
-    assert record_digest(tmp_path / "none.json") is None

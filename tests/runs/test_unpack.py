@@ -43,6 +43,7 @@ REFUSED = [
     ([member("runs/a/b/.hidden", b"x")], NO_FILE),
     ([member("study.yaml", b"a"), member("study.yaml", b"b")], f"'study.yaml' {NO_FILE}, or is in it twice"),
     ([member("runs/a/b", b"x"), member("runs/a/b/c", b"x")], NO_FILE),
+    ([member(f"logs/{'a' * 5000}.log", b"x")], "cannot be unpacked: File name too long"),
     ([member("pack.json", b"\xff")], "not a whole pack"),
     ([member("pack.json", b"[" * 100_000)], "not a whole pack"),
     ([member("pack.json", b'{"format": 1, "files": {}, "runs": [[1, 2]], "missing": []}')], "not a whole pack"),

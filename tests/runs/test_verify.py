@@ -158,20 +158,6 @@ def test_nothing_that_the_repeated_workflow_gets_leads_to_the_user_s_files(capsy
     assert led == []
 
 
-def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
-    names = ("own/a.jsonl", "../b.jsonl", "../../c/c.jsonl", "own/../../d.jsonl", "gone.jsonl", str(tmp_path / "e.jsonl"))
-    (tmp_path / "x/y/z").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "x/y/z")
-    for name in (*names[:4], names[5]):
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(name)
-    (to := tmp_path / "to").mkdir()
-    here = copy_measurements(Path("results"), [], names, to)
-    assert [(here / name).read_text() for name in names[:4]] == [*names[:4]]
-    assert all(path.resolve().is_relative_to(to) for path in to.rglob("*"))
-    assert len([path for path in to.rglob("*") if path.is_file()]) == 4
-
-
 @pytest.mark.usefixtures("_made_before")
 def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):
     monkeypatch.chdir(there)
@@ -324,23 +310,6 @@ def test_runs_kept_from_an_earlier_setting_are_no_difference(capsys):
     said("interrupted before the first run of the new setting was done")
 
 
-@pytest.mark.usefixtures("_copy")
-def test_a_launch_of_no_setting_that_is_known_differs(capsys):
-    """Where the study is not here, or was not drawn to its end, no workflow is run."""
-    keep_an_earlier_setting()
-    for lost in (CONFIG, Path("results/figures/all")):
-        there = lost.read_bytes()
-        lost.unlink()
-        for name in ("launch.json", "deployment.json"):
-            file = Path("results/deployments/d000") / name
-            before = file.read_text()
-            edit(file, lambda content: content.update(digest="1" * 64))
-            status, checks = verified(capsys, "results")
-            assert (status, differing(checks)) == (1, {str(file)}), (lost, name)
-            file.write_text(before)
-        lost.write_bytes(there)
-
-
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
     refused = {tmp_path: "holds no run", tmp_path / "absent": "no such file or folder", there / CONFIG: "not a whole pack"}
     for path, told in refused.items():
@@ -413,25 +382,18 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
         assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
 
 
-def test_nothing_that_a_pack_names_is_started(there, tmp_path, monkeypatch, capsys):
-    """A study that does not say that it is a pack's, with an engine whose command would leave a file."""
-    monkeypatch.chdir(there)
-    canary = tmp_path / "started"
-
-    def change(members):
-        study = yaml.safe_load(members["study.yaml"])
-        del study["packed"]
-        for engine in study["engines"].values():
-            engine.update(source="command", command=["sh", "-c", f"touch {canary}"])
-            engine.pop("base_url", None)
-        new = {"study.yaml": yaml.safe_dump(study).encode()}
-        for name in members:
-            if name.endswith("deployment.json"):
-                new[name] = re.sub(rb'"digest": "[0-9a-f]{64}"', b'"digest": "' + b"0" * 64 + b'"', members[name], count=1)
-        return listed_anew(members, new)
-
-    verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
-    assert not canary.exists()
+def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
+    names = ("own/a.jsonl", "../b.jsonl", "../../c/c.jsonl", "own/../../d.jsonl", "gone.jsonl", str(tmp_path / "e.jsonl"))
+    (tmp_path / "x/y/z").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "x/y/z")
+    for name in (*names[:4], names[5]):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    (to := tmp_path / "to").mkdir()
+    here = copy_measurements(Path("results"), [], names, to)
+    assert [(here / name).read_text() for name in names[:4]] == [*names[:4]]
+    assert all(path.resolve().is_relative_to(to) for path in to.rglob("*"))
+    assert len([path for path in to.rglob("*") if path.is_file()]) == 4
 
 
 def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):

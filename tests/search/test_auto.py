@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -17,12 +16,11 @@ import yaml
 
 from bench.beside.archive.pack import pack
 from bench.beside.archive.unpack import unpack
-from bench.runs.files import read_known, typed
+from bench.runs.files import read_known
 from bench.runs.paths import Paths
 from bench.runs.run import read_record
-from bench.runs.searches import DeploymentSearches, SearchRecord
+from bench.runs.searches import DeploymentSearches
 from bench.runs.store import Store
-from bench.search.words import answer
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
 from tests.support.auto import searching
@@ -177,44 +175,3 @@ def test_a_level_that_the_study_lists_as_well_is_one_run(content, tmp_path):
     results(tmp_path, plan_of(config), (4, 50, 1), (5, 50, 1))
     config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
     assert [(run.level, run.searched) for run in plan_of(config, results=tmp_path).runs] == [(4, False), (5, True)]
-
-
-def test_another_threshold_is_another_search_of_the_same_runs(content):
-    (one,) = plan_of(searching(content)).searches
-    (other,) = plan_of({**content, "thresholds": {**content["thresholds"], "drift": 0.2}}).searches
-    assert one.digest != other.digest
-    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
-
-
-def test_select_narrows_searches_by_their_names(content):
-    config = searching(content)
-    key = "a/w_closed_p16_o4_auto"
-    config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
-    assert [search.key for search in plan_of(config).searches] == [key]
-    assert plan_of({**config, "select": "*c0004*"}).searches == ()
-    only = plan_of({**config, "select": key})
-    assert (only.runs, [search.key for search in only.searches]) == ((), [key])
-
-
-def test_answers_say_what_is_known_and_how_the_search_ended():
-    measured = {"requests": 50, "repeat": 1, "digest": "d", "excess": {}}
-    of = {
-        "name": "w_auto", "workload": "w", "digest": "d", "axis": "concurrency", "slos": ["TTFT P90 ≤ 500 ms"],
-        "precision": 0.1,
-    }  # fmt: skip
-    ended = {"why": "found", "limit": 6, "low": 6, "high": 7, "seconds": 9.0}
-    found = typed(SearchRecord, {**of, **ended, "runs": [{**measured, "level": 4}, {**measured, "level": 7}]})
-    said = answer([("a", found)])
-    assert said.question == "What is the highest load within TTFT P90 ≤ 500 ms?"
-    assert said.lines == ("a: 6 in flight (6 to 7 at 95 % confidence).",)
-    assert said.sure == ("a: 2 runs, 9 s under load: as precise as asked (± 10 %).",)
-    above = replace(found, why="above", limit=64.0, low=64.0, high=None)
-    assert answer([("a", found), ("a", replace(above, workload="v"))]).lines[1] == "a, v: 64 in flight or more."
-    assert "not yet ± 10 %" in answer([("a", replace(found, why="runs"))]).sure[0]
-    assert answer([("a", replace(found, why="invalid", limit=None, low=0.0, high=None))]).lines == ("a: not known.",)
-    unbounded = replace(found, why="runs", high=None)
-    assert answer([("a", unbounded)]).lines == ("a: 6 in flight or more.",)
-    assert answer([("a", replace(unbounded, low=4))]).lines == ("a: 4 in flight or more, perhaps 6 in flight.",)
-    assert answer([]).lines == ()
-    chat = replace(found, turns=4)
-    assert answer([("a", replace(chat, axis="request_rate"))]).lines == ("a: 6 conversations/s (6 to 7 at 95 % confidence).",)

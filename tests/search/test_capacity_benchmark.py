@@ -1,17 +1,11 @@
 """The simulated servers of the capacity benchmark, against queues that can be worked out by hand, and their files in the pipeline."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.capacity import files
-from benchmarks.capacity.evaluate import evaluate
-from benchmarks.capacity.files import write_study
-from benchmarks.capacity.fleet import Case
-from benchmarks.capacity.judge import judge, rows
-from benchmarks.capacity.server import BROKEN, CUT, OK, REFUSED, Load, Server, simulate
+from benchmarks.capacity.server import Load, Server, simulate
 from benchmarks.capacity.truth import Demand, Limit, drawn_load, latencies, long_run
 
 STEP = Server(a_ms=10, b_ms=2, c_ms=0, d_ms=0.1)
@@ -82,59 +76,3 @@ def test_who_came_last_is_preempted_when_no_block_is_free_and_computes_its_token
     assert (counted[16], used[16], counted[17], used[17]) == (0, 10, 1, 6)
     assert trace.segments == [[(1, 48)], [(1, 17), (49, 79)]]
     assert np.diff(trace.gauges["prompt_tokens"])[47] == 64 + 17
-
-
-def test_slots_bound_what_runs_and_a_front_end_refuses_beyond_its_limit():
-    trace = simulate(replace(STEP, slots=3), Load([10] * 30, [20] * 30, in_flight=8), seed=1, watch=True)
-    assert (trace.gauges["running"].max(), trace.gauges["waiting"].max()) == (3, 5)
-    burst = Load([10] * 30, [20] * 30, [0.0] * 30)
-    assert (simulate(replace(STEP, most_in_flight=12), burst, seed=1).status == REFUSED).sum() == 18
-    assert (simulate(replace(STEP, most_waiting=7), burst, seed=1).status == REFUSED).sum() == 23
-    load = drawn_load(Demand("poisson", 10, 20), 5.0, 5000, seed=1)
-    failed = simulate(replace(STEP, failure_share=0.1), load, seed=1).status
-    assert set(failed) == {OK, BROKEN, CUT}
-    assert (failed != OK).mean() == pytest.approx(0.1, abs=0.015)
-
-
-CASE = Case(
-    number=5, kind="decode", server=Server(10, 1, 0, 0.001, noise=0.02, wire_ms=0.3),
-    demand=Demand("poisson", 20, 30), limit=Limit("tpot", 0.95, 0.014), level=6.0, rps=6.0, around=6.0,
-    causes=("decode",), gains={"decode": 2.0, "kv": 1.0},
-)  # fmt: skip
-
-
-@pytest.mark.long(part="truth")
-def test_a_study_goes_through_the_pipeline(tmp_path, monkeypatch):
-    """What the server does not tell leaves the latencies as they are, and the cause unknown."""
-    limits = set()
-    for withheld, rounds in [("", 2), ("all", 1), ("gauges", 1), ("names", 1)]:
-        folder, case = tmp_path / f"without {withheld}", replace(CASE, withheld=withheld)
-        folder.mkdir()
-        monkeypatch.setattr(files, "ROUNDS", rounds)
-        write_study(case, folder)
-        told = evaluate(folder, causes=True)
-        assert told["runs"] == told["valid"] == len(list((folder / "runs").iterdir())) >= 8 * rounds
-        stored = json.loads((folder / "server.json").read_text())
-        assert Case.of({key: value for key, value in stored.items() if key != "reference_rps"}) == case
-        if withheld:
-            limits.add((told["point"]["limit"], told["point"]["high"]))
-        else:
-            assert judge(stored, told)["ratio"] > 0.5
-        assert told["cause"] == ("unknown" if withheld else "decode")
-        if not withheld:
-            low, gain, high = told["gains"]["decode"]
-            assert 1 < low < gain < high
-    assert len(limits) == 1
-
-
-def test_a_verdict_is_of_the_truth():
-    case = {**CASE.plain(), "reference_rps": 6.0}
-    point = {"usable_rps": 6.36, "low": 5.4, "high": None, "usable_low": 5.4, "usable_high": 5.7}
-    verdict = judge(case, {"point": point, "cause": "kv"})
-    assert verdict == {
-        "number": 5, "ratio": 1.06, "levels": True, "width": None, "both": None, "both_width": None, "interval": False, "cause": "wrong", "found": "kv", "error": None,
-    }  # fmt: skip
-    silent = judge(case, {"point": {"usable_rps": None}, "cause": "unknown"})
-    assert (silent["ratio"], silent["levels"], silent["cause"]) == (None, None, "unknown")
-    row = rows([case, case], [verdict, silent])["all"]
-    assert (row["within"], row["above"], row["never"], row["silent"], row["wrong"]) == (0.0, 0.5, 0, 0.5, 0.5)

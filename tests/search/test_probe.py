@@ -20,7 +20,6 @@ from bench.study.slo import parse_slo
 from tests.support.fake_server import fake_server
 
 SERVERS = [Planted(0.2, 1), Planted(0.5, 4), Planted(2, 8), Planted(6.1, 1), Planted(40, 16), Planted(500, 64)]
-ids = [f"{each.capacity:g}/s" for each in SERVERS]
 
 
 def aim(*slos, held, **changed):

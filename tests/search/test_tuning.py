@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-import polars as pl
 import pytest
 import yaml
 from benchmarks.tuning import Machine, Planted
@@ -18,11 +17,6 @@ from benchmarks.tuning import Machine, Planted
 from bench.beside.archive.pack import pack
 from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
-from bench.findings.answers import answers
-from bench.findings.capacity.curves import curves_of
-from bench.findings.registry import draw_figure, figures_of
-from bench.findings.tables import Tables
-from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.searches import Confirmed, TuningRecord, Visit, Visits, read_visits
@@ -30,7 +24,6 @@ from bench.runs.store import Store
 from bench.search.race import Ask, Rival, race
 from bench.search.standing import Seen, Space, Standing
 from bench.search.tuning_words import found_line, state_line, tuning_lines
-from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.search import candidates
@@ -245,14 +238,6 @@ def test_a_sweep_competes_and_its_first_combination_is_the_default(content):
     assert candidates(other)[0] == "a-seqs32"
 
 
-def test_of_a_closed_loop_the_concurrency_competes(content):
-    closed = competing(content)
-    closed["workloads"]["w"]["arrival"] = "closed"
-    plan = Plan.of(load_config(closed, source="test"))
-    assert {search.workload.axis for search in plan.tuned.searches} == {"concurrency"}
-    assert [search.key for search in plan.searches] == ["a-seqs64/w_closed_p16_o4_auto"]
-
-
 # The words
 
 
@@ -278,46 +263,10 @@ def test_what_a_tuning_says():
         "not worth a start": record(untried=(), unpromising=("e",)),
         "nothing is known": record(**nobody, visits=(none,)),
     }
-    same("tuning", [line for title, found in cases.items() for line in (f"# {title}", *tuning_lines(found))])
-
-
-def test_the_report_answers_it_first(summary):
-    rows = [{**summary, "run": f"r{i}", "digest": f"r{i}", "level": i + 1.0} for i in range(3)]
-    launches = {name: records.launch(deployment=name) for name in {row["deployment"] for row in rows}}
-    facts = {name: records.facts(deployment=name, kv_tokens=640, kv_blocks=20) for name in launches}
-    runs = summary_frame(rows, launches, facts, Thresholds(), None)
-    empty = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
-    results = Tables(runs, empty, tuning=record())
-    first, *_ = answers(results, curves_of(results))
-    assert (first.name, first.lines[0]) == ("tuning", tuning_lines(record())[0])
-
-
-def test_the_figure_of_a_study_that_tunes_has_each_start(summary, tmp_path):
-    found = record()
-    runs = summary_frame([summary], {}, {}, Thresholds())
-    results = Tables(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), tuning=found)
-    draw_figure("tuning", results, tmp_path / "tuning")
-    chart = json.loads((tmp_path / "tuning.json").read_text())
-    starts = next(rows for rows in chart["datasets"].values() if "phase" in rows[0])
-    assert len(starts) == len(found.visits)
-    assert {row["candidate"] for row in starts} == {"d (default)", "b (winner)", "c"}
-    assert chart["usermeta"]["title"].startswith("b: +30 % (+18 % to +43 %) over the default")
-    assert "tuning" not in figures_of([summary])
-    assert "tuning" in figures_of([summary], tuned=True)
-
-
-def test_what_is_said_of_a_tuning_beside_its_answer():
-    found = record()
-    confirmed = replace(found.confirmed, rate=13.0, rate_low=12.2, rate_high=13.9)
-    line = found_line(replace(found, confirmed=confirmed), "b")
-    assert line == (
-        "tuning, workload w, SLOs TTFT P90 ≤ 1 s: 13 requests/s (12.2 to 13.9); +30 % (+18 % to +43 %) over the default, d"
-    )
-    assert found_line(found, "d").endswith("10 requests/s; it is the default that the others had to beat")
-    assert found_line(found, "e") is None
-    assert state_line((), None, 4, 30.0) == "Tuning: 4 candidates, 30 min; `bench tune` measures them."
-    assert state_line(found.visits[:3], None, 4, 30.0).startswith("Tuning: 4 candidates, 3 started, 3 starts in 6 of 30 min")
-    assert state_line(found.visits, found, 4, 30.0).startswith("Tuning, ended: b, with max_num_seqs 128")
+    lines = [line for title, found in cases.items() for line in (f"# {title}", *tuning_lines(found))]
+    found = replace(record(), confirmed=replace(record().confirmed, rate=13.0, rate_low=12.2, rate_high=13.9))
+    states = [state_line(done, ended, 4, 30.0) for done, ended in (((), None), (visits[:3], None), (visits, record()))]
+    same("tuning", [*lines, "# beside its answer", *(found_line(found, name) or "–" for name in "bde"), *states])
 
 
 # A workflow
@@ -392,7 +341,7 @@ def packed(content, tmp_path, monkeypatch):
     return tmp_path / "tuned.tar.gz", plan, {run.digest for run in visits}
 
 
-def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along(packed):
+def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along_and_replaces_no_other(packed):
     file, plan, digests = packed
     arrived = unpack(file, Store())
     assert len(arrived.runs) == 3 + len(digests)
@@ -400,12 +349,7 @@ def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along(packed):
     assert read(TuningRecord, Path(Paths.TUNING)) == replace(record(), digest=plan.tuning_digest)
     assert len(read_visits(Path(Paths.VISITS), plan.tuning_digest).visits) == len(record().visits)
     assert len(unpack(file, Store()).runs) == len(arrived.runs)
-
-
-def test_another_tuning_is_never_replaced(packed):
-    file, *_ = packed
-    Path(Paths.VISITS).parent.mkdir(parents=True)
+    # Another tuning is never replaced.
     write_record(Visits(digest="another"), Path(Paths.VISITS))
     with pytest.raises(BenchError, match=r"visits\.json is here, of another tuning"):
         unpack(file, Store())
-    assert not list(Path(Paths.RUNS).glob("*/*"))

@@ -23,7 +23,6 @@ from bench.servers.launch import resolve_launch, write_launch
 from bench.servers.vllm import VLLM
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.yaml_file import read_yaml
 from tests.support import records
 from tests.support.launches import checkpoint_of
 from tests.support.study import ARCHITECTURE, ROOT
@@ -166,38 +165,19 @@ def test_the_memory_plan_by_hand(spec):
     assert plan.weight_bytes == 139_584 * 4
 
 
-def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
+def test_on_a_gpu_the_cache_gets_what_is_left_by_the_version_of_the_lock(content, monkeypatch):
     monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     content["engines"]["e"]["backend"] = "cuda"
-    content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
-    spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
-    assert plan.kv_bytes_per_token == 256  # bfloat16
-    assert plan.kv_bytes_per_token_per_device == 128  # one of two KV heads
-    left = (
-        int(80 * 2**30 * 0.9)
-        - 139_584 * 2 // 2
-        - VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 256, tensor_parallel=2))
-    )
-    assert plan.kv_tokens == left // (128 * 16) * 16
-
-
-def test_what_is_left_is_by_the_version_of_the_lock(content, monkeypatch):
-    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
-    content["engines"]["e"]["backend"] = "cuda"
-    content["deployments"]["a"] = {
-        "model": "m",
-        "engine": "e",
-        "max_num_seqs": 1024,
-        "flags": {"max_num_batched_tokens": "4096"},
-    }
+    content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2, "max_num_seqs": 1024,
+                                   "flags": {"max_num_batched_tokens": "4096"}}  # fmt: skip
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     for version in ("0.10.2", "0.26.0"):
-        kept = VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 1024, 4096, version=version))
-        assert (
-            resolve_launch(spec, records.engine(freeze=(f"vllm=={version}", "torch==2.11.0")), CHECKPOINT).plan.overhead_bytes
-            == kept
-        )
+        plan = resolve_launch(spec, records.engine(freeze=(f"vllm=={version}", "torch==2.11.0")), CHECKPOINT).plan
+        on = OnGpu(80 * 2**30, 2, 1024, 4096, tensor_parallel=2, version=version)
+        kept = VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), on)
+        assert (plan.kv_bytes_per_token, plan.kv_bytes_per_token_per_device) == (256, 128)  # bfloat16; one of two KV heads
+        assert plan.overhead_bytes == kept
+        assert plan.kv_tokens == (int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - kept) // (128 * 16) * 16
 
 
 def plan_of(content, model, **deployment):
@@ -215,15 +195,6 @@ def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
     assert plan.kv_tokens == 2**30 // 65_536
     assert longest == plan.kv_tokens - 32  # vLLM keeps a block
     assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="9GiB")[1] == 131_072
-
-
-def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(content):
-    """Gemma's 131,072 tokens fit where 62 full layers would not: 10 layers hold all, 52 hold 1,024 each."""
-    plan, longest = plan_of(content, {"catalogue": "gemma-3-27b"}, kv_cache_memory="24GiB", dtype="bfloat16")
-    assert plan.kv_groups == ((1024, 6), (None, 1))
-    assert longest == 131_072 > plan.kv_cache_bytes / plan.kv_bytes_per_token
-    plan, _ = plan_of(content, {"catalogue": "deepseek-v2-lite"}, kv_cache_memory="1GiB", dtype="bfloat16", tensor_parallel=2)
-    assert plan.kv_bytes_per_token == plan.kv_bytes_per_token_per_device == 27 * 576 * 2
 
 
 def test_a_locked_engine_for_cuda_compiles_nothing_and_has_blocks_that_its_kernels_take(content, monkeypatch):
@@ -367,11 +338,3 @@ def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_p
     for plan in (folder, file):
         assert plan.parameters == geometry_of(config).parameters
         assert plan.kv_bytes_per_token == 512 // 2
-
-
-def test_the_shipped_template_of_a_running_server():
-    """131,072 bytes a token of Llama 3.1 8B in its own 16 bit."""
-    spec = Plan.of(load_config(read_yaml(ROOT / "config/templates/running-server.yaml"), source="t")).deployments["running"]
-    launch = resolve_launch(spec, records.engine(source="external", command=None), None)
-    assert launch.plan.kv_bytes_per_token == 131_072
-    assert launch.vocabulary == 64_128  # half of 128,256: its tokenizer is not here

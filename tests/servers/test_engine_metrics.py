@@ -6,8 +6,6 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.version import Version
 
 from bench.measure.exposition import kv_facts, metric_names
@@ -59,25 +57,6 @@ def test_a_metric_is_there_or_known_to_be_absent():
         assert (found.engine, found.zero, [text.split(" ")[0] for text in found.missing]) == (TITLES[engine], set(), missing)
 
 
-def test_the_newest_name_that_is_there():
-    for golden, names in (
-        ("vllm-0.8.5", {"kv_usage": "gpu_cache_usage_perc", "server_itl": "time_per_output_token_seconds"}),
-        (
-            "vllm-0.9.2",  # has both names of the cache's metrics
-            {
-                "kv_usage": "kv_cache_usage_perc",
-                "prefix_hits": "prefix_cache_hits_total",
-                "server_itl": "time_per_output_token_seconds",
-            },
-        ),
-        ("vllm-0.11.2", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),  # has both
-        ("vllm-0.32.0", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),
-        ("sglang-0.5.23", {"kv_usage": "token_usage", "preemptions": "num_retracted_requests_total"}),
-    ):
-        found = find_catalogue(metric_names(exposition(golden)), golden.split("-")[1]).names
-        assert {ours: found[ours].split(":")[1] for ours in names} == names, golden
-
-
 # Metrics that are shown only when there is something to tell, or not by every build.
 RARE = {"sglang": {"preemptions", "prefix_hits", "server_itl", *ACCEPTED}, "llamacpp": {"prefix_hits", *DRAFTED}}
 
@@ -100,28 +79,6 @@ def test_a_renamed_metric_is_a_named_error(golden):
             assert f"in {TITLES[engine]} {version}" in text
 
 
-@given(st.sets(st.sampled_from(sorted(OURS - NEVER_TOLD["vllm-0.32.0"]))))
-def test_exactly_what_is_gone_is_missing(gone):
-    names = metric_names(exposition("vllm-0.32.0"))
-    samples = find_catalogue(names, "0.32.0").sample_names()
-    taken = {name for ours, name in samples.items() if ours.removesuffix("_sum").removesuffix("_count") in gone}
-    found = find_catalogue(names - taken, "0.32.0")
-    assert [text.split(" ")[0] for text in found.missing] == sorted(gone)
-    assert found.names.keys() == OURS - NEVER_TOLD["vllm-0.32.0"] - gone
-
-
-def test_a_message_names_metric_name_engine_and_version():
-    names = metric_names(exposition("vllm-0.32.0").replace("vllm:kv_cache_usage_perc", "vllm:kv_cache_usage_ratio"))
-    names -= {"vllm:num_requests_running", "vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count"}
-    assert find_catalogue(names, "0.32.0").missing == [
-        "kv_usage (vllm:kv_cache_usage_perc in vLLM 0.32.0)",
-        "running (vllm:num_requests_running in vLLM 0.32.0)",
-        "server_e2e (vllm:e2e_request_latency_seconds_sum in vLLM 0.32.0)",
-    ]
-    older = find_catalogue(names - {"vllm:kv_cache_usage_ratio"}, "0.9.2").missing
-    assert "kv_usage (vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc in vLLM 0.9.2)" in older
-
-
 def test_versions_as_engines_write_them():
     """Where there is none, the newest names are expected. setuptools-scm calls a vLLM without tags 0.1.dev…: no old version."""
     names = metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}
@@ -130,12 +87,6 @@ def test_versions_as_engines_write_them():
     for version in ("", "dev", "main-1a2b3c4", None):
         assert find_catalogue(names, version).missing == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"], version
     assert find_catalogue(names, "0.1.dev12+g1a2b3c4").missing == []
-
-
-def test_an_engine_that_nobody_knows():
-    found = find_catalogue({"python_info", "lmdeploy:running"}, "1.0")
-    assert (found.engine, found.names) == (None, {})
-    assert found.missing == [f"the metrics of any engine that is known ({KNOWN})"]
 
 
 def test_the_table_is_sound():
@@ -248,9 +199,3 @@ def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_
     assert server_figures(nothing, scraped=False)["metrics_missing"] == []
     assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"]) == (None, None, None)
     assert asked["counters_fell"] == []
-
-
-def test_a_histogram_that_counted_nothing_has_no_mean(tmp_path):
-    text = exposition("vllm-0.32.0")
-    result = server_figures(scraped(tmp_path, text, text), scraped=True, version="0.32.0")
-    assert (result["server_ttft_mean_s"], result["server_prompt_tokens"]) == (None, 0)

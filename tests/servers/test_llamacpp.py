@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm import needs_of
 from bench.models.config_json import config_of, geometry_of
 from bench.models.model import Architecture
 from bench.parse.deployed import deployed
@@ -32,10 +31,6 @@ def spec_of(content, context=1024, **deployment):
     content["models"]["m"]["architecture"] |= {"context": context}
     content["deployments"]["a"] |= {"engine": "e", **deployment}
     return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
-
-
-def test_a_worker_that_is_pinned_to_no_core_still_asks_a_cluster_for_one(content):
-    assert needs_of(spec_of(content, cores=0, replicas=3, router="haproxy"), []).cores == 3 + 2
 
 
 @pytest.fixture
@@ -105,8 +100,11 @@ def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, chec
         launched(spec_of(content, max_num_seqs=9), checkpoint)
 
 
-def test_a_quantised_cache_of_narrow_heads_is_refused(content):
+def test_a_cache_that_cannot_be_planned_or_is_quantised_with_narrow_heads_is_refused(content):
     """Heads of 16 numbers, and blocks of 32."""
+    window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
+    plain = spec_of(content)
+    assert "sliding windows" in LLAMA.refused(plain.deployment, plain.engine, plain.model, window)
     spec = spec_of(content, dtype="float16", kv_cache_dtype="q4_0")
     narrow = geometry_of(config_of(Architecture(**ARCHITECTURE)))
     reason = LLAMA.refused(spec.deployment, spec.engine, spec.model, narrow)
@@ -136,12 +134,6 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
         write_launch(spec_of(content, max_num_seqs=4), 513, **where)
 
 
-def test_a_cache_that_cannot_be_planned_is_refused(content):
-    window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
-    spec = spec_of(content)
-    assert "sliding windows" in LLAMA.refused(spec.deployment, spec.engine, spec.model, window)
-
-
 def answering(pages):
     return LLAMA.info(pages.get)
 
@@ -156,12 +148,6 @@ def test_what_a_server_says_of_itself():
     assert answering({"props": {**props, "build_info": "b11549-1a2b3c4"}})["version"] == "b11549-1a2b3c4"
     assert answering({"props": {"error": "no such page"}}) is answering({}) is None
     assert LLAMA.kv_facts({}, {}).kv_tokens is None
-
-
-def test_an_unknown_flag_ends_the_server(capsys):
-    with pytest.raises(SystemExit):
-        arguments(["--model", "m", "--tensor-split", "1"])
-    assert "--tensor-split" in capsys.readouterr().err
 
 
 def test_slots_at_work_are_the_kv_usage_and_unknown_without_telemetry():

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,29 +12,24 @@ from bench.cli import main
 from bench.http import get
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
-from bench.load.records import record_of
-from bench.load.sdk import sdk_reading
 from bench.load.target import Target
 from bench.measure.exposition import metric_names
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of
-from bench.models.gguf import gguf_of, write_gguf
+from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
 from bench.parse.validity import verdict
 from bench.runs.files import read
 from bench.runs.launch import EngineRecord
-from bench.runs.request import RequestForm
 from bench.servers.engines import managed
 from bench.servers.facts import server_info
 from bench.servers.launch import resolve_launch
 from bench.servers.metrics import find_catalogue
-from bench.servers.server import Server, ServerDied
+from bench.servers.server import Server
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_workload
-from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 from bench.workloads.workload import Workload
 from tests.support.project import built
 from tests.support.records import checkpoint as made_checkpoint
@@ -148,30 +142,6 @@ def test_chats_are_as_long_as_asked(server):
         assert target.form(endpoint).sdk_differs is None, endpoint
 
 
-def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server, anthropic):
-    """The same prompt, whose answer is the same at temperature 0, streamed to both."""
-    prompt = letters(prompt_ids("sdk", 0, 20, VOCABULARY_OF_LETTERS))
-    reading = sdk_reading(
-        Target(server.base_url, "tiny"), RequestForm(), ENDPOINTS["messages"], prompt, 6, stream=True, timeout_s=30.0
-    )
-    ours = record_of(reading.exchange, 0.0)
-    with (
-        anthropic.Anthropic(api_key="none", base_url=server.base_url, max_retries=0) as sdk,
-        sdk.messages.stream(
-            model="tiny",
-            max_tokens=6,
-            messages=[{"role": "user", "content": prompt}],
-            extra_body={"temperature": 0, "ignore_eos": True},
-        ) as stream,
-    ):
-        theirs = stream.get_final_message()
-    counted = theirs.usage.input_tokens + (theirs.usage.cache_read_input_tokens or 0)
-    assert (reading.error, reading.text) == (None, "".join(block.text for block in theirs.content))
-    assert (ours.outcome, ours.finish_reason, ours.completion_tokens) == ("ok", theirs.stop_reason, theirs.usage.output_tokens)
-    assert ours.prompt_tokens == counted > 20
-    assert len(ours.token_times_s) == 6
-
-
 def test_structured_output_is_output(server):
     """Asked for by the body: whole JSON, or what came of it, whose parts are counted and timed as any other's."""
     for endpoint, body in (
@@ -230,14 +200,6 @@ def test_a_request_longer_than_a_slot_is_an_error(server):
     (record,) = send(server, 1, prompt_tokens=257, output_tokens=1)
     assert record.outcome == "http_error"
     assert "exceeds the available context size (256 tokens)" in record.error
-
-
-@pytest.mark.long(part="vllm")
-def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
-    broken = replace(checkpoint, path=str(tmp_path / "model"))
-    gguf_of(tmp_path / "model", CONFIG, "float32").write_bytes(b"GGUF")
-    with pytest.raises(ServerDied, match="server ended"), server_of(engine, tmp_path, broken, max_num_seqs=1):
-        pass
 
 
 def metrics(server):

@@ -1,8 +1,6 @@
 """Sessions side by side on the planted GPUs of one machine: each has its own."""
 
-import json
 import os
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -10,16 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.errors import BenchError
 from bench.measure import gpus as module
 from bench.measure.gpus import own_gpus
-from bench.models.config_json import geometry_of_model
 from bench.servers.gpus import least_memory
-from bench.servers.launch import refuse_unfit
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.nvml import GPUS, cuda_spec
-from tests.support.project import LENIENT, Project
 from tests.support.server import eventually
 
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
@@ -84,28 +76,6 @@ def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, co
         content["engines"]["e"] = {"source": "command", "command": ["true"]}
 
 
-@pytest.mark.usefixtures("without_nvml")
-def test_without_nvml_the_server_gets_what_this_process_has(content):
-    with ExitStack() as stack:
-        assert shown(cuda_spec(content), stack) is None
-
-
-@pytest.mark.long(part="workflows")
-def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path):
-    planted(*FOUR[:2])
-    command = [sys.executable, "-m", "bench.servers.planted"]
-    content["engines"]["e"] = {"source": "command", "command": command, "backend": "cuda"}
-    content["deployments"]["b"] = dict(content["deployments"]["a"])
-    content["workloads"]["short"] |= {"arrival": "constant", "num_requests": 40}
-    content["study"]["ladders"] = [{"deployment": name, "workload": "short", "request_rate": [10]} for name in "ab"]
-    content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
-    project = Project(tmp_path / "project", {**content, "thresholds": LENIENT})
-    project.run("--cores", "8", "--resources", "gpu=2", "--", target="measured")
-    facts = [json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in "ab"]
-    devices = sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts)
-    assert devices == ["0", "1"]  # one after the other, both were on 0
-
-
 # Instances of a GPU that is divided: each is a device of its own memory, whatever its GPU is called.
 
 MIB = 2**20
@@ -137,14 +107,7 @@ def test_the_memory_that_a_server_gets(planted):
         assert least_memory(environment) == (None if mib is None else mib * MIB), (gpus, shown)
 
 
-def test_a_model_that_fits_the_gpu_and_not_its_slice_is_refused(planted, content, monkeypatch):
-    content["engines"]["e"]["backend"] = "cuda"
-    content["models"]["m"] = {"catalogue": "llama-3.1-8b"}
-    content["deployments"]["a"] = {"model": "m", "engine": "e", "dtype": "bfloat16"}
-    spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    planted(WHOLE)
-    refuse_unfit(spec, geometry_of_model(spec.model), 64)
-    planted(CUT)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1g")
-    with pytest.raises(BenchError, match=r"weights 14\.96 GiB .* leave 0 bytes of KV cache a GPU"):
-        refuse_unfit(spec, geometry_of_model(spec.model), 64)
+@pytest.mark.usefixtures("without_nvml")
+def test_without_nvml_the_server_gets_what_this_process_has(content):
+    with ExitStack() as stack:
+        assert shown(cuda_spec(content), stack) is None

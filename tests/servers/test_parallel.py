@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.findings.economics import Prices, economics
-from bench.findings.sizing import OperatingPoint, limits, sized
+from bench.findings.sizing import OperatingPoint, sized
 from bench.load.client import Load, LoadResult
 from bench.load.exchange import Report
 from bench.load.target import Target
@@ -19,7 +19,6 @@ from bench.measure.recording import record_run
 from bench.measure.slurm import needs_of
 from bench.models.catalogue import catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.geometry import weight_bytes
 from bench.models.model import Architecture
 from bench.parse.server import saturated
 from bench.parse.table import summary_frame
@@ -60,16 +59,6 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
     assert (found["gpus_per_instance"], found["instances"], found["gpus"], found["cost"]["hour"]) == (8, 5, 48, 96.0)
 
 
-def test_only_what_is_parallel_is_on_the_command_line(content):
-    """A study without it keeps its command line and its digest."""
-    plain = spec_of(content)
-    assert not {"--pipeline-parallel-size", "--data-parallel-size"} & set(launched(plain).argv)
-    ones = spec_of(content, pipeline_parallel=1, data_parallel=1)
-    assert ones.digest == plain.digest
-    line = " ".join(launched(spec_of(content, **EIGHT)).argv)
-    assert "--pipeline-parallel-size 2 --data-parallel-size 4" in line
-
-
 def test_gpus_of_an_instance(content):
     for source, device, parallel, gpus in (
         ("command", "cuda", {}, 1),
@@ -83,12 +72,6 @@ def test_gpus_of_an_instance(content):
     ):
         changed = copy.deepcopy(content)
         assert spec_of(changed, source=source, device=device, **parallel).gpus == gpus, (source, device, parallel)
-
-
-def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
-    found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
-    assert (found["instances"], found["gpus"], found["cost"]) == (5, None, None)
-    assert found["utilisation_at_peak"] == pytest.approx(5 / 7)
 
 
 # Memory
@@ -116,17 +99,6 @@ def test_a_block_of_a_stage_holds_what_vllm_makes_of_it():
     assert kv_pool(gemma, dtype="bfloat16").block_bytes == 10 * page
 
 
-def test_stages_together_hold_the_model_and_a_tied_table_twice():
-    for key in ("llama-3.3-70b", "gpt2-xl", "deepseek-v3", "mixtral-8x7b", "gemma-3-27b"):
-        model = geometry(key)
-        whole = weight_bytes(model, "bfloat16")
-        alone = stages_of(model, Parallel(2), dtype="bfloat16", kv_dtype="bfloat16")
-        assert [stage.weights for stage in alone] == [whole // 2], key
-        four = [stage.weights for stage in stages_of(model, Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")]
-        table = 2 * model.vocabulary * model.hidden_size
-        assert sum(four) == pytest.approx(whole + (table if model.tied else 0), abs=4), key
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_stages_by_hand(tied):
     """Three layers of 36,864 linear parameters and seven norms of 64, dealt out; a table of 512 × 64 (two where not tied)."""
@@ -141,11 +113,6 @@ def test_stages_by_hand(tied):
     assert weights(2, 1) == [whole // 2]
     assert weights(1, 3) == [round(layer + table), round(layer), round(layer + table)]
     assert weights(1, 2) == [round(2 * layer + table), round(layer + table)]
-
-
-def test_as_many_stages_as_layers_will_do():
-    model = geometry_of(config_of(Architecture(**ARCHITECTURE)))  # two layers
-    assert [parallel_problem(model, Parallel(pipeline=n)) is None for n in (1, 2, 3)] == [True, True, False]
 
 
 def test_experts_are_shared_by_engines_and_the_rest_is_not():
@@ -166,17 +133,6 @@ def deployed(tmp_path, content, model, **deployment):
     return read(Launch, paths["launch"])
 
 
-def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
-    with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
-        deployed(tmp_path, content, "llama-3.3-70b")
-    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
-    assert plan.kv_bytes_per_token_per_device == 20 * 4096
-    assert plan.kv_tokens == plan.kv_cache_bytes // (16 * 20 * 4096) * 16
-    # The first and the last stage have a table of 1.96 GiB more, and the fewest blocks count.
-    assert plan.weight_bytes / 2**30 == pytest.approx((20 * 855_654_400 + 128_256 * 8192 + 2048) * 2 / 2**30)
-
-
 def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path, content, monkeypatch):
     monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     one, four = (
@@ -188,26 +144,6 @@ def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path,
         BenchError, match=r"384 tokens for each of 4 engines at 131,072 bytes each; one request needs 640 tokens"
     ):
         deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="48MiB", data_parallel=4)
-
-
-def test_two_stages_hold_twice_the_tokens_in_as_much_memory_each(content):
-    content["deployments"]["a"]["kv_cache_memory"] = "1MiB"
-    one, two = (launched(spec_of(content, device="cpu", pipeline_parallel=n)).plan for n in (1, 2))
-    assert (one.kv_tokens, two.kv_tokens) == (2048, 4096)
-    assert two.needed_bytes > one.needed_bytes  # workers of a CPU engine share the machine's memory
-
-
-def test_the_longest_context_is_one_engine_s(content):
-    content["deployments"]["a"]["kv_cache_memory"] = "96KiB"  # 192 tokens
-    argv = launched(spec_of(content, device="cpu", data_parallel=4)).argv
-    assert argv[argv.index("--max-model-len") + 1] == str(192 - 32)
-
-
-def test_the_longest_prompt_fits_one_engine():
-    common = {"usable_rps": 5, "prompt_tokens": 400, "output_tokens": 100}
-    one = limits(OperatingPoint(c_max=10, kv_tokens=10_000, **common), None)
-    four = limits(OperatingPoint(c_max=40, kv_tokens=40_000, engines=4, **common), None)
-    assert one.input_tokens == four.input_tokens == 10_000 - 9 * 500 - 100
 
 
 # Counts of devices that cannot work
@@ -344,3 +280,20 @@ def test_a_session_asks_for_what_all_replicas_take(content):
     asked = needs_of(spec, [], records.launch(tensor_parallel=2, replicas=2, plan={"weight_bytes": 10 * 2**30}))
     assert (launched(spec).gpus, asked.gpus, asked.cores, asked.memory_mb) == (4, 4, 3 * 4 + 2, (4 * 10 + 6) * 1024)
     assert gpu_names(spec, {}) == ["0", "1", "2", "3"]
+
+
+def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
+    found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
+    assert (found["instances"], found["gpus"], found["cost"]) == (5, None, None)
+    assert found["utilisation_at_peak"] == pytest.approx(5 / 7)
+
+
+def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
+        deployed(tmp_path, content, "llama-3.3-70b")
+    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
+    assert plan.kv_bytes_per_token_per_device == 20 * 4096
+    assert plan.kv_tokens == plan.kv_cache_bytes // (16 * 20 * 4096) * 16
+    # The first and the last stage have a table of 1.96 GiB more, and the fewest blocks count.
+    assert plan.weight_bytes / 2**30 == pytest.approx((20 * 855_654_400 + 128_256 * 8192 + 2048) * 2 / 2**30)

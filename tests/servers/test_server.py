@@ -13,7 +13,6 @@ import pytest
 from bench.errors import BenchError
 from bench.servers import guard
 from bench.servers.engines import managed
-from bench.servers.facts import hardware
 from bench.servers.server import Server, ServerDied, core_groups, end_left
 from tests.support import records
 from tests.support.server import eventually, gone, impatient_guard, started
@@ -270,8 +269,3 @@ def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
     assert core_groups(0, 9) == []  # none is pinned, however many there are
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     assert core_groups(1, 1) == []
-
-
-def test_the_facts_of_this_machine():
-    facts = hardware()
-    assert (facts.cores, facts.memory_bytes) == (psutil.cpu_count(), psutil.virtual_memory().total)

@@ -1,6 +1,7 @@
 """How far sessions, levels and runs differ by chance, from cells that can be worked out by hand."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -8,8 +9,9 @@ import pytest
 from scipy import stats
 
 from bench.findings.comparison.effects import Error, Noise, sessions_for, smallest_difference, visible
+from bench.parse.steady import SURE_GROWTH
 from bench.statistics.levels import Levels, repeats, studentized_range
-from bench.statistics.textbook import student_t
+from bench.statistics.textbook import CONFIDENCE, MEDIAN_DEVIATION, TAIL, Z, student_t
 
 # What a comparison can see
 
@@ -143,13 +145,16 @@ def test_one_level_surely_gives_more_than_another_by_the_studentized_range():
 
 
 # Two-sided 95 % points, as every table prints them.
-def test_students_t_is_that_of_the_tables():
+def test_students_t_and_rounded_values_are_those_of_the_tables():
     for freedom, t in [
         (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (29, 2.045),
         (30, 2.042), (120, 1.980),
     ]:  # fmt: skip
         assert student_t(freedom) == pytest.approx(t, abs=5e-4)
     assert student_t(10, 0.99) == pytest.approx(3.169, abs=5e-4)
+    assert (0.95, 0.025, pytest.approx(NormalDist().inv_cdf(0.975), abs=5e-5)) == (CONFIDENCE, TAIL, Z)
+    assert pytest.approx(NormalDist().inv_cdf(0.75), abs=5e-5) == MEDIAN_DEVIATION
+    assert round(student_t(18), 1) == SURE_GROWTH
 
 
 def runs(*rows):

@@ -1,13 +1,10 @@
 """Names become folders, command lines, jobs of a cluster and HTML: whatever one is, it stays a name."""
 
-import ast
 import copy
-import gzip
 import itertools
 import json
 import re
 import shlex
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,30 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from bench.beside.archive.unpack import unpack
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
 from bench.findings.report import write_report
-from bench.measure.exposition import kv_facts
 from bench.models.config_json import config_of
 from bench.models.hub import FILES
 from bench.models.model import Architecture
-from bench.parse.scrapes import telemetry_table, wide_table
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read, write_record
-from bench.runs.store import Store
 from bench.runs.summary import read_summary
 from bench.servers.engines import MANAGED
 from bench.servers.launch import resolve_launch
-from bench.servers.server import Server
 from bench.study.config import Name
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.figures import FACTS, results
-from tests.support.packs import member, tarred
-from tests.support.study import ARCHITECTURE, CONTENT, ROOT, bare_summary
+from tests.support.study import ARCHITECTURE, CONTENT, bare_summary
 
 HOSTILE = {
     "parent": "../x",
@@ -162,57 +153,7 @@ def checkpoint():
     return records.checkpoint(path="model", config=config_of(Architecture(**ARCHITECTURE)))
 
 
-def test_words_of_a_command_line_reach_the_server_as_they_are_and_no_shell(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program = tmp_path / "server.py"
-    program.write_text(
-        "import http.server, json, sys\n"
-        "open('words.json', 'w').write(json.dumps(sys.argv[2:]))\n"
-        "class Handler(http.server.BaseHTTPRequestHandler):\n"
-        "    def do_GET(self):\n        self.send_response(200); self.end_headers()\n"
-        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
-    )
-    words = tuple(value for value in HOSTILE.values() if "\0" not in value)
-    launch = records.launch(device="cuda", argv=(sys.executable, str(program), "{port}", *words))
-    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=20, say=print):
-        assert json.loads((tmp_path / "words.json").read_text()) == list(words)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["server.log", "server.py", "words.json"]
-
-
-def test_no_rule_and_no_module_has_a_shell():
-    rules = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow").rglob("*.smk"))]
-    for rule in rules:
-        assert not re.search(r"^\s*(shell|run):", rule.read_text(), re.MULTILINE), rule
-    for source in sorted((ROOT / "src").rglob("*.py")):
-        text = source.read_text()
-        # To read all of them as code takes two seconds.
-        for node in ast.walk(ast.parse(text if re.search(r"shell|system|popen|getoutput", text) else "")):
-            if isinstance(node, ast.Call):
-                assert not any(keyword.arg == "shell" for keyword in node.keywords), source
-                assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source
-    # What the study gives a cluster beside numbers is whether a job has its node for itself.
-    (option,) = re.findall("slurm_extra=.*", (ROOT / "workflow/rules/measure.smk").read_text())
-    assert re.findall(r"--[\w-]+", option) == ["--exclusive"]
-
-
 # --- What servers say
-
-
-def test_what_a_server_puts_into_labels_stays_a_label(tmp_path):
-    for value in HOSTILE.values():
-        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-        text = (
-            f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{escaped}"}} 1.0\n'
-            f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
-        )
-        file = tmp_path / "telemetry.jsonl.gz"
-        with gzip.open(file, "wt") as out:
-            out.write(json.dumps({"slot": 0, "endpoint": value, "sent": 0.0, "received": 0.1, "text": text}) + "\n")
-        table = telemetry_table(file, 0.0)
-        assert table.height == 2, value
-        wide_table(table).write_csv(tmp_path / "metrics.csv")
-        assert kv_facts(text, {}).block_size is None, value
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "telemetry.jsonl.gz"]
 
 
 class Elements(HTMLParser):
@@ -252,9 +193,6 @@ def test_a_name_that_no_chart_can_show_is_refused_where_it_is_read(tmp_path, sum
     told = capsys.readouterr().err
     assert "not a valid summary.json ('deployment' is 'a\\" in told
     assert character not in told
-    record = records.facts()
-    write_record(record, tmp_path / "deployment.json")
-    assert read(DeploymentFacts, tmp_path / "deployment.json").deployment == "a"
     write_record(records.facts(deployment=name), tmp_path / "deployment.json")
     with pytest.raises(BenchError, match="with a control character"):
         read(DeploymentFacts, tmp_path / "deployment.json")
@@ -297,29 +235,6 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
 
 
 # --- Packs
-
-
-def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / "inside").mkdir()
-    monkeypatch.chdir(tmp_path / "inside")
-    forms = (
-        "{}",
-        "runs/{}/r/run.json",
-        "runs/a/{}/run.json",
-        "runs/a/r/{}",
-        "deployments/{}/launch.json",
-        "logs/{}.log",
-        "engines/{}.json",
-    )
-    for form, value in itertools.product(forms, HOSTILE.values()):
-        name = form.replace("{}", value)
-        if "\0" in name:
-            continue  # tar ends a name there
-        index = {"format": 1, "runs": {}, "missing": [], "files": {name: "0" * 64}}
-        pack = tarred(tmp_path / "made.tar.gz", member(name, b"{}"), member("pack.json", json.dumps(index).encode()))
-        with pytest.raises(BenchError):
-            unpack(pack, Store())
-    assert {path for path in tmp_path.rglob("*") if path.is_file()} <= {tmp_path / "made.tar.gz"}
 
 
 # --- What a checkpoint brings along, and where a server listens

@@ -4,7 +4,6 @@ What is refused: tests/study/test_refusals.py.
 """
 
 import json
-from collections import defaultdict
 
 import pytest
 
@@ -46,16 +45,6 @@ def test_words_and_thresholds_change_no_digest(content):
     assert [run.digest for run in plan_of(content).runs] == before
 
 
-def test_another_model_leaves_the_first_ones_digests(content):
-    before = {run.digest for run in plan_of(content).runs}
-    content["models"]["n"] = {"architecture": {**content["models"]["m"]["architecture"], "layers": 3}}
-    content["deployments"]["b"] = {**content["deployments"]["a"], "model": "n"}
-    content["study"]["ladders"].append({"deployment": "b", "workload": "short", "concurrency": [1]})
-    after = {run.digest for run in plan_of(content).runs}
-    assert before < after
-    assert len(after) == 4
-
-
 def test_select_narrows_and_refuses_what_matches_nothing(content):
     whole = plan_of(content)
     assert len(whole.runs) == whole.of_study
@@ -68,45 +57,9 @@ def test_select_narrows_and_refuses_what_matches_nothing(content):
         plan_of(content, select="*c0009*")
 
 
-def test_a_missing_lock_is_named(content):
-    content["engines"]["e"] = {"source": "lock", "locks": ["workflow/envs/none.lock"]}
-    with pytest.raises(BenchError, match=r"engines\.e\.locks\[0\] is 'workflow/envs/none.lock': no such file"):
-        plan_of(content)
-
-
-def test_the_default_study_is_what_it_promises():
-    """More parameters with fewer KV heads, the same KV memory, bursts on both sides of saturation, and one load that goes on."""
-    config = load_file(ROOT / "config/config.yaml")
-    mha, mqa = (config.models[name].architecture.model_dump() for name in ("tiny-mha", "wide-mqa"))
-    assert {k for k in mha if mha[k] != mqa[k]} == {"kv_heads", "intermediate_size"}
-    assert mha["intermediate_size"] < mqa["intermediate_size"]
-    assert (mha["kv_heads"], mqa["kv_heads"]) == (mha["heads"], 1)
-    assert len({d.kv_cache_memory for d in config.deployments.values()}) == 1
-    arrivals = {name: workload.arrival for name, workload in config.workloads.items()}
-    bursts = defaultdict(list)
-    for ladder in config.study.ladders:
-        bursts[ladder.deployment] += ladder.concurrency if arrivals[ladder.workload] == "burst" else []
-    carried = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "closed"}
-    assert set(bursts) == set(config.deployments) and set(carried) == {"tiny-mha"}
-    for deployment, requests in {"tiny-mha": 16, "wide-mqa": 64}.items():  # that the KV cache holds
-        levels = bursts[deployment]
-        assert len(set(levels)) >= 5
-        assert min(levels) < 0.8 * requests < 1.2 * requests < max(levels)
-    assert all(ladder.concurrency == "auto" and ladder.search.precision <= 0.25 for ladder in carried.values())
-    assert config.decision.slo and config.decision.peak_rps
-
-
 def test_every_shipped_configuration_is_accepted():
     for file in (ROOT / "config").rglob("*.yaml"):
         assert load_file(file).study.ladders, file
-
-
-def test_a_baseline_shares_a_load_with_another_deployment(content):
-    content["deployments"]["b"] = content["deployments"]["a"]
-    content["study"]["baseline"] = "b"
-    content["study"]["ladders"].append({"deployment": "b", "workload": "short", "concurrency": [4, 8]})
-    rows = Plan.of(load_config(content, source="f.yaml")).rows
-    assert {(row["deployment"], row["baseline"]) for row in rows} == {("a", False), ("b", True)}
 
 
 def test_the_reference_and_the_schema_are_those_of_the_models():
@@ -120,9 +73,3 @@ def test_every_key_and_part_of_a_file_has_its_meaning_in_the_reference():
     assert not [row for row in rows if row.rstrip().endswith("|  |")]
     parts = [part for part in json.loads(schema())["$defs"].values() if "properties" in part]
     assert not [part["title"] for part in parts if part["description"].splitlines()[0] not in reference()]
-
-
-def test_what_an_engine_computes_on_is_its_device_in_digests(content):
-    content["engines"]["e"]["backend"] = "cuda"
-    engine = Plan.of(load_config(content, source="t")).deployments["a"].identity["engine"]
-    assert engine == {"source": "command", "command": ["true"], "device": "cuda"}

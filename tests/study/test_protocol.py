@@ -6,6 +6,8 @@ When measuring changes, old runs no longer compare, and somebody must say so.
 import ast
 import hashlib
 import json
+import re
+from contextlib import nullcontext
 
 import pytest
 from pydantic import BaseModel
@@ -17,12 +19,13 @@ from bench.models.model import Model
 from bench.runs.files import digest, write_record
 from bench.runs.store import Store
 from bench.servers.deployment import Deployment, Engine
-from bench.servers.facts import hardware
+from bench.servers.facts import hardware, inherited
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.specs import PROTOCOL
 from bench.workloads.workload import Workload
 from tests.support import records
+from tests.support.cases import cases
 from tests.support.made import made_study, make_run
 from tests.support.study import ROOT
 
@@ -95,38 +98,54 @@ def held(folder, select="*", **result):
     return Plan.of(load_config(content | {"select": select}, source="made")), run, store
 
 
-@pytest.mark.parametrize("select", ["*", "*_c0004_*"])
-def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_path, select):
-    plan, run, store = held(tmp_path / "store", select, device="Another CPU")
+EXPORTED = {"NCCL_P2P_DISABLE": "1", "VLLM_HOST_IP": "10.0.0.7"}
+VERSIONS = {"engine_version": "0.26.0", "router_version": "2.6.1"}
+
+
+def exported(**environment):
+    """What a record has of these variables."""
+    return inherited(Plan.of(load_config(made_study(4, 4), source="made")).deployments["d000"], {}, environment)
+
+
+@cases(
+    ("known", "now", "said"),
+    [
+        ({"device": hardware().cpu}, {"device": hardware().cpu}, None),
+        (VERSIONS, {"engine_version": "0.26.0"}, None),
+        (VERSIONS, {"engine_version": "99"}, "engine version is 99 now and was 0.26.0 then"),
+        (VERSIONS, {"router_version": "2.6.1"}, None),
+        (VERSIONS, {"router_version": None}, None),  # not known is not different
+        (VERSIONS, {"router_version": "3"}, "router version is 3 now and was 2.6.1 then"),
+        # What a scheduler assigns, secrets and places are no difference.
+        ({"environment": exported(**EXPORTED | {"HF_TOKEN": "x"})},
+         {"environment": exported(**EXPORTED | {"HF_TOKEN": "another"}, CUDA_VISIBLE_DEVICES="3", HF_HOME="/x")}, None),
+        ({"environment": exported(**EXPORTED)},
+         {"environment": exported(**EXPORTED | {"NCCL_P2P_DISABLE": "0"}, OMP_STACKSIZE="1M")},
+         "NCCL_P2P_DISABLE is 0 now and was 1 then; OMP_STACKSIZE is 1M now and was not set then"),
+    ],
+)  # fmt: skip
+def test_a_level_more_goes_on_where_nothing_differs_that_decides(tmp_path, known, now, said):
+    plan, run, store = held(tmp_path, **known)
+    with pytest.raises(BenchError, match=re.escape(said)) if said else nullcontext():
+        refuse_others(plan, run.deployment, store, **now)
+
+
+@cases(
+    ("select", "known", "said"),
+    [
+        *((select, {"device": "Another CPU"}, r"device is .* now and was Another CPU then\..*`bench runs --discard 'd000/\*'`")
+          for select in ("*", "*_c0004_*")),
+        ("*", {"device": hardware().cpu, "environment": exported(NCCL_P2P_DISABLE="1")}, ".*NCCL_P2P_DISABLE is not set now and was 1 then"),
+    ],
+)  # fmt: skip
+def test_it_is_refused_before_any_server_starts(tmp_path, select, known, said):
+    plan, run, store = held(tmp_path / "store", select, **known)
     launch = tmp_path / "launch.json"
     write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
-    with pytest.raises(
-        BenchError,
-        match=r"d000: d000/.* was measured otherwise: device is .* now and was Another CPU then\..*`bench runs --discard 'd000/\*'`",
-    ):
+    with pytest.raises(BenchError, match=rf"d000: d000/.* was measured otherwise: {said}"):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
     store.discard(run)
     refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))  # nothing left that would not compare
-
-
-def test_a_level_more_on_the_same_device_goes_on(tmp_path):
-    plan, run, store = held(tmp_path, device=hardware().cpu)
-    refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))
-
-
-def test_a_level_more_on_another_version_is_refused(tmp_path):
-    plan, run, store = held(tmp_path, engine_version="0.26.0")
-    refuse_others(plan, run.deployment, store, engine_version="0.26.0")
-    with pytest.raises(BenchError, match=r"engine version is 99 now and was 0\.26\.0 then"):
-        refuse_others(plan, run.deployment, store, engine_version="99")
-
-
-def test_a_level_more_behind_another_version_of_the_router_is_refused(tmp_path):
-    plan, run, store = held(tmp_path, engine_version="0.26.0", router_version="2.6.1")
-    refuse_others(plan, run.deployment, store, engine_version="0.26.0", router_version="2.6.1")
-    refuse_others(plan, run.deployment, store, engine_version="0.26.0", router_version=None)  # not known is not different
-    with pytest.raises(BenchError, match=r"router version is 3 now and was 2\.6\.1 then"):
-        refuse_others(plan, run.deployment, store, engine_version="0.26.0", router_version="3")
 
 
 def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):

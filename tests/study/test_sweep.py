@@ -2,14 +2,12 @@
 
 import copy
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
 
 from bench.beside.archive.pack import packed_study
 from bench.report.measuring import jobs_line, measuring_lines, starts
-from bench.runs.files import digest
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
 from bench.study.reference import schema
@@ -71,28 +69,10 @@ def test_combinations_are_the_deployments_that_one_would_write_out():
 
 
 # What the deployments of `factors` at the scale `cpu` were called, and their digests, when each was written out by hand.
-BY_HAND = {
-    "cpu-gpt2-small-tp1": ("gpt2-small-w1", "7087fcb4"),
-    "cpu-gpt2-small-tp2": ("gpt2-small-w2", "5fc46473"),
-    "cpu-llama-small-tp1": ("llama-small-w1", "0f493138"),
-    "cpu-llama-small-tp2": ("llama-small-w2", "611f066e"),
-}
-RUNS_BY_HAND = "cb1185800ea8f1b005ab78c32f709ca6d9c5a90b354c69276b22221e80d7638e"
 
 
-def test_the_study_of_factors_is_as_it_was_by_hand_but_for_its_names():
-    """Its runs, too: a run's digest has its deployment's name in it, and nothing else of it has changed."""
-    found = Plan.of(load_file(ROOT / "config/studies/factors.yaml", scale="cpu"), root=ROOT)
-    assert {name: spec.digest[:8] for name, spec in found.deployments.items()} == {n: d for n, (_, d) in BY_HAND.items()}
-    as_it_was = [replace(run, deployment=replace(run.deployment, name=BY_HAND[run.deployment.name][0])) for run in found.runs]
-    assert digest(sorted(run.digest for run in as_it_was)) == RUNS_BY_HAND
-
-
-def test_the_base_in_a_ladder_stands_for_all_combinations_though_one_has_its_name():
+def test_the_base_in_a_ladder_stands_for_all_combinations_and_a_ladder_may_name_one():
     assert {run.deployment.name for run in plan(study({"max_num_seqs": [None, 64]})).runs} == {"one", "one-seqs64"}
-
-
-def test_a_ladder_may_name_one_combination_and_the_baseline_is_one():
     content = study({"max_num_seqs": [32, 64]})
     content["study"] |= {"baseline": "one-seqs32"}
     content["study"]["ladders"] += [{"deployment": "one-seqs64", "workload": "closed", "concurrency": [8]}]

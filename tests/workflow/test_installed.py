@@ -144,14 +144,3 @@ def test_a_study_begun_with_a_wheel_runs_on_the_wheel_s_workflow(installed, tmp_
     assert (study / "logs/weights/tiny-mqa.log").exists()
     ((status, out, errors),) = installed.run(study, ["runs"])
     assert (status, errors) == (0, "") and "tiny-mqa/short" in out
-
-
-def test_what_only_a_clone_has_is_said_in_one_line(installed, tmp_path):
-    """What else may be missing is said as in a clone: tests/cli."""
-    refused = {
-        "runs": r"config/config\.yaml: no such file in .*Run it in a study's folder \(`bench init` .*\), or name .* with --configfile\.",
-    }
-    for says, result in zip(refused.values(), installed.run(tmp_path, *([name] for name in refused)), strict=True):
-        assert result[:2] == [2, ""], says
-        assert re.fullmatch(rf"bench: {says}\n", result[2]), result[2]
-    assert {path.name for path in tmp_path.iterdir()} <= {".snakemake.lock"}  # nothing half written

@@ -5,42 +5,12 @@ import re
 import shutil
 from pathlib import Path
 
-import polars as pl
 import pytest
 import yaml
 
-from bench.parse.run import parse_run
-from bench.parse.validity import verdict
-from bench.study.config import Thresholds
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.forked import snakemake
-from tests.support.made import made_study, make_run
-from tests.support.planted import reasons
 
 pytestmark = [pytest.mark.workflow, pytest.mark.timeout(300)]  # whoever is first draws the study
-
-
-def test_a_made_run_is_read_and_trusted(tmp_path):
-    plan = Plan.of(load_config(made_study(50, 50), source="made"))
-    for level in (2, 50):
-        run, folder = next(run for run in plan.runs if run.level == level), tmp_path / str(level)
-        folder.mkdir()
-        make_run(run, folder)
-        files = {
-            "requests": "requests.parquet",
-            "telemetry": "telemetry.parquet",
-            "wide": "metrics.csv",
-            "summary": "summary.json",
-        }
-        told = parse_run(folder, **{key: folder / name for key, name in files.items()})
-        assert reasons(verdict(told, Thresholds())) == []
-        assert (told["requests"], told["ok"], told["scrapes"], told["in_flight_peak"]) == (300, 300, 302, level)
-        assert 55 < told["duration_s"] <= 60
-        assert (told["kv_usage_peak"] == 1.0) == (told["preemptions"] > 0) == (told["waiting_peak"] > 0) == (level == 50)
-        telemetry = pl.read_parquet(folder / "telemetry.parquet")
-        assert telemetry.group_by("scrape").len()["len"].unique().to_list() == [350]
-        assert len(pl.read_csv(folder / "metrics.csv").columns) == 351
 
 
 class Project:
@@ -72,14 +42,11 @@ class Project:
             path.write_text(path.read_text() + "# an edit\n")
 
 
-def copy_of(drawn_study, folder):
-    shutil.copytree(drawn_study, folder, symlinks=True)
-    return Project(folder)
-
-
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory, drawn_study):
-    return copy_of(drawn_study, tmp_path_factory.mktemp("project").resolve() / "copy")
+    folder = tmp_path_factory.mktemp("project").resolve() / "copy"
+    shutil.copytree(drawn_study, folder, symlinks=True)
+    return Project(folder)
 
 
 @pytest.fixture
@@ -171,20 +138,3 @@ def test_another_limit_or_peak_draws_what_depends_on_it(project):
     drawn = {"findings", "figure", "report"}
     assert would(slo=["ttft_p99=9s"]) == {"aggregate", "analyse", "calibrate", *drawn}
     assert would(slo=["ttft_p99=10s"], peak_rps=20) == drawn - {"figure"}  # no figure is drawn from it
-
-
-@pytest.mark.long(part="workflows")
-def test_what_is_drawn_again_is_drawn_and_then_there_is_nothing_to_do(tmp_path, drawn_study):
-    """Snakemake runs what follows a job, whether its files came out the same or not; and its own report has each figure by its name."""
-    project = copy_of(drawn_study, tmp_path.resolve() / "copy")
-    for file in ("findings/ttft.py", "servers/vllm.py"):
-        project.edit(file)
-        project.jobs()
-        assert project.drawn == {"ttft"}
-        assert project.jobs("--dry-run") == set()
-    project.jobs(target="results/figures/all")
-    snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()
-    page = (project.folder / "report.html").read_text()
-    assert '"Figures"' in page
-    for name in ("throughput", "ttft", "kv-saturation"):
-        assert re.search(rf'"labels": ?\{{"figure": ?"{name}"', page)

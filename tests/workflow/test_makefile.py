@@ -44,13 +44,6 @@ def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
     assert not [word for word in ("WorkflowError", "Traceback", "rule ") if word in said]
 
 
-def test_a_template_gets_as_far_as_its_server():
-    for name, begins in (("sizing", "engine"), ("running-server", "deploy"), ("two-settings", "engine")):
-        result = snakemake(*command("figures", f"CONFIG=config/templates/{name}.yaml"), "--dry-run", folder=ROOT)
-        assert result.returncode == 0, result.stdout + result.stderr
-        assert f"rule {begins}:" in result.stdout, name
-
-
 def test_what_make_cannot_mean_is_refused(tmp_path):
     for words, said in (
         (["-n", "figures", "config/config.yaml"], "make figures CONFIG=config/config.yaml"),
@@ -63,14 +56,6 @@ def test_what_make_cannot_mean_is_refused(tmp_path):
     ):
         refused = make(*words, status=2).stderr
         assert said in refused and "Traceback" not in refused, words
-
-
-def test_a_pack_measures_alone_and_packs_what_was_measured():
-    said = make("-n", "pack", "CONFIG=config/studies/h200.yaml", "SCALE=cpu").stdout
-    assert (
-        "snakemake --nolock --cores all measured --keep-going --configfile config/studies/h200.yaml --config  scale=cpu" in said
-    )
-    assert "bench pack --configfile config/studies/h200.yaml  --scale cpu" in said
 
 
 def told(folder, *words, more="", **environment):

@@ -16,10 +16,10 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project
 from tests.support.server import eventually
+from tests.support.snapshots import same
 from tests.support.study import CONTENT, ROOT
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-TABLE = "results/summary.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -73,43 +73,6 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
-@pytest.mark.long(part="workflows")
-@pytest.mark.timeout(600)
-def test_a_session_starts_for_what_is_wanted_of_it_and_measures_what_is_not_there(project):
-    a, b = (f"measure:deployment={name}, session=1" for name in "ab")
-
-    def planned(*arguments):
-        return [job for job in project.run(*arguments, target="measured") if job.startswith("measure:")]
-
-    def measured(*sessions):
-        """How many runs the next workflow measures, which starts these sessions; then there is nothing to do."""
-        before = project.stored_at()
-        assert planned() == list(sessions)
-        after = project.stored_at()
-        assert planned("--dry-run") == []
-        return len(after.items() - before.items())
-
-    assert measured(a) == 2
-    library = project.folder / "src/bench/measure/session.py"
-    text = library.read_text()
-    library.write_text(text + "# an edit\n")
-    assert planned("--dry-run") == []
-    library.write_text(text)
-    project.bench("runs", "--discard", "*_c0002_*")
-    project.config["study"]["ladders"][0]["concurrency"] = [1, 2, 3]
-    project.config["deployments"]["b"] = project.config["deployments"]["a"]
-    project.config["study"]["ladders"].append({"deployment": "b", "workload": "loop", "concurrency": [1]})
-    assert measured(a, b) == 2 + 1
-    project.config["select"] = "a/*_c0002_*"
-    assert measured(a) == 0
-    # Nothing says that a folder is gone; who asks for its results is told what to do.
-    shutil.rmtree(next(project.folder.glob("results/runs/a/*_c0002_*")))
-    project.run(target=TABLE, status=1)
-    assert "1 of 3 runs cannot be parsed" in project.output
-    project.bench("runs", "--discard", "a/*_c0002_*")
-    assert measured(a) == 1
-
-
 @pytest.mark.long(part="kills")
 def test_a_folder_of_ones_own_ends_on_sigterm_as_a_clone_does(project):
     """The workflow is a module there, of which Snakemake starts no handler by itself."""
@@ -135,54 +98,6 @@ def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     project.run("--configfile", "mine.yaml", "--", target="results/deployments/a/launch.json")
     done = bench("runs", cwd=project.folder)
     assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
-
-
-@pytest.mark.long(part="workflows")
-def test_what_a_search_found_draws_nothing_anew(project):
-    """Neither the whole study's runs nor those of one selected search; the report counts those that searches found."""
-    ladder = {"deployment": "a", "workload": "loop", "concurrency": "auto", "search": {"runs": 2, "start": 2, "highest": 4}}
-    project.config["study"]["ladders"] = [ladder, {"deployment": "a", "workload": "burst", "concurrency": [1]}]
-    project.config["workloads"]["burst"] = {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 4}
-    project.config["decision"] = {"slo": ["e2e_p90=10s"]}
-    project.config["select"] = "a/loop_*"
-    project.run()
-    assert (project.stored(), project.run("--dry-run")) == (2, [])
-    assert "The whole study has 3 runs." in (project.folder / "results/report.md").read_text()
-
-
-@pytest.mark.workflow
-@pytest.mark.long(part="workflows")
-def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project):
-    """The digest, and so every run, stays what it was: 256 is the default, which of a server that runs elsewhere nobody knows."""
-    project.config["study"]["ladders"][0]["concurrency"] = [2]
-    project.run(target=TABLE)
-    summary = project.folder / TABLE
-    before = pl.read_parquet(summary)
-    assert before["max_num_seqs"].to_list() == [None]
-    project.config["deployments"]["a"]["max_num_seqs"] = 256
-    assert "deploy:deployment=a" in project.run(target=TABLE)
-    launch = json.loads((project.folder / "results/deployments/a/launch.json").read_text())
-    assert launch["configured"]["max_num_seqs"] == 256
-    after = pl.read_parquet(summary)
-    assert after["max_num_seqs"].to_list() == [256]
-    assert after["started"].to_list() == before["started"].to_list()
-
-
-@pytest.mark.workflow
-@pytest.mark.long(part="workflows")
-def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
-    project.config["study"]["ladders"][0]["concurrency"] = [2]
-    project.config["thresholds"]["loop_lag_p99_s"] = 0.0
-    project.run()
-    ending = project.output[project.output.index("rule report:") :]
-    assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "the client's event loop was late: P99" in ending
-    assert (project.folder / "results/report.html").exists()
-    assert list((project.folder / "results/figures").glob("*.svg"))
-    assert project.run() == []
-    ending = project.output[project.output.index("Nothing to be done") :]
-    assert "The only run is invalid, so only the server's counts hold." in ending
-    assert "Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`, then the same `make` command" in ending
 
 
 @pytest.mark.workflow
@@ -214,41 +129,21 @@ LATE, UNSCRAPED = "client.loop_lag value=0.2 limit=0.1", "telemetry.scrape_gap v
 
 
 def test_what_a_workflow_says_last():
-    for reasons, figures, said in (
-        ([[], []], 3, []),
-        ([[LATE], []], 3, ["1 of 2 runs is valid"]),
-        ([[LATE], [LATE, UNSCRAPED]], 3,
-         ["None of the 2 runs is valid, so no result holds. Most often: the client's event loop was late: P99 0.2 s, over 0.1 s (2 of 2"]),
-        ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
-         ["None of the 2 runs is valid",
-          "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
-        ([["machine.other_processes value=0.7001 limit=0.15"], []], 3,
-         ["1 of 2 runs is valid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
-        ([[]], 0, ["No figure: these runs answer no figure's question"]),
+    busy = [f"machine.other_processes value={share} limit=0.15" for share in (0.7, 0.25, 0.7001)]
+    lines = []
+    for reasons, figures in (
+        ([[], []], 3), ([[LATE], []], 3), ([[LATE], [LATE, UNSCRAPED]], 3), ([busy[:1], busy[1:2]], 3), ([busy[2:], []], 3), ([[]], 0),
     ):  # fmt: skip
+        valid = [not each for each in reasons]
+        faults = [["machine"] if each else [] for each in reasons]
         runs = pl.DataFrame(
-            {
-                "valid": [not r for r in reasons],
-                "counts_valid": [not r for r in reasons],
-                "reasons": reasons,
-                "failed": 0,
-                "faults": [["machine"] if r else [] for r in reasons],
-            },
+            {"valid": valid, "counts_valid": valid, "reasons": reasons, "failed": 0, "faults": faults},
             schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String)},
         )
-        lines = warnings(runs, figures=figures)
-        assert len(lines) == len(said), reasons
-        assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), reasons
-
-
-def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_shown():
+        lines += [f"# {reasons}", *warnings(runs, figures=figures)]
+    # Failures and missing counts are no reason to say that nothing can be shown.
     runs = pl.DataFrame(
         {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [[UNSCRAPED]] * 2 + [[]],
          "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
     )  # fmt: skip
-    invalid, failing = warnings(runs, figures=3)
-    assert invalid.startswith(
-        "3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s, over 0.5 s."
-    )
-    assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
-    assert len(warnings(runs[:2], figures=3)) == 2  # latencies can be trusted
+    same("last-words", [*lines, "# failures", *warnings(runs, figures=3), "# of two", *warnings(runs[:2], figures=3)])

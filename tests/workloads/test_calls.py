@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from bench.beside.quality.calls import CallTask, right_calls
 from bench.beside.quality.graded_set import graded_sets, read_set
@@ -16,55 +17,18 @@ from tests.support.calls import AREA, BOTH, PLAY, TASK, function, written
 from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.grading import kept
+from tests.support.study import ROOT
 
-RIGHT = {
-    "as asked": "[geo.area(base=10, height=5.0)]",
-    "without brackets": "geo.area(base=10, height=5.0)",
-    "fenced": "```\n[geo.area(base=10, height=5.0)]\n```",
-    "an integer for a float": "[geo.area(base=10, height=5)]",
-    "another order": "[geo.area(height=5.0, base=10)]",
-    "arithmetic": "[geo.area(base=2*5, height=10/2)]",
-    "a text but for signs and case": "[geo.area(base=10, height=5, unit='Square-Metres')]",
-    "a list": "[geo.area(base=10, height=5, tags=['A', 'b'])]",
-    "a tuple": "[geo.area(base=10, height=5, at=(1.5, 2.0))]",
-    "a list for a tuple": "[geo.area(base=10, height=5, at=[1.5, 2.0])]",
-    "a dictionary": "[geo.area(base=10, height=5, of={'x': 1})]",
-    "all of a dictionary": "[geo.area(base=10, height=5, of={'x': 1, 'y': 'P'})]",
-}
-WRONG = {
-    "nothing": "",
-    "prose": "The area is 25.",
-    "prose ahead": "Sure: [geo.area(base=10, height=5)]",
-    "another value": "[geo.area(base=11, height=5)]",
-    "a text for a number": "[geo.area(base='10', height=5)]",
-    "a float for an integer": "[geo.area(base=10.0, height=5)]",
-    "true for a number": "[geo.area(base=10, height=True)]",
-    "what is required is missing": "[geo.area(base=10)]",
-    "a parameter that there is not": "[geo.area(base=10, height=5, depth=1)]",
-    "without names": "[geo.area(10, 5)]",
-    "another function": "[play(artist='10')]",
-    "its last name alone": "[area(base=10, height=5)]",
-    "once too often": "[geo.area(base=10, height=5), geo.area(base=10, height=5)]",
-    "a list in another order": "[geo.area(base=10, height=5, tags=['b', 'a'])]",
-    "numbers in a list of texts": "[geo.area(base=10, height=5, tags=[1, 2])]",
-    "a key that there is not": "[geo.area(base=10, height=5, of={'x': 1, 'z': 2})]",
-    "a key that is missing": "[geo.area(base=10, height=5, of={'y': 'p'})]",
-    "a name for a value": "[geo.area(base=ten, height=5)]",
-    "code": "[geo.area(base=__import__('os').getpid() * 0 + 10, height=5)]",
-    "a power without end": "[geo.area(base=9**9**9**9, height=5)]",
-    "a product without end": "[geo.area(base=" + "*".join(["9" * 60] * 200) + ", height=5)]",
-    "nesting without end": "[" * 5000,
-}
+ENDLESS = ["[geo.area(base=" + "*".join(["9" * 60] * 200) + ", height=5)]", "[" * 5000]
 
 
-@cases("answer", RIGHT.values())
-def test_right_calls_are_right_however_they_are_written(answer):
-    assert right_calls(TASK, answer)
-
-
-@cases("answer", WRONG.values())
-def test_wrong_and_hostile_calls_are_wrong(answer):
-    assert not right_calls(TASK, answer)
+def test_right_calls_are_right_however_they_are_written_and_wrong_or_hostile_ones_are_wrong():
+    answers = yaml.safe_load((ROOT / "tests/data/calls.yaml").read_text())
+    assert {kind: right_calls(TASK, answer) for kind, answer in answers["right"].items()} == dict.fromkeys(
+        answers["right"], True
+    )
+    assert [kind for kind, answer in answers["wrong"].items() if right_calls(TASK, answer)] == []
+    assert not any(right_calls(TASK, answer) for answer in ENDLESS)
 
 
 @cases(

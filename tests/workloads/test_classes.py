@@ -3,7 +3,6 @@
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -12,28 +11,23 @@ import pytest
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.analysis import TABLES, Analysis, write_analysis
-from bench.findings.capacity.curves import curves_of, limits
 from bench.findings.capacity.points import operating_points
 from bench.findings.capacity.words import evidence, high_needs, low_needs, missed_text, sustains, with_texts
 from bench.findings.causes import bottleneck, why
 from bench.findings.classes import class_rows
 from bench.findings.fleet import no_point
-from bench.findings.tables import Tables
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.target import Target
 from bench.measure.warmup import warm_up
-from bench.parse.observation import observed
 from bench.parse.slo import goodput
 from bench.parse.windows import of_windows
 from bench.predict.carried import worst_excess
 from bench.predict.sources import load_to_predict
 from bench.results import Results
-from bench.runs.latencies import class_column, served_alike
-from bench.search.placing import Aim
+from bench.runs.latencies import served_alike
 from bench.study.config import Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
-from bench.study.questions import mixed as mixed_rows
 from bench.study.read import load_workload, read_workload
 from bench.study.slo import Slo, parse_slo
 from bench.workloads.classes import dealt
@@ -41,9 +35,7 @@ from bench.workloads.schedule import schedule
 from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
-from tests.support.figures import results, spec_of
 from tests.support.planted import frame, steady_row
-from tests.support.study import bare_summary
 
 CHAT = {"share": 0.7, "prompt_tokens": 40, "output_tokens": 8}
 RAG = {"share": 0.2, "prompt_tokens": {"distribution": "uniform", "min": 100, "max": 300}, "output_tokens": 4}
@@ -84,15 +76,6 @@ def test_classes_come_at_the_moments_of_one_load_in_an_order_drawn_from_the_seed
     assert len(set(tenths)) > 2
     assert [x.request_class for x in schedule(alone, 1, "s")] == [None] * 200
     assert "classes" not in json.dumps(alone.model_dump(mode="json", exclude_defaults=True))
-
-
-def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
-    more = {"chat": {**CHAT, "share": 0.6}, "rag": RAG, "batch": BATCH, "code": {**CHAT, "share": 0.1}}
-    before, after = (schedule(each, 10, "s") for each in (mixed(), mixed(classes=more)))
-    lengths = [[x.prompt_tokens for x in of_class(planned, "rag")] for planned in (before, after)]
-    assert lengths[0] == lengths[1]
-    orders = [[x.request_class for x in planned if x.request_class in ("rag", "batch")] for planned in (before, after)]
-    assert orders[0] == orders[1]
 
 
 def test_requests_are_those_of_their_class():
@@ -228,21 +211,6 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
 
 
-def test_headings_say_which_limits_are_of_classes(summary):
-    """Where workloads are judged by different limits; a card has those of its own curve, and a limit that judges none is nowhere."""
-    plain = [{**steady_row(summary, load), "workload": "plain", "family": "plain", "run": f"p{load}"} for load in (2, 4)]
-    slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
-
-    def study(*rows):
-        return Tables(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
-
-    with_class = [{**level(summary, load, chat=0.1, rag=0.3), "workload": "mixed", "family": "mixed"} for load in (2, 4)]
-    both, one = study(*plain, *with_class), study(*with_class)
-    differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
-    alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
-    assert [limits(curves_of(each)) for each in (both, one)] == [differ, alike]
-
-
 def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):
     """A mix, a rate without its classes, and a closed loop without them, which has no capacity."""
     mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
@@ -290,20 +258,6 @@ def test_a_class_gets_as_many_requests_as_its_percentile_takes():
     assert alone == requests() * 36 // 100  # 36 requests for a P90, 100 without an SLO
     assert requests("batch.ttft_p90=1s") == 10 * alone
     assert requests("other.ttft_p99=1s") == requests()
-
-
-def test_a_search_judges_each_class_by_its_own_requests(summary):
-    row = {**level(summary, 4, chat=0.1, rag=2.0), "steady_why": None, "steady_growth": None}
-    found = observed(row, [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")], 0.01)
-    assert found.excesses["class_chat_ttft_p90_s"].value < 0 < found.excesses["class_rag_ttft_p90_s"].value
-    assert found.slow
-
-
-def test_a_search_sends_enough_of_a_rare_class():
-    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, None, 64.0)
-    many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
-    assert aim.requests(4, 1.0, [], near=False) == 50
-    assert many.requests(4, 1.0, [], near=False) == 200  # 20 of the class, two of them beyond its P90
 
 
 PLANTED = {"chat": 0.02, "rag": 1.0, "batch": 0.5}  # TTFT of each class (s)
@@ -391,17 +345,3 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart(tmp_path):
                 load_to_predict(read_workload(file), "shared", "request_rate")
         else:
             assert load_to_predict(read_workload(file), "one", "request_rate").classes
-
-
-def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
-    runs = [
-        {**bare_summary(), **summary, "run": f"r{load}", "level": float(load), "concurrency": load, "digest": f"{load}", "kv_usage_peak": 0.1,
-         "classes": json.dumps({"chat": {}, "rag": {}}),
-         **{class_column(name, f"{metric}_{p}_s"): 0.1 * load for name in ("chat", "rag") for metric in ("ttft", "e2e") for p in ("p50", "p90", "p95")}}
-        for load in (1, 4, 16)
-    ]  # fmt: skip
-    study = results(summary)
-    study = replace(study, runs=frame(runs), decision=Decision(slo=["rag.e2e_p90=1s"]))
-    assert mixed_rows(study.runs.to_dicts()) and not mixed_rows(results(summary).runs.to_dicts())
-    panels = spec_of("ttft", study)["concat"]
-    assert [panel["title"]["text"] for panel in panels][-2:] == ["E2E P95 of chat", "E2E P90 of rag"]

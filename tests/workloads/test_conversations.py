@@ -102,19 +102,6 @@ def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
     assert ENDPOINTS["chat"].message([{}]) == {"role": "assistant", "content": ""}
 
 
-def test_sessions_are_shared_out_evenly(tmp_path):
-    """Two requests each, so that the sessions' numbers are even."""
-    trace = tmp_path / "t.jsonl"
-    rows = [{"id": f"a{i}", "arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2} for i in range(8)]
-    rows += [{"id": f"b{i}", "parent": f"a{i}", "prompt_tokens": 8, "output_tokens": 2} for i in range(8)]
-    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    load = load_workload({"arrival": "trace", "trace": str(trace)}, source="t")
-    with fake_server() as server:
-        result = run_load(Target(server.base_url, "m"), Load(load, 1.0, "s", vocabulary=500, processes=2))
-    assert [process.reads > 0 for process in result.processes] == [True, True]
-    assert {r.outcome for r in result.records} == {"ok"}
-
-
 def test_chats_of_a_file_are_sent_turn_by_turn(chats):
     """Two of the three have two turns; the recorded answer is not sent, what the system says is."""
     with fake_server() as server:

@@ -8,7 +8,6 @@ import pytest
 from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.comparison.compare import LOCKED, differences
-from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.parse.run import cut_answers
@@ -47,24 +46,11 @@ def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
     assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["."])
 
 
-def test_a_schema_may_have_fields_that_are_called_like_secrets():
-    tool = {"parameters": {"properties": {"token": {"type": "string"}}}}
-    assert body_of(body={"tools": [tool], "prompt_cache_key": "abc"})["tools"] == [tool]
-
-
 def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
     lengths = "prompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
     (tmp_path / "load.yaml").write_text(f"arrival: closed\nnum_requests: 8\n{lengths}")
     with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
         load_to_predict(read_workload(tmp_path / "load.yaml"), "load.yaml", "concurrency")
-
-
-def test_lengths_are_those_that_the_server_counts():
-    with fake_server(ends=[5, 7, 99]) as server:
-        records = run_load(Target(server.base_url, "m"), Load(load_workload(LOAD, source="t"), 3, "s")).records
-    ends = sorted((r.completion_tokens, r.finish_reason) for r in records)
-    assert ends == [(5, "stop"), (7, "stop"), (20, "length")]
-    assert {(r.outcome, r.output_asked) for r in records} == {("ok", None)}
 
 
 def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys):

