@@ -5,7 +5,6 @@ import socket
 
 import pytest
 
-from bench.cli import main
 from bench.cli.commands.runs import watched_lines
 from bench.measure.progress import session_line
 from bench.measure.progress_file import FinishedRun, RunUnderWay, SessionProgress
@@ -63,12 +62,6 @@ def test_what_runs_here_is_shown_else_what_was_last(tmp_path, monkeypatch, chang
     write_record(session(**changed), folder.parent / "progress.json")
     (line,) = watched_lines(112.0)
     assert line.startswith(begins)
-
-
-def test_options_that_watching_would_ignore_are_refused(capsys):
-    for more in (["--select", "a/*"], ["--json"], ["--configfile", "x.yaml"]):
-        assert main(["runs", "--watch", *more]) == 2
-        assert "Leave the other options out" in capsys.readouterr().err
 
 
 def test_a_live_line_is_drawn_on_a_terminal_alone(capsys, monkeypatch):

@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import chart, draw_figure
 from bench.report.paper import Paper, data_of, on_paper, written
@@ -84,15 +83,3 @@ def test_a_shipped_figure_is_an_altair_chart(summary):
     found = chart("ttft", study)
     assert found.to_dict(validate=False)["title"]["text"].startswith("TTFT P99 passes 1 s")
     assert found.properties(title="mine").to_dict(validate=False)["title"] == "mine"
-
-
-def test_what_is_no_width_form_or_pair_is_refused_before_any_work(tmp_path, capsys):
-    for options, said in (
-        (("--width", "85"), "--width 85: give millimetres from 40 to 400, such as 85mm."),
-        (("--width", "5mm"), "--width 5mm: give millimetres"),
-        (("--format", "pdf,doc"), "--format doc: there are pdf, svg, png, csv, json."),
-        (("--labels", "a"), "--labels a: give NAME=VALUE."),
-    ):
-        assert main(["figures", str(tmp_path), "--output-dir", str(tmp_path / "drawn"), *options]) == 2
-        assert said in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
