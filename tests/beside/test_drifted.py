@@ -92,10 +92,8 @@ def test_what_is_not_known_is_said_with_the_reason():
 def test_speed_beside_traffic_that_is_not_known_blames_neither():
     found = found_of(2, slow=1.6, rate=0.1)
     assert verdict_of(found, "E2E").verdict == DIFFERS and verdict_of(found, "output").verdict == UNKNOWN
-    assert "whether that is the traffic is not known: " in verdict_of(found, "E2E").why
     assert "which of them changed the speed is not known" in " ".join(advice(found))
-    known = " ".join(advice(found_of(2, slow=1.6)))
-    assert "Traffic is as measured and speed is not" in known
+    assert "Traffic is as measured and speed is not" in " ".join(advice(found_of(2, slow=1.6)))
 
 
 def test_spare_servers_hide_nothing():
@@ -122,14 +120,17 @@ def test_spare_servers_hide_nothing():
 
 
 def test_lengths_need_no_gauges():
-    found = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("name") != NAMES["waiting"])))
-    assert {verdict_of(found, name).verdict for name in ("requests in", "ITL", "E2E")} == {UNKNOWN}
-    assert verdict_of(found, "E2E").why == "production does not show the requests in flight that go with it"
-    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
     gauges = pl.col("name").is_in([NAMES["running"], NAMES["waiting"]])
-    found = find_drift(*changed_window(10, lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value"))))
-    assert verdict_of(found, "E2E").why == "no requests were in flight at any scrape"
-    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+    for change, why in (
+        (lambda kept: kept.filter(pl.col("name") != NAMES["waiting"]), "does not show the requests in flight that go with it"),
+        (
+            lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value")),
+            "no requests were in flight at any",
+        ),
+    ):
+        found = find_drift(*changed_window(10, change))
+        assert verdict_of(found, "E2E").verdict == UNKNOWN and why in verdict_of(found, "E2E").why
+        assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME), why
 
 
 def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
@@ -188,12 +189,6 @@ def test_what_is_counted_between_two_scrapes():
     ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
     gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
     assert counted(*ranks, *gauges)["output"].to_list() == [10, 10]
-    engines = [
-        ("vllm:generation_tokens_total", 'engine="0"', [0, 10, 20]),
-        ("vllm:generation_tokens_total", 'engine="1"', [None, None, 7]),
-    ]
-    gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
-    assert counted(*engines, *gauges)["output"].to_list() == [10, 10]
     # A label that is added in mid-time: what was counted since the start of the server is not one interval's.
     counted_so_far = [(NAMES["output"], "", [1000, 1010, None, None]), (NAMES["output"], 'team="a"', [None, None, 1020, 1030])]
     found = counted(*counted_so_far, *GAUGES_ONE)
@@ -230,9 +225,7 @@ def test_two_prometheus_of_one_server_and_a_single_scrape_are_refused():
     with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
         find_drift(*changed_window(10, twice))
     with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
-        find_drift(
-            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
-        )
+        find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") == pl.col("at_s").min())))
 
 
 def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():

@@ -92,13 +92,9 @@ def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
     with pytest.raises(BenchError, match=r"in this time\. It scraped nothing then: give another time"):
         Window(address, {"job": "late"}, BEGIN - 10 * HOUR_S, BEGIN - 9 * HOUR_S).names()
     done = drifted(results, address, "--label", "job=long")
-    words = " ".join(done.stdout.split())
-    assert done.returncode == 1 and "Production differs from what was measured: output length." in words
-    assert "Measure a workload of production's lengths (output length 12" in words
+    assert done.returncode == 1 and "Production differs from what was measured: output length." in " ".join(done.stdout.split())
     done = drifted(results, address, "--label", "job=nobody")
     assert done.returncode == 2 and 'no series with {job="nobody"} in this time. Its jobs are: a, late, long.' in done.stderr
-    done = drifted(results, f"{address}/graph")
-    assert done.returncode == 2 and "Give the address that has /api/v1" in done.stderr
 
 
 def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
@@ -129,10 +125,9 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
     rows = [("x", at, "a", 'instance="x",job="j"', value) for at, value in ((1.5, 7.0), (3.0, 8.0))]
     assert window.samples(["a", "b"]).select("instance", "at_s", "name", "labels", "value").rows() == rows
     answers.clear()
-    for jobs, said in ((["j"], "Its jobs are: j. Give the label"), ([], "It scraped nothing then: give another time")):
-        answers["label/job/values"] = says(jobs)
-        with pytest.raises(BenchError, match=said):
-            window.names()
+    answers["label/job/values"] = says([])
+    with pytest.raises(BenchError, match="It scraped nothing then: give another time"):
+        window.names()
     for text, said in (
         ('{"status": "error", "errorType": "bad", "error": "no"}', "'bad: no'"),
         ("[]", ".status 200, and not what"),

@@ -107,16 +107,9 @@ def measured_flags(launch):
 
 
 def test_a_script_starts_what_was_measured_with_the_hubs_model(tmp_path):
-    flags = {
-        "max-num-batched-tokens": 2048,
-        "compilation-config": '{"level": 3, "x": "$HOME"}',
-        "no-enable-chunked-prefill": True,
-    }
-    launch = put(
-        tmp_path,
-        model=HUB,
-        deployment={"flags": flags, "environment": {"VLLM_ATTENTION_BACKEND": "it's $HOME"}, "tensor_parallel": 2},
-    )
+    flags = {"compilation-config": '{"level": 3, "x": "$HOME"}', "no-enable-chunked-prefill": True}
+    given = {"flags": flags, "environment": {"VLLM_ATTENTION_BACKEND": "it's $HOME"}, "tensor_parallel": 2}
+    launch = put(tmp_path, model=HUB, deployment=given)
     words, environment = started(tmp_path, "vllm", PORT="81")
     assert words[:6] == ["serve", "org/model", "--host", EVERYWHERE, "--port", "81"]
     told = flags_of(words[6:])
@@ -129,6 +122,9 @@ def test_a_script_starts_what_was_measured_with_the_hubs_model(tmp_path):
 def test_random_weights_seeds_and_the_benchmarks_names_stay_behind(tmp_path):
     launch = put(tmp_path, deployment={"flags": {"seed": 7, "disable-log-requests": True}})
     assert flags_of(launch.argv)["load-format"] == "dummy"
+    # Without a model it ends before it starts anything.
+    done = subprocess.run(["sh"], input=exported(tmp_path), capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode and "MODEL: Set it to the folder of the model" in done.stderr
     words, environment = started(tmp_path, "vllm", MODEL="/models/real")
     assert words[1] == "/models/real"
     told = flags_of(words)
@@ -156,12 +152,6 @@ def test_paths_of_the_measured_machine_are_pointed_out(tmp_path):
         assert text.count(f"--x {value}" if path else value) >= 1, value
 
 
-def test_a_script_without_a_model_ends_before_it_starts_anything(tmp_path):
-    put(tmp_path)
-    done = subprocess.run(["sh"], input=exported(tmp_path), capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
-    assert done.returncode and "MODEL: Set it to the folder of the model" in done.stderr
-
-
 def test_no_secret_is_in_any_form(tmp_path):
     secret = "sk-0123456789abcdefghij"  # noqa: S105 - made up
     launch = put(tmp_path, model=HUB, deployment={"environment": {"MY_API_KEY": secret}})
@@ -176,9 +166,8 @@ def test_no_secret_is_in_any_form(tmp_path):
 
 
 def test_a_compose_file_is_one_and_has_the_measured_flags(tmp_path):
-    launch = put(
-        tmp_path, model=HUB, deployment={"flags": {"compilation-config": "$x"}, "tensor_parallel": 2, "dtype": "float16"}
-    )
+    given = {"flags": {"compilation-config": "$x"}, "tensor_parallel": 2, "dtype": "float16"}
+    launch = put(tmp_path, model=HUB, deployment=given)
     content = yaml.safe_load(exported(tmp_path, "compose"))
     jsonschema.Draft7Validator(COMPOSE).validate(content)
     service = content["services"]["a"]
@@ -207,10 +196,7 @@ def test_llama_cpp_has_an_image_of_its_build_and_no_gpus(tmp_path):
         assert service["image"] == "ghcr.io/ggml-org/llama.cpp:server-b11549"
         assert "deploy" not in service and "ipc" not in service
         assert service["command"][:2] == ["--model", "/model.gguf"] and service["volumes"][0].endswith(":/model.gguf:ro")
-        assert "Measured was an environment of locked packages, not the image" in " ".join(text.replace("#", "").split())
-        assert ("cores of its own" in text) == (cores > 0)
-        assert ("It was measured with one thread, pinned to no core." in text) == (cores == 0)
-        assert ("cores of a worker: not pinned, one thread" in text) == (cores == 0)
+        assert ("cores of its own" in text, "pinned to no core" in text) == (cores > 0, cores == 0)
 
 
 def test_a_container_keeps_its_image_and_needs_no_version(tmp_path):
@@ -219,8 +205,6 @@ def test_a_container_keeps_its_image_and_needs_no_version(tmp_path):
     assert launch.argv[0] == "docker"
     service = yaml.safe_load(exported(tmp_path, "compose"))["services"]["a"]
     assert service["image"] == made["image"]
-    assert "not the image" not in exported(tmp_path, "compose")
-    assert f"# - image: {made['image']}" in exported(tmp_path)
 
 
 def test_a_manifest_of_kubernetes_has_the_measured_flags_and_probes(tmp_path):
@@ -228,12 +212,8 @@ def test_a_manifest_of_kubernetes_has_the_measured_flags_and_probes(tmp_path):
     deployment, service = yaml.safe_load_all(exported(tmp_path, "kubernetes"))
     pod = deployment["spec"]["template"]
     (server,) = pod["spec"]["containers"]
-    assert (
-        deployment["spec"]["selector"]["matchLabels"]
-        == pod["metadata"]["labels"]
-        == service["spec"]["selector"]
-        == {"app": "a"}
-    )
+    labels = (deployment["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"], service["spec"]["selector"])
+    assert labels == ({"app": "a"},) * 3
     assert (server["image"], server["command"]) == ("vllm/vllm-openai:v0.32.0", ["vllm", "serve"])
     told = flags_of([word.replace("$$(", "$(") for word in server["args"]])
     assert {told.pop(name) for name in ("revision", "host", "port")} == {HUB["revision"], EVERYWHERE, "8000"}
@@ -262,12 +242,9 @@ def test_what_a_form_cannot_express_is_refused_by_name(tmp_path):
         put(tmp_path / str(number), **given)
         error = refused(tmp_path / str(number), form)
         assert f"--form {form}: a " in error and said in error, said
-
-
-def test_servers_of_others_and_unknown_names_are_refused(tmp_path):
+    # And servers of others, and unknown names.
     put(tmp_path)
-    assert "results/deployments/b/launch.json: no such deployment" in (error := refused(tmp_path, name="b"))
-    assert "There are: a." in error
+    assert "There are: a." in refused(tmp_path, name="b")
     assert "no such deployment" in refused(tmp_path, name="../deployments/a")
     record = tmp_path / "results/deployments/a/launch.json"
     external = {**json.loads(record.read_text()), "argv": None, "base_url": "http://h:1", "kind": "sglang"}
@@ -289,8 +266,7 @@ def test_limits_are_told_as_the_analysis_has_them(tmp_path, summary):
     text = " ".join(exported(tmp_path).replace("\n#", " ").split())
     assert "measured: 2026-03-01 to 2026-03-05, 5 runs" in text
     assert re.search(
-        r"workload short, SLOs TTFT P99 ≤ 1 s: sustains (about )?1[67] requests/s \([^)]*\) at 8 requests in flight; limit: ",
-        text,
+        r"SLOs TTFT P99 ≤ 1 s: sustains (about )?1[67] requests/s \([^)]*\) at 8 requests in flight; limit: ", text
     )
 
 

@@ -17,14 +17,8 @@ from tests.support.study import ROOT
 SCHEMA = json.loads((ROOT / "tests/data/schemas/benchmark-report-0.2.json").read_text())
 RUNS = ROOT / "tests/data/imported/own"
 OWN = json.loads((RUNS / "c4/summary.json").read_text())
-SERVER = {
-    "engine": "vllm",
-    "engine_version": "0.32.0",
-    "model": "org/m",
-    "gpus": 2,
-    "hardware": "Intel(R) Xeon(R) Processor, 16 cores, 2 × NVIDIA H200",
-    "tensor_parallel": 2,
-}
+SERVER = {"engine": "vllm", "engine_version": "0.32.0", "model": "org/m", "gpus": 2, "tensor_parallel": 2}
+SERVER |= {"hardware": "Intel(R) Xeon(R) Processor, 16 cores, 2 × NVIDIA H200"}
 # Servers without GPUs, on a machine that shows none, and on one with two kinds.
 OTHERS = (
     {"gpus": 0},
@@ -76,11 +70,12 @@ def test_each_run_is_a_file(tmp_path):
     assert len(files) == 2
     for file in files:
         jsonschema.validate(yaml.safe_load(file.read_text()), SCHEMA)
-    several = bench("export", RUNS, "--form", "benchmark-report")
-    assert several.returncode == 2
-    assert "has 2 runs, and a file is of one. Give --output DIR" in several.stderr
-    taken = bench("export", RUNS, "--form", "benchmark-report", "--output", files[0])
-    assert taken.returncode == 2 and "it is a file, and runs are written into a folder" in taken.stderr
+    for more, said in (
+        ((), "has 2 runs, and a file is of one. Give --output DIR"),
+        (("--output", files[0]), "it is a file, and runs are written into a folder"),
+    ):
+        done = bench("export", RUNS, "--form", "benchmark-report", *more)
+        assert done.returncode == 2 and said in done.stderr, said
     one = bench("export", RUNS / "c4", "--form", "benchmark-report")
     jsonschema.validate(yaml.safe_load(one.stdout), SCHEMA)
 

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import yaml
-from benchmarks.guard import loads
 
 from bench.beside.production.curve import read_curve
 from bench.beside.production.drifted.studied import read_studied
@@ -15,7 +14,6 @@ from bench.beside.production.guard.measured import Measured, Sustained, read_mea
 from bench.errors import BenchError
 from bench.findings.sizing import Limits
 from bench.parse.reference_samples import reference_samples
-from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots
 from tests.support.command import bench
 from tests.support.guard import LLAMA, POINT, alerts, fleet, guarded, scraped_of, study, workers
@@ -196,7 +194,7 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, number):
 
 
 def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
-    two = "it has 2 curves, and one server is guarded by one workload. Name both: --deployment a --workload short; --deployment b "
+    two = "it has 2 curves, and one server is guarded by one workload. Name both: "
     apart = [{**row, "role": role} for row, role in zip(workers(2), ("prefill", "decode"), strict=True)]
     for number, (change, options, said) in enumerate([
         ({"point": BELOW}, (), "there is nothing to guard by"),
@@ -204,7 +202,6 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
         ({"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]}, (), two),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
-        ({}, ("nowhere",), "nowhere: no such file or folder"),
     ]):  # fmt: skip
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -224,22 +221,6 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     shutil.rmtree(tmp_path / "results")
     study(tmp_path, summary, point=ABOVE)
     assert set(guarded(tmp_path)[0]) == {"rules.yaml", "dashboard.json"}
-
-
-def test_the_benchmark_sends_what_the_study_established():
-    def of(**point):
-        return loads(Measured(point={**POINT, **point}, sustained=Sustained(1)))
-
-    assert (of(), of(low=None), of(low=18.0)) == ((14, 32), (16, 32), (16, 32))
-    with pytest.raises(SystemExit, match="is 0: no load is established"):
-        of(low=0.0)
-    with pytest.raises(SystemExit, match="counted in requests/s"):
-        of(unit="requests/s")
-
-
-def test_an_slo_is_read_as_it_is_printed():
-    for slo in (Slo("ttft", "p99", 2.0), Slo("tpot", "p90", 0.0525), Slo("e2e", "p50", 12.5)):
-        assert parse_slo(str(slo)) == slo
 
 
 def test_one_worker_is_a_server(tmp_path, summary):

@@ -33,11 +33,8 @@ def series(phases, number=1):
         load, waits = of("load"), of("waits")
         runs = [(m, None if n is None else n - w) for (m, n), (_, w) in zip(load, waits, strict=True)]
         add("vllm:num_requests_running", runs, "+")
-        add(
-            "vllm:num_requests_waiting",
-            [(m, None if n is None else w) for (m, n), (_, w) in zip(load, waits, strict=True)],
-            "+",
-        )
+        waiting = [(m, None if n is None else w) for (m, n), (_, w) in zip(load, waits, strict=True)]
+        add("vllm:num_requests_waiting", waiting, "+")
         add("vllm:kv_cache_usage_perc", of("kv", part=1), "+")
         add("up", [(m, 0 if n is None else 1) for m, n in load])
         add("vllm:num_preemptions_total", of("preempted", part=1), "+", counter=True)
@@ -214,8 +211,6 @@ def test_every_panel_and_every_engine_s_rules_are_what_prometheus_reads(tmp_path
 def test_haproxy_takes_its_backend_without_a_warning(tmp_path, summary, number):
     fleet(tmp_path, summary, number, balance="header:X-Session-ID")
     guarded(tmp_path)
-    front = (
-        "frontend all\n    mode http\n    timeout client 10m\n    maxconn 100\n    bind 127.0.0.1:9\n    default_backend a\n"
-    )
-    (tmp_path / "guard/main.cfg").write_text(front)
+    lines = ("frontend all", "mode http", "timeout client 10m", "maxconn 100", "bind 127.0.0.1:9", "default_backend a", "")
+    (tmp_path / "guard/main.cfg").write_text("\n    ".join(lines).rstrip(" "))
     checked("haproxy", "-c", "-dW", "-f", "main.cfg", "-f", "haproxy.cfg", cwd=tmp_path / "guard")

@@ -368,7 +368,7 @@ def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path):
     ]
     assert not log.notes
     assert read_log(file, given={"status": "status"}).count == 3
-    given = dict(arrival="timestamp", prompt="prompt_tokens", output="completion_tokens")
+    given = {"arrival": "timestamp", "prompt": "prompt_tokens", "output": "completion_tokens"}
     assert read_log(file, given=given).count == 4
 
 
