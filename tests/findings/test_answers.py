@@ -23,7 +23,6 @@ from tests.support.answers import (
     compared_rows,
     length_rows,
     named,
-    noisy,
     screen,
     streamed_rows,
     study,
@@ -59,36 +58,6 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
         assert ("not known" in answered(results)["lengths"].lines[0]) == bool(wrong), wrong
 
 
-def device_rows(summary, *, gain=1.0, short_gain=3.0, full=6, noise=0.01, wrong=()):
-    """One device beside two. `gain` is the throughput of two ÷ that of one while its KV cache has room, `short_gain` from `full` on."""
-    random = np.random.default_rng(2)
-    rows = []
-    for level in (1, 2, 4, 6, 8, 12, 16, 24):
-        alone = 10.0 * min(level, full)
-        both = alone * (gain if level < full else short_gain)
-        for name, throughput, fills in (("one", alone, level >= full), ("two", both, False)):
-            rows.append(
-                {**summary, "deployment": name, "workload": "w", "family": "w", "run": f"w_{level}", "axis": "concurrency",
-                 "level": float(level), "concurrency": level, "kv_usage_peak": 1.0 if fills else 0.5, "preemptions": 0,
-                 "throughput_tokens_per_s": noisy(throughput, noise, random), **(WRONG if name in wrong else {})}
-            )  # fmt: skip
-    return study(rows, launches={"one": {"tensor_parallel": 1}, "two": {"tensor_parallel": 2}})
-
-
-def test_what_a_second_device_buys_at_what_load(summary):
-    results = device_rows(summary, gain=1.3, short_gain=3.5)
-    (gain,) = found_in(results).settings
-    assert gain.spread_assumed
-    ratios = {load.level: load.ratio.value for load in gain.loads}
-    assert ratios == pytest.approx({level: 1.3 if level < 6 else 3.5 for level in (1, 2, 4, 6, 8, 12, 16, 24)}, rel=0.05)
-    assert next(iter(answered(results))) == "settings"
-    # A second device that buys nothing or of which nothing is known.
-    (none,) = found_in(device_rows(summary, gain=1.0, short_gain=1.0, full=100)).settings
-    assert none.verdict == "no evidence"
-    (half,) = found_in(device_rows(summary, wrong=("two",))).settings
-    assert (half.pairs, half.whole) == (0, None)
-
-
 def small(seed=1, noise=0.05):
     """A crossed study of 32 configurations."""
     return named(crossed(seed, noise, batches=(1, 16), prompts=(32, 512)))
@@ -99,14 +68,6 @@ def decided_of(runs, *left_out):
     runs = runs.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in left_out)
     (found,) = found_in(Tables(runs, EMPTY)).factors
     return found
-
-
-def test_which_factor_decides_what():
-    found = decided_of(small(), "ttft_mean_s", "duration_s").effects
-    throughput = {row["factor"]: row for row in found if row["metric"].startswith("throughput")}
-    assert max(throughput, key=lambda name: throughput[name]["importance"]) == "batch size"
-    assert [name for name, row in throughput.items() if row["low"] <= 0] == ["devices"]
-    assert all(row["score"] > 0.9 for row in found)
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
@@ -136,37 +97,6 @@ def test_a_factor_changes_a_metric_by_so_much_within_a_model():
     number = pl.col("tensor_parallel") * pl.when(large).then(2).otherwise(1)
     found = devices(runs.with_columns(tensor_parallel=number, ttft_mean_s=pl.col("ttft_mean_s") / number))
     assert found == (None, None, None)
-
-
-def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
-    runs = small()
-    swept = named(crossed(1, 0.05)).filter(pl.col("prompt_fixed") < 512, level=1, output_fixed=16, tensor_parallel=1)
-    swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))
-    unknown = pl.lit(None, dtype=pl.Float64)  # models of one metric are enough
-    both = pl.concat([runs, swept]).with_columns(ttft_mean_s=unknown, duration_s=unknown)
-    found = answered(Tables(both, EMPTY))
-    assert not any("swept" in line for line in found["factors"].lines)
-    assert any("swept-p32" in line for line in found["alone"].lines)
-
-
-def test_what_load_is_sustained_and_how_it_recovers(summary):
-    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
-    rows = [rate_row(base, 4), rate_row(base, 8), rate_row(base, 24, growth=0.4, ttft=5.0, rps=10.0)]
-    step = {**rate_row({**base, "workload": "step", "family": "step"}, 3), "recovered": True, "recovery_s": 1.7}
-    found = answered(study([*rows, step]))
-    assert list(found) == ["recovery"]
-    assert "1.7 s after the step" in found["recovery"].lines[0]
-    (curve,), (free, admit) = screen(study([*rows, step]))[0].values(), screen(study([*rows, step]))[1]
-    assert re.fullmatch(r"(about )?8(\.\d)? requests/s \(.*\) at 8 requests/s", curve["sustains"])
-    assert re.match(r"at 24 requests/s: steadiness \(.* 40 % ", curve["misses"])
-    assert free.startswith("`decision` sets no SLO, such as `slo: [ttft_p99=1s]`") and admit.startswith(
-        "Admit at most what an instance"
-    )
-    fast = screen(study(rows[:2]))[0]["a"]
-    assert fast["misses"] == "none up to 8 requests/s" and fast["limit"].endswith("or more requests/s")
-    lost = study([{**row, **WRONG} for row in (*rows, step)])
-    assert screen(lost)[0]["a · chat"]["sustains"] == "not known: no valid run"
-    assert answered(lost)["recovery"].lines == ("a · step at 3 requests/s: not known, the run is invalid.",)
 
 
 def of_lengths(summary, levels, **more):
@@ -214,20 +144,6 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
         results = study(compared_rows(summary, ratio=0.7, wrong=wrong), baseline="old")
         (line,) = answered(results)["comparison"].lines
         assert "not known, no pair of runs under the same load is valid on both sides" in line, wrong
-
-
-def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
-    decision = Decision(slo=["ttft_p99=1s"], peak_rps=100)
-    base = {**summary, "deployment": "a", "workload": "w", "family": "w"}
-    rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
-    found, (plan, *_) = screen(study(rows, decision=decision))
-    assert re.match(r"(about )?8 requests/s \(", found["a"]["sustains"])
-    assert plan == (
-        "A peak of 100 requests/s takes 13 instances of a (7 to 14 at 95 % confidence): plan 19 GPUs (14 instances, times the safety "
-        "factor 1.3)."
-    )
-    lost, notes = screen(study([{**row, **WRONG} for row in rows], decision=decision))
-    assert (lost["a"]["sustains"], notes) == ("not known: no valid run", [])
 
 
 def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, tmp_path):

@@ -268,24 +268,6 @@ def test_importances_are_the_shuffles_mean_and_95_per_cent(models, monkeypatch):
     assert importances(crossed([(i, 8, 8, 3.0) for i in range(1, 21)])).is_empty()
 
 
-def test_each_of_five_models_learns_four_fifths_and_each_factor_is_shuffled_twenty_times_in_each_of_two_rounds(models):
-    """Nothing depends on the second factor."""
-    found = importances(crossed([(i, 8 * (1 + i % 3), 8, math.e**i) for i in range(1, 31)]))
-    first, second = (of(found, "TTFT (s)", factor) for factor in ("batch size", "input length"))
-    assert first["importance"] == pytest.approx(2, abs=0.2)  # R² of a column in any other order is −1 on average
-    assert (first["score"], second["low"], second["high"]) == (1, 0, 0)
-    rounds = models[:5], models[5:10]
-    learned = [[{*model.x[:, 0]} for model in each] for each in rounds]
-    assert learned[0] != learned[1]
-    for each in (model for models in rounds for model in models):
-        predicted, *shuffled = each.asked
-        assert (len(each.x), len(predicted), [len(x) for x in shuffled]) == (24, 6, [120, 120])
-        assert not {*each.x[:, 0]} & {*predicted[:, 0]}
-        assert len({tuple(shuffled[0][i : i + 6, 0]) for i in range(0, 120, 6)}) == 20
-        assert shuffled[1][:, 0].tolist() == [*predicted[:, 0]] * 20  # the other factor's
-    assert all(sum(i in each for each in of_round) == 4 for of_round in learned for i in range(1, 31))
-
-
 def with_settings(noise, *, batches=(1, 16), **settings):
     """The made study, each of its configurations with every combination of values of the settings, as a deployment of its own.
 

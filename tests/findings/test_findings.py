@@ -1,6 +1,5 @@
 """What the report concludes: the sentences of a verdict, and the sections and the Markdown that carry them."""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -10,13 +9,9 @@ import polars as pl
 from bench.findings.answers import answers
 from bench.findings.capacity.curves import curves_of
 from bench.findings.registry import load_figure
-from bench.findings.report import closing_lines
 from bench.findings.tables import Tables
-from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.table import aggregate
 from bench.predict.calibration import Calibration
 from bench.runs.sentences import sure_text
-from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from tests.support.findings import SERVED, SLO, reported, study
 from tests.support.planted import calibrated, rate_row, searched, steady_row
@@ -148,37 +143,6 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
     assert [answer.name for answer in answers(results, curves_of(results))] == ["alone"]
 
 
-def test_the_page_says_it_all(tmp_path, summary):
-    text, short = reported(tmp_path, study(summary), of_study=4)
-    for words in (
-        "the KV cache is full: 0.75 preemptions a request", "at 4 requests in flight: TTFT P99 ≤ 1 s (3 s)", "more KV memory",
-        "A peak of 100 requests/s takes 25 instances of a (16 to 28 at 95 % confidence): plan 37 GPUs", "Admit at most what an instance",
-        "<h1>a sustains about 4 requests/s (4 to 7) at 2 requests in flight; a full KV cache ends it</h1>", '<p class="study">t</p>',
-        "The load that earns the most on one instance", "All 3 runs are valid. The whole study has 4 runs.",
-    ):  # fmt: skip
-        assert words in text, words
-    sections = re.findall(r'<section id="([a-z]+)"', text)
-    assert sections[:4] == ["headline", "levels", "verdicts", "operating"]
-    assert "economics" in sections
-    assert "answer-recovery" not in text
-    lines = short.splitlines()
-    assert lines[0] == "## a sustains about 4 requests/s (4 to 7) at 2 requests in flight; a full KV cache ends it"
-    assert lines[2] == "t **All 3 runs are valid.** The whole study has 4 runs."
-    first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | peak KV usage | USD a million output tokens |")
-    assert [line.rsplit(" | ", 2)[0] for line in lines[first + 2 : first + 5]] == [
-        "| a · short | 1 | **100 ms** | 2 | 100", "| a · short | 2 | **120 ms** | 4 | 100", "| a · short | 4 | 3 s | 8 | 100"
-    ]  # fmt: skip
-    top = lines.index("| curve | sustains | limit | first load that misses | because | would raise it |")
-    assert lines[top + 2].startswith("| a | **about 4** requests/s (4 to 7) at 2 requests in flight | at least 2, below 4")
-    # The terminal ends with the same, and where the report is.
-    answer, plan, where = closing_lines(study(summary), figures=1)
-    assert answer.startswith(
-        "a: sustains about 4 requests/s (4 to 7) at 2 requests in flight (limit: at least 2, below 4 requests in flight)"
-    )
-    assert "; misses at 4 requests in flight: TTFT P99 ≤ 1 s (3 s), because the KV cache is full" in answer
-    assert plan.startswith("A peak of 100 requests/s") and where.startswith("The report: results/report.html")
-
-
 def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
     """The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1."""
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [2.0] * 3, **SERVED})
@@ -186,30 +150,3 @@ def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
     beyond = replace(model.predicted[-1], level=14.0)
     known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
     assert re.findall(r"time by the calibrated model at ([^:]*):", reported(tmp_path, known)[0]) == ["1 request in flight"]
-
-
-def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
-    text, short = reported(tmp_path, study(summary, Decision()))
-    assert "slo: [ttft_p99=1s]" in text
-    assert not {"operating", "economics"} & set(re.findall(r'<section id="([a-z]+)"', text))
-    assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 | E2E P50 |" in short
-    # A step has its recovery.
-    text, _ = reported(tmp_path, study(summary, a={"levels": (1, 2), "recovered": [True, False], "recovery_s": [1.25, None]}))
-    assert "TTFT is as before 1.2 s after the step." in text
-    assert "TTFT had not recovered when the run ended." in text
-
-
-def test_goodput_is_a_column_of_the_summary(tmp_path, summary):
-    folder = tmp_path / "runs/a/one"
-    folder.mkdir(parents=True)
-    (folder / "summary.json").write_text(json.dumps({**summary, "duration_s": 2.0, "scrape_endpoint": None}))
-    requests = {"sent_s": [0.0, 0.0], "outcome": ["ok", "ok"], "ttft_s": [0.5, 3.0], "tpot_s": [0.1, 0.1], "e2e_s": [1.0, 4.0], "last_token_s": [1.0, 2.0],
-                "first_token_s": [0.5, 1.0], "token_times_s": [[0.5, 1.0], [1.0, 2.0]], "completion_tokens": [2, 2]}  # fmt: skip
-    pl.DataFrame(requests).write_parquet(folder / "requests.parquet")
-    pl.DataFrame(schema=TELEMETRY_SCHEMA).write_parquet(folder / "telemetry.parquet")
-    for slos, told in ((SLO.slos, (0.5, 0.5)), ([], (None, None))):
-        aggregate(
-            [folder / "summary.json"], launches=[], facts=[], thresholds=Thresholds(), slos=slos,
-            summary=tmp_path / "s.parquet", summary_csv=tmp_path / "s.csv", timeseries=tmp_path / "t.parquet",
-        )  # fmt: skip
-        assert pl.read_parquet(tmp_path / "s.parquet").select("goodput_requests_per_s", "slo_share").row(0) == told

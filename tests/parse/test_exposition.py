@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.errors import BenchError
-from bench.parse import exposition as module
 from bench.parse.exposition import ExpositionReader
-from bench.parse.reference_samples import ExpositionError, reference_samples
+from bench.parse.reference_samples import ExpositionError
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
 from tests.support.study import ROOT
 
@@ -220,17 +219,6 @@ def test_a_text_that_is_no_exposition_is_a_scrape_that_failed(tmp_path):
     assert samples["value"].to_list() == [1.0, 2.0]
 
 
-def test_families_are_told_apart_at_any_blanks_and_numbers_may_be_long():
-    for text in [
-    "a 1\n# TYPE\tb counter\n# HELP b x\nb 1\n",
-    "# TYPE b histogram\n#\tTYPE a_sum counter\na_sum 1\n# TYPE a_sum unknown\n",
-    "#TYPE c counter\nc 1\n",
-]:  # fmt: skip
-        assert same(Reader().read(text), expected(text))
-    for text in [f"a 1 {'9' * 400}\n", f"a {'9' * 400} 5\n"]:
-        assert same(Reader().read(text), expected(text))
-
-
 def test_a_scrape_lies_in_the_middle_of_sending_and_receiving_and_keeps_values_to_the_last_bit(tmp_path):
     scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
     assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
@@ -255,21 +243,3 @@ def test_what_the_scraper_never_writes_is_refused(tmp_path):
         scrape_tables(stored(tmp_path / "t.gz", SCRAPE, SCRAPE), 0.0)
     with pytest.raises(BenchError, match="no scrape"):
         scrape_tables(stored(tmp_path / "t.gz", [1]), 0.0)
-
-
-def test_the_reference_parses_each_family_once(monkeypatch):
-    """Whole families are given to it, without values; afterwards only numbers are read, unless the wording changes."""
-    asked = []
-    monkeypatch.setattr(
-        module, "reference_samples", lambda text: asked.append(text.replace("  ", " ")) or reference_samples(text)
-    )
-    reader = Reader()
-    text = '# HELP a x\n# TYPE a gauge\na{b="1"} 1\na{b="2"} 2\n\n# TYPE c gauge\nc 3\n'
-    for said in (text, text, text.replace(" 2\n", " 5\n"), text.replace(" 3\n", " 7\n")):
-        assert same(reader.read(said), expected(said))
-    assert asked == ['# HELP a x\n# TYPE a gauge\na{b="1"} 0\na{b="2"} 0\n', "# TYPE c gauge\nc 0\n"]
-    grown = text + 'c{d="1"} 4\n'
-    assert same(reader.read(grown), expected(grown))
-    assert asked[2:] == ['# TYPE c gauge\nc 0\nc{d="1"} 0\n']  # the other family is as it was
-    for said in ("a 1\nb 2", "a 5\nb 2", "a 1\nb 7"):  # without a last newline, and without comments
-        assert same(reader.read(said), expected(said + "\n"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from bench.findings.tables import Tables
-from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
+from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
 from bench.study.decision import Decision
 from tests.support.figures import drawn_rows, encodings, results, spec_of
 from tests.support.planted import answers
@@ -72,9 +72,3 @@ def test_names_stand_at_the_ends_of_lines_and_cover_no_other(summary):
     assert curve_colour(study).to_dict()["legend"] is None
     many = results(summary, deployments=tuple("abcdefghi"), known=False)
     assert not drawn_rows(spec_of("ttft", many), "ink") and curve_colour(many).to_dict()["legend"] is not None
-
-
-def test_no_panel_stands_alone_in_a_row():
-    """Unless no other number of panels would do: of 7."""
-    rows = {1: 1, 3: 3, 4: 4, 5: 3, 6: 3, 7: 4, 9: 3}
-    assert {panels: panels_a_row(panels) for panels in rows} == rows

@@ -1,23 +1,19 @@
 """Every figure, on results as they come: invalid runs, no telemetry, a single level, several workloads."""
 
-import html
 import json
 import subprocess
 import sys
 from dataclasses import replace
 
-import altair as alt
 import polars as pl
 import pytest
 
 from bench.errors import BenchError
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
-from bench.findings.report import write_report
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.report import save
-from bench.report.page import write_manifest
 from bench.report.theme import curve_colour
 from bench.study.decision import Decision
 from tests.support.figures import (
@@ -34,7 +30,6 @@ from tests.support.figures import (
     results_of,
     saved_spec,
     spec_of,
-    without_libraries,
 )  # fmt: skip
 from tests.support.planted import answers
 from tests.support.study import bare_summary
@@ -86,11 +81,6 @@ def test_every_figure_names_the_curves_that_the_reports_filter_hides_and_every_l
         assert {"a", "b"} <= told["curve"] or "b" in told["deployment"], name
     for name in ("kv-saturation", "throughput", "ttft", "memory-pressure"):
         assert '"tooltip": [' in json.dumps(specs[name]), name
-
-
-def test_vega_lite_takes_figures_of_each_shape(specs):
-    for name in ("slo-margin", "kv-saturation", "economics", "tuning"):
-        alt.Chart.from_dict(specs[name])
 
 
 @pytest.fixture(scope="module")
@@ -202,46 +192,12 @@ def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
     assert len(set(colours.values())) == 3
 
 
-def test_the_note_says_how_invalid_runs_are_drawn(summary):
-    late, wrong = (
-        results(summary, **{key: [0, 0, value]}) for key, value in (("client_loop_lag_max_s", 9), ("wrong_output_tokens", 1))
-    )
-    for name, note, alike in (
-        ("ttft", "Crosses: 2 of 6 invalid runs", True),
-        ("memory-pressure", "Named in their titles: 2 of 2 invalid runs", True),
-        ("kv-saturation", "Crosses", False),  # a late client takes nothing from what the server counted
-    ):
-        for study, noted in ((wrong, True), (late, alike)):
-            subtitle = " ".join(saved_spec(name, study)["title"].get("subtitle", []))
-            assert ("invalid runs" in subtitle, note in subtitle) == (noted, noted), name
-
-
 def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_path):
     for name, said in (("kv-saturation", False), ("gpus", True)):
         svg, png, _ = draw_figure(name, results(summary), tmp_path / name)
         assert png.read_bytes().startswith(b"\x89PNG")
         assert ("Nothing to show: no run has the" in svg.read_text()) == said
         assert " ".join(load_figure(name).reading.split()[:4]) not in svg.read_text()
-
-
-def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(files, specs, tmp_path):
-    study, page = results_of("as it should be"), tmp_path / "report.html"
-    without_libraries(tmp_path)
-    write_report(page, title="t", results=study, specs=[*files.values()], facts=[])
-    write_manifest(tmp_path / "all", figures=[*files.values()], page=page, runs=study.runs, closing=[])
-    text, manifest = page.read_text().replace("&#39;", "&#x27;"), json.loads((tmp_path / "all").read_text())
-    for name, content in specs.items():
-        reading, title = load_figure(name).reading, load_figure(name).title
-        assert content["usermeta"].keys() == {"title", "question", "reading", "note"}, name
-        assert content["usermeta"]["reading"] == reading, name
-        subtitle = content["title"].get("subtitle", [])
-        told = [content["usermeta"][key] for key in ("question", "note")]  # a title that is a finding answers its question
-        assert " ".join(subtitle) == " ".join(filter(None, told)) and bool(told[0]) == (
-            content["usermeta"]["title"] == title
-        ), name
-        assert max(map(len, subtitle), default=0) <= 130, name  # no wider than a panel or two
-        assert html.escape(reading) in text, name
-        assert manifest["texts"][name] == content["usermeta"], name
 
 
 def test_the_utilisation_reaches_from_the_idlest_gpu_to_the_busiest(summary):

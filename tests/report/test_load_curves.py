@@ -7,10 +7,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.findings.registry import figures_of
 from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
-from bench.report.chart_words import sustained_title
 from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
@@ -74,27 +72,7 @@ def test_whole_answers_stand_by_their_end(summary):
     assert [panel["title"]["text"] for panel in spec_of("ttft", study)["concat"]] == ["E2E P50", "E2E P95"]
 
 
-def test_invalid_runs_stand_beside_the_line(summary):
-    spec = spec_of("latency-throughput", curve(summary, wrong_output_tokens=[0, 0, 1]))
-    assert {row["level"] for row in rows_of(spec, 0)} == {1, 4}  # of which the line is drawn
-    assert {row["level"] for row in drawn_rows(spec, "run")} == {16}
-
-
-def test_the_title_names_what_is_sustained():
-    points = pl.DataFrame({"deployment": ["a", "b", "a"], "workload": ["chat", "chat", "burst"], "usable_rps": [2.0, 9.0, None],
-                           "tokens_per_s": [760.4, 1289.0, None]})  # fmt: skip
-    assert sustained_title(points) == "Sustained within the SLOs: b 1,289 tokens/s, a 760"
-    assert sustained_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
-    assert sustained_title(points.head(0)) is None
-
-
 # The full cache
-
-
-def full_at(summary, usage, **more):
-    """Usage of four levels; the cache is full from 16 on by a preemption, with 95 % in use."""
-    study = results(summary, (8, 15, 16, 20), deployments=("a",), kv_usage_peak=usage, **more)
-    return Tables(study.runs, study.timeseries)
 
 
 def test_what_fits_stands_beside_what_is_sustained(summary):
@@ -145,21 +123,6 @@ def test_memory_pressure_is_of_the_highest_load_of_each_curve(summary):
 # What is not there
 
 
-def test_a_server_whose_metrics_are_not_read_has_no_figure_of_its_cache():
-    plain = {"workload": "w", "family": "w", "deployment": "d", "axis": "concurrency", "arrival": "closed"}
-    of_cache = {"kv-saturation"}
-    for more, there in (({}, True), ({"metrics": True}, True), ({"metrics": False}, False), ({"kv_usage_peak": None}, False)):
-        rows = [{**plain, **more, "level": level} for level in (1, 2, 4)]
-        assert (of_cache <= set(figures_of(rows))) == there
-        assert bool(of_cache & set(figures_of(rows))) == there
-
-
-def test_without_a_cache_s_metrics_a_figure_says_so_in_a_line(summary):
-    study = results(summary, known=False, kv_usage_peak=[None] * 3)
-    spec = spec_of("kv-saturation", replace(study, timeseries=study.timeseries.filter(series="throughput")))
-    assert [row["said"][:16] for row in drawn_rows(spec, "said")] == ["Nothing to show:"]
-
-
 def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(summary):
     judged = [answers(ttft=[wait] * 400) for wait in (0.1, 0.4, 3.0)]
     told = results(summary, deployments=("a",), ttft_p95_s=[0.1, 0.4, 3.0], judged=judged)
@@ -200,15 +163,3 @@ def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
     low, high = y["scale"]["domain"]
     assert 0.3 < low < 0.5 and 2.0 < high < 2.6
     assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO
-
-
-def test_a_search_that_shows_nothing_says_so_in_a_line(tmp_path):
-    spec = limit_of(tmp_path, [], Answer(0, 0, math.inf, "short"))
-    assert [row["said"] for row in drawn_rows(spec, "said")] == ["Nothing to show: no run was measured."]
-    assert len(spec["layer"]) == 1
-
-
-def test_a_figure_of_a_study_without_a_valid_run_says_that_alone(summary):
-    decision = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=2.5, price_per_million_tokens=1.0)
-    found = replace(results(summary, client_loop_lag_max_s=[9] * 3), decision=decision)
-    assert [row["said"] for row in drawn_rows(spec_of("economics", found), "said")] == ["Nothing to show: no run is valid."]

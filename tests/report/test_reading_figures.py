@@ -7,35 +7,11 @@ import polars as pl
 from bench.findings.registry import draw_figure
 from bench.findings.tables import Tables
 from bench.parse.windows import of_windows, whole_runs
-from bench.report.chart_words import WINDOWS
 from bench.report.theme import curve_colour, curve_shape
 from bench.study.decision import Decision
-from tests.support.figures import PEAK, drawn_rows, planted, results, saved_spec, spec_of
+from tests.support.figures import drawn_rows, results, saved_spec
 from tests.support.planted import steady_row
 from tests.support.summaries import table
-
-
-def marks_of(spec, kind):
-    """Every layer whose mark is `kind`."""
-    found = []
-    for value in spec.values() if isinstance(spec, dict) else spec:
-        if isinstance(value, dict | list):
-            found += marks_of(value, kind)
-    if isinstance(spec, dict) and isinstance(spec.get("mark"), dict) and spec["mark"]["type"] == kind:
-        found.append(spec)
-    return found
-
-
-def test_a_figure_takes_the_title_that_its_data_allow(summary):
-    found = planted(summary, PEAK)
-    rates = found.runs.with_columns(axis=pl.lit("request_rate"), deployment=pl.lit("b"))
-    two = Tables(pl.concat([found.runs, rates]), found.timeseries)
-    for study, title in (
-        (found, "Throughput stops growing at 12 requests in flight"),
-        (results(summary), "Throughput reaches 160 output tokens/s on a and 160 on b"),  # three levels show no turn
-        (two, "Throughput against load"),  # of two kinds of load
-    ):
-        assert saved_spec("throughput", study)["title"]["text"] == title
 
 
 def test_curves_differ_in_shape_as_well_as_in_colour(summary):
@@ -46,15 +22,6 @@ def test_curves_differ_in_shape_as_well_as_in_colour(summary):
     assert all(one != darker for one, darker in zip(shape["scale"]["range"], shape["scale"]["range"][7:], strict=False))
     part = Tables(study.runs.filter(pl.col("deployment") == "c"), study.timeseries, study.runs)
     assert curve_shape(part).to_dict()["scale"]["range"] == shape["scale"]["range"][2:3]
-
-
-def test_panels_that_are_compared_have_one_kind_of_axis(summary):
-    wide = results(summary, levels=(1, 4, 8, 64), deployments=("a",), known=False)
-    narrow = results(summary, levels=(4, 6, 8, 12), deployments=("b",), known=False)
-    both = Tables(pl.concat([wide.runs, narrow.runs]), pl.concat([wide.timeseries, narrow.timeseries]))
-    for study, kinds in ((both, {"log"}), (narrow, {None})):
-        spec = spec_of("throughput", study)
-        assert {line["encoding"]["x"]["scale"].get("type") for line in marks_of(spec, "line")} == kinds
 
 
 def mixed(summary):
@@ -92,16 +59,6 @@ def test_whole_runs_among_windows_are_marked(summary):
         assert marks not in " ".join(saved_spec(name, clean)["title"].get("subtitle", [])), name
 
 
-def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary):
-    study = Tables(of_windows(mixed(summary))[0], results(summary).timeseries)
-    bursts = Tables(study.runs.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None), study.timeseries)
-    for found, said in ((study, True), (bursts, False)):
-        spec = saved_spec("latency-throughput", found)
-        assert (WINDOWS in " ".join(spec["title"].get("subtitle", []))) == said
-    titles = [mark["encoding"]["y"]["title"] for mark in marks_of(spec_of("predicted-loads", results(summary)), "line")]
-    assert ["TTFT P99 (s, log)", "of whole runs"] in titles
-
-
 def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
     """A model on several numbers of devices at three levels; `invalid` are pairs of devices and level."""
     study = results(summary, deployments=tuple(f"d{n}" for n in counts), known=False)
@@ -131,17 +88,6 @@ def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):
     spec = saved_spec("comparison", Tables(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision()))
     assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
     assert "4" not in {row["load"] for row in drawn_rows(spec, "load")}
-
-
-def test_a_level_that_a_panel_lacks_is_named_with_the_reason(summary):
-    waits = [None, 3.0, 5.0]
-    study = results(summary, deployments=("a", "b"), known=False, ttft_p99_s=waits)
-    study = replace(study, runs=study.runs.with_columns(ttft_p99_s=pl.when(deployment="a").then("ttft_p99_s")))
-    note = saved_spec("ttft", study)["usermeta"]["note"]
-    why = "as no run there has a value."
-    assert f"Not known: TTFT P99 at a 1; b 1, 4 and 16 requests in flight, {why}" in note
-    nowhere = replace(study, runs=study.runs.with_columns(ttft_p99_s=pl.lit(None, dtype=pl.Float64)))
-    assert not saved_spec("ttft", nowhere)["usermeta"]["note"]
 
 
 def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):

@@ -24,7 +24,7 @@ from bench.runs.files import write_record
 from bench.runs.launch import Settings
 from bench.study.decision import Decision
 from tests.support.answers import study as of_rows
-from tests.support.figures import FACTS, PEAK, cells, drawn, drawn_rows, planted, results
+from tests.support.figures import FACTS, cells, drawn, drawn_rows, results
 from tests.support.planted import steady_row
 
 
@@ -123,12 +123,6 @@ def test_names_end_no_script_and_open_no_element(tmp_path, summary):
     assert any(a.get("data-deployment") == nasty for a, _ in page.find("tr"))
 
 
-def test_the_reports_tables_tell_estimates_from_bounds(tmp_path, summary):
-    study = results(summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25])
-    told = [(a.get("title"), text) for a, text in drawn(tmp_path, study).find("td")]
-    assert {("an estimate: n = 4 carries no 99 % bound", "~0.200"), (None, "0.800 (≤ 1.250)")} <= set(told)
-
-
 def test_failures_are_told_with_the_runs_and_make_none_invalid(tmp_path, summary):
     page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 2], outcome_http_503=[0, 0, 2]))
     assert "Requests failed in 1 of 3 runs." in page.text
@@ -158,37 +152,6 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 
-@pytest.mark.long(part="outputs")
-def test_the_report_compares_with_the_baseline(tmp_path, summary):
-    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
-    slower = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
-    for factor, told in ((slower, ["−50.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
-        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
-        page = drawn(tmp_path, Tables(runs, study.timeseries))
-        assert "Against a" in [text for _, text in page.find("h2")]
-        assert set(told) <= set(cells(page))
-        assert "How far sessions of b differ is assumed" in page.text
-        assert "differs: engine_version: a → b" in page.text
-    assert not [text for text in cells(page) if "worse" in text]
-    assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text
-    assert "no pair of runs whose latencies compare" in drawn(tmp_path, results(summary, wrong_output_tokens=[1, 1, 1])).text
-
-
-def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
-    study = results(summary, deployments=("a", "b"))
-    level = study.runs["level"].max()
-    lost = (pl.col("deployment") == "b") & (pl.col("level") == level)
-    runs = study.runs.with_columns(valid=pl.col("valid") & ~lost, ttft_p50_s=pl.when(pl.col("deployment") == "a").then(0.1))
-    text = drawn(tmp_path, Tables(runs, study.timeseries)).text
-    assert f"both sides measured short at {level:g} requests in flight, but no pair of their runs is valid and compares" in text
-    assert "ttft_p50_s: no pair has a value of it on both sides" in text
-
-
-def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
-    for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "only 2 levels with a valid run, and 4")):
-        assert words in drawn(tmp_path, planted(summary, throughput)).text
-
-
 def test_what_was_locked_is_read_from_the_records(summary):
     study = results(summary, prompt_tokens=[32, 40.0, 48])
     (found,) = deployments([FACTS], study.runs)
@@ -199,18 +162,6 @@ def test_what_was_locked_is_read_from_the_records(summary):
     assert (unknown["dtype"], unknown["kv_dtype"], unknown["shell"]) == ("engine's choice", "engine's choice", None)
     (sent,) = workloads(study.runs)
     assert (sent["arrival"], sent["prompt"], sent["output"], sent["stream"]) == ("burst", "32 to 48", "32", "yes")
-
-
-def test_the_page_says_whose_metrics_were_not_read_and_how_many_requests_waited(tmp_path, summary):
-    measured = results(summary, deployments=("a",))
-    page = drawn(tmp_path, measured)
-    assert "its metrics were not read" not in page.text
-    assert "sent again after its" not in page.text
-    unknown = dict.fromkeys(("running_peak", "waiting_peak", "waiting_standing", "kv_usage_peak", "preemptions", "prefix_hits"))
-    waited = {"honour_retry_after": [True] * 3, "retried": [0, 1, 2], "retry_wait_max_s": [None, 3.0, 5.0]}
-    page = drawn(tmp_path, results({**summary, **unknown}, deployments=("a",), **waited))
-    assert "a: its metrics were not read, so its queue, its KV cache and the causes of its limits are not known." in page.text
-    assert "Of all runs, 3 of 12 requests were refused and sent again, after waits of up to 5 s." in page.text
 
 
 def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summary):
