@@ -47,24 +47,13 @@ def test_a_curve_in_a_sentence(summary):
     drawn = {(row["low"], row["high"]) for rows in spec["datasets"].values() for row in rows if "bar" in row}
     assert drawn == {(point["low"], point["high"])}
     assert " to ".join(sure_text(point["usable_rps"], point["usable_low"], point["usable_high"])[1:]) in curve.sustains
-    # 3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many.
-    failing = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
-    for share, c_max in ((0.01, 1), (0.05, 4)):
-        decision = Decision(slo=["ttft_p90=1s"], failed_share=share)
-        assert curves_of(study(summary, decision, a=failing))[0].point["c_max"] == c_max, share
 
 
 def test_the_fleet_and_the_cause_in_a_sentence(summary):
-    results = study(summary)
-    told = curves_of(results)[0]
-    assert told.at_most == " (16 to 28 at 95 % confidence)"
-    assert told.plan.startswith(
-        "A peak of 100 requests/s takes 25 instances of a (16 to 28 at 95 % confidence): plan 37 GPUs (28 inst"
-    )
-    assert (told.fleet["cost"]["hour"], told.sure) == (66, "400 requests in 1 run were judged at 2 requests in flight.")
+    fleet = curves_of(study(summary))[0].fleet
+    ends = ("instances_least", "instances", "instances_most", "gpus")
+    assert ([fleet[name] for name in ends], fleet["cost"]["hour"]) == ([16, 25, 28, 33], 66)
     assert curves_of(study(summary, Decision(slo=["ttft_p99=1s"])))[0].plan == ""
-    above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
-    assert curves_of(study(summary, a=above))[0].narrowed == "Levels above 2 requests in flight would establish the upper end."
     # A burst has no fleet and says why.
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
     found = curves_of(burst)[0]
@@ -74,7 +63,6 @@ def test_the_fleet_and_the_cause_in_a_sentence(summary):
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
     (curve,) = curves_of(results)
     assert curve.limit.cause == "unknown" and curve.why.startswith("not known")
-    assert "cache has room" not in curve.why and "cache is full" not in curve.why
     # What a higher load shows is not said to miss what the first one misses.
     (curve,) = curves_of(study(summary))
     assert curve.limit and curve.why.startswith("the KV cache is full")

@@ -16,6 +16,7 @@ from bench.statistics.levels import Levels, studentized_range
 from tests.support.limits import CURVES, ladder, measured
 from tests.support.planted import steady_row
 from tests.support.summaries import table as table_of
+from tests.support.words import cell
 
 THROUGHPUT = "throughput_tokens_per_s"
 BY_NAME = {curve.name: curve for curve in CURVES}
@@ -227,7 +228,7 @@ def test_where_the_noise_comes_from():
         assert (left.why, top.why) == ("noise", "noise")
         for name, point in (("equilibrium", left), ("saturation", top)):
             bound = "" if point.low is None else f"above {point.low:g} ("
-            assert turning_point(cell(name, point, noise=noise), name).startswith(bound + said)
+            assert turning_point({**cell(name, point), "noise": noise}, name).startswith(bound + said)
 
 
 def test_the_studentized_range_is_that_of_scipy():
@@ -248,11 +249,6 @@ def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, fact
         assert at is None or (low or 0) <= at <= (high or np.inf)
         assert turning_point(row, name)
         assert scaled[f"{name}_kind"] == row[f"{name}_kind"]
-
-
-def cell(name, point, **row):
-    """A row of `regions` with one point."""
-    return {"levels": 9, "top": 96.0, "noise": 0.02, **row, **{f"{name}_{key}": value for key, value in vars(point).items()}}
 
 
 def test_the_rates_of_windows_are_compared_with_one_another(summary):
