@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -123,34 +121,3 @@ def test_the_workflow_is_a_module_of_another_one(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "started").exists()
     assert (tmp_path / "results/checkpoints/tiny-mqa/checkpoint.json").exists()
-
-
-READER = """
-from pathlib import Path
-from snakemake.api import SnakemakeApi
-from snakemake.exceptions import WorkflowError
-from snakemake.settings.types import ConfigSettings, ResourceSettings
-
-with SnakemakeApi() as api:
-    config = ConfigSettings(configfiles=[Path("study.yaml")])
-    workflow = api.workflow(ResourceSettings(cores=1), config_settings=config, snakefile=Path({snakefile!r}))
-    try:
-        workflow.list_rules()
-    except WorkflowError as error:
-        print("refused:", error)
-"""
-
-
-@pytest.mark.long(part="workflows")
-def test_a_study_that_is_refused_ends_no_program_that_reads_the_workflow(tmp_path):
-    cases = [
-        ({"study": {"title": "t"}}, "study.yaml: study.ladders is missing, and so is tune"),
-        ({"packed": True}, "the pack lacks 7 of its 7 runs, such as tiny-mqa/"),
-    ]
-    for change, said in cases:
-        study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
-        (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | change))
-        code = READER.format(snakefile=str(ROOT / "workflow/Snakefile"))
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert "refused: " in done.stdout and said in done.stdout

@@ -18,7 +18,6 @@ from bench.report.theme import curve_colour
 from bench.study.decision import Decision
 from tests.support.figures import (
     CASES,
-    DECISION,
     GPUS,
     PEAK,
     Undrawn,
@@ -31,7 +30,6 @@ from tests.support.figures import (
     saved_spec,
     spec_of,
 )  # fmt: skip
-from tests.support.planted import answers
 from tests.support.study import bare_summary
 
 WHOLE = Decision(
@@ -102,26 +100,6 @@ def test_every_figure_draws_whatever_comes():
             assert drawn_of(name, case), (name, case)
 
 
-def test_what_is_earned_has_no_panel_for_a_burst(summary):
-    study = results(summary, deployments=("a",), workloads=("short", "chat"), judged=[answers(100)] * 3)
-    closed = pl.col("workload") == "chat"
-    runs = study.runs.with_columns(
-        arrival=pl.when(closed).then(pl.lit("closed")).otherwise("arrival"),
-        steady_tokens_per_s=pl.when(closed).then("throughput_tokens_per_s"),
-    )
-    earned = Tables(runs, study.timeseries, None, DECISION)
-    assert earned.points.filter(workload="short")["operate_at"].item() == 1
-    chart = spec_of("economics", earned)
-    assert {row["curve"] for row in drawn_rows(chart, "curve")} == {"a · chat"}
-
-
-def test_the_interval_of_a_limit_is_the_one_of_the_capacity_table(summary):
-    judged = [answers(ttft=[wait] * 380 + [2 * wait] * 20) for wait in (0.1, 0.3, 2.0)]
-    study = replace(results(summary, judged=judged), decision=Decision(slo=["ttft_p99=1s"]))
-    drawn = {(row["low"], row["high"]) for row in drawn_rows(spec_of("slo-margin", study), "bar")}
-    assert drawn == set(study.points.select("low", "high").iter_rows()) != {(None, None)}
-
-
 def test_loads_of_different_kinds_share_no_axis(summary):
     """A kind of load that shows nothing leaves no gap."""
     burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
@@ -137,13 +115,6 @@ def test_loads_of_different_kinds_share_no_axis(summary):
     half = Tables(mixed.runs, burst.timeseries)
     assert "Nothing to show" in str(spec_of("memory-pressure", half.by_axis()[1]))
     assert "Nothing to show" not in json.dumps(saved_spec("memory-pressure", half))
-
-
-def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(summary):
-    study = results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 0.3, 9.0])
-    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("ttft", "ttft_p50_s", [])):
-        rows = drawn_rows(spec_of(name, study), column)
-        assert rows and sorted({row["level"] for row in rows if row.get("valid") is False}) == marked, name
 
 
 def test_every_figure_is_drawn_by_a_function_of_its_own():
@@ -166,21 +137,6 @@ def test_which_figures_a_study_has_is_known_without_what_draws_them():
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-def test_a_comparison_shows_every_load_and_all_together(summary):
-    study = results(summary, levels=(1, 1, 4, 4, 16, 64), repeat=[1, 2, 1, 2, 1, 1], deployments=("a", "b", "c"))
-    half = pl.when((pl.col("deployment") == "c") & (pl.col("level") > 4)).then(0.4).otherwise(1.0)
-    study = replace(study, runs=study.runs.with_columns(pl.col("throughput_tokens_per_s") * half))
-    spec = spec_of("comparison", study)
-    assert [strip["title"]["text"] for strip in spec["vconcat"]] == [
-        f"{name} against a, by concurrency (requests in flight)" for name in "bc"
-    ]
-    assert spec["vconcat"][0]["title"]["subtitle"] == []
-    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("tokens/s: at 16, 64 in flight −60.0 %, worse")
-    rows = drawn_rows(spec, "verdict")
-    assert {row["load"] for row in rows} == {"1", "4", "16", "64", "all"}
-    assert {row["verdict"] for row in rows} == {"no evidence", "worse"}
-
-
 def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
     told = results(summary, deployments=("a", "b", "c"))
     axis = pl.when(pl.col("deployment") == "b").then(pl.lit("request_rate")).otherwise("axis")
@@ -198,14 +154,6 @@ def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_p
         assert png.read_bytes().startswith(b"\x89PNG")
         assert ("Nothing to show: no run has the" in svg.read_text()) == said
         assert " ".join(load_figure(name).reading.split()[:4]) not in svg.read_text()
-
-
-def test_the_utilisation_reaches_from_the_idlest_gpu_to_the_busiest(summary):
-    spec = spec_of("gpus", results(summary, deployments=("a",), **{**GPUS, "gpu_utilisation_mean": [None, 0.35, 0.35]}))
-    spread = {(row["level"], row["low"], row["high"]) for row in drawn_rows(spec, "high")}
-    assert spread == {(4, 0.3, 0.4), (16, 0.3, 0.4)}  # of the first level too little was read
-    titles = [panel["title"]["text"] for panel in spec["concat"]]
-    assert len(titles) == 4 and titles[0].startswith("utilisation")
 
 
 def test_both_points_stand_on_their_curve_with_their_interval(summary):

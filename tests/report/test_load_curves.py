@@ -38,18 +38,6 @@ def curve(summary, **more):
     return replace(study, decision=Decision(slo=["ttft_p95=1s"]))
 
 
-def test_latency_stands_over_throughput_with_its_levels_marked(summary):
-    spec = spec_of("latency-throughput", curve(summary))
-    titles = [panel["title"]["text"] for panel in spec["concat"]]
-    assert titles == ["TTFT P95; faint: P50", "TPOT P95; faint: P50"]
-    found = {(row["level"], row["throughput_tokens_per_s"], row["ttft_p95_s"], row["label"]) for row in rows_of(spec, 0)}
-    assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "4"), (16, 30, 2.0, None)}
-    assert {row["level"]: row["ring"] for row in rows_of(spec, 0)} == {1: False, 4: True, 16: False}
-    assert [row["limit"] for row in drawn_rows(spec, "limit")] == [1.0]
-    far = spec_of("latency-throughput", replace(curve(summary), decision=Decision(slo=["ttft_p95=90s"])))
-    assert not drawn_rows(far, "limit")
-
-
 def test_noise_is_no_path_back(summary):
     """Throughput that falls by no more than runs vary goes straight up; one that falls for certain goes back."""
     straight = {row["level"]: row["along"] for row in rows_of(spec_of("latency-throughput", curve(summary)), 0)}
@@ -101,23 +89,6 @@ def test_what_fits_stands_beside_what_is_sustained(summary):
     alike = runs.with_columns(predicted_saturation=pl.lit(16.0), kv_usage_peak=pl.col("level") / 16)
     for other in (elsewhere, alike, runs.filter(deployment="a")):
         assert lesson(Tables(other, study.timeseries, None, study.decision)) == ""
-
-
-def test_a_rate_has_no_predicted_part(summary):
-    study = results(summary, deployments=("a",))
-    rates = Tables(study.runs.with_columns(axis=pl.lit("request_rate")), study.timeseries)
-    assert "concat" not in spec_of("kv-saturation", rates)
-    assert {row["level"] for row in drawn_rows(spec_of("kv-saturation", rates), "kv_usage_peak")} == {1, 4, 16}
-
-
-def test_memory_pressure_is_of_the_highest_load_of_each_curve(summary):
-    study = results(summary)
-    spec = saved_spec("memory-pressure", study)
-    assert [panel["title"]["text"] for panel in spec["concat"]] == ["a at 16", "b at 16"]
-    assert {len(panel["vconcat"]) for panel in spec["concat"]} == {3}
-    scales = {json.dumps(panel["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]) for panel in spec["concat"]}
-    assert len(scales) == 1  # they are compared
-    assert spec["title"]["text"] == "No run drawn fills the KV cache"
 
 
 # What is not there

@@ -7,25 +7,19 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 
-import polars as pl
-import pytest
 import vl_convert
 
 from bench.commit import commit_of
-from bench.findings.accuracy import beside_cells
 from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, load_figure
 from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.page import write_manifest, write_markdown
-from bench.runs.columns import schema_of
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
 from bench.study.decision import Decision
-from tests.support.answers import study as of_rows
 from tests.support.figures import FACTS, cells, drawn, drawn_rows, results
-from tests.support.planted import steady_row
 
 
 def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
@@ -123,16 +117,6 @@ def test_names_end_no_script_and_open_no_element(tmp_path, summary):
     assert any(a.get("data-deployment") == nasty for a, _ in page.find("tr"))
 
 
-def test_failures_are_told_with_the_runs_and_make_none_invalid(tmp_path, summary):
-    page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 2], outcome_http_503=[0, 0, 2]))
-    assert "Requests failed in 1 of 3 runs." in page.text
-    assert "2 of 4 requests failed (2 http_503)" in page.text
-    assert "50.0 %" in cells(page)
-    assert "None: 3 runs passed every check" in page.text
-    assert not [text for _, text in page.find("th") if text.startswith("✕")]
-    assert "Requests failed" not in drawn(tmp_path, results(summary)).text
-
-
 def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
     broken = {"scrape_gap_max_s": [0.3, 9.0, 0.3], "client_loop_lag_max_s": [0, 0, 9]}
     page = drawn(tmp_path, results(summary, deployments=("a",), **broken))
@@ -213,39 +197,6 @@ def test_what_writes_the_report_imports_nothing_that_draws():
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"
 
 
-def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_below_it(tmp_path, summary):
-    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
-    slow = [steady_row(base, level, e2e=0.5, rps=2.0 * level) for level in (1, 2)]  # Little's law: level ÷ 0.5 s
-    study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
-    page = drawn(tmp_path, study)
-    heads = re.findall(r'<th scope="col">(.*?)</th>', page.text.partition("One instance at what it sustains")[2])
-    assert heads.index("TTFT P50, P99 (s)") == 3
-    assert "Little's law gives" not in page.text
-    fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
-    assert "Little&#39;s law gives 0.1 times the requests/s" in drawn(tmp_path, fast).text
-
-
-@pytest.mark.long(part="outputs")
-def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tmp_path, summary):
-    study = results(summary, levels=(1, 4), deployments=("a", "b"), baseline="a")
-    assert "Tasks solved" not in drawn(tmp_path, study).text
-    rows = [
-        {**run, "task": f"t/{i}", "answers": 1, "right": int(i < (3 if run["deployment"] == "a" else 2))}
-        for run in study.runs.select("deployment", "run", "digest").to_dicts()
-        for i in range(4)
-    ]
-    graded = replace(study, grades=pl.DataFrame(rows, schema=schema_of("grades")))
-    page = drawn(tmp_path, graded, summary=tmp_path / "report.md")
-    assert {"75.0 %", "50.0 %", "−25.0 points", "19.4 to 99.4 %"} <= set(cells(page))
-    assert "| b · short | 4 | 40 | 50.0 % | 6.8 to 93.2 % | 4 | 0 | −25.0 points |" in (tmp_path / "report.md").read_text()
-    assert "tasks left out" not in page.text
-    lost = graded.grades.with_columns(right=pl.when(pl.col("task") != "t/3").then("right"))
-    assert "1 of 4 tasks left out (t/3): tests there call" in drawn(tmp_path, replace(study, grades=lost)).text
-    alike = {"share": 4 / 12, "low": 0.099, "high": 0.651}
-    assert [text for text, _ in beside_cells(alike, 6144, 4.0)] == ["33 %", "10 to 65 %", "6,144", "4"]
-    assert {text for text, _ in beside_cells({}, None, None)} == {"–"}
-
-
 def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
     said = "busy <b>now</b> ![x](https://a.test/p.png) [here](https://a.test) @team a|b"
     blocks = [Text(said), Table("t", [Column("said", "said")], [{"said": said}])]
@@ -253,17 +204,3 @@ def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert not re.search(r"<b>|\]\(|@team", text)
     assert text.count("busy") == 2 and text.count("|") == 7  # no more cells than one
-
-
-def test_each_level_has_its_price_and_an_invalid_one_its_values_marked(tmp_path, summary):
-    """What others disturbed is shown with their share, and bold nowhere."""
-    study = results(summary, deployments=("a",), host_other_share=[0.0, 0.0, 0.4], throughput_tokens_per_s=[10.0, 40.0, 80.0])
-    text = drawn(tmp_path, study).text.partition("<caption>Every level</caption>")[2].partition("</table>")[0]
-    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.S)]
-    heads = next(row for row in rows if row[:2] == ["curve", "load"])
-    levels = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads) and row[0].endswith("a · short")]
-    assert [row["curve"] for row in levels] == ["a · short", "a · short", "✕ invalid: a · short"]
-    assert [row["tokens/s"] for row in levels] == ["10", "40", "80"]
-    assert [row["others' work".replace("'", "&#39;")] for row in levels] == ["–", "–", "40 %"]
-    price = [row["USD a million output tokens"] for row in levels]
-    assert price[:2] == [f"{1e6 / 3600 / speed:.3g}" for speed in (10, 40)] and price[2] == "–"

@@ -21,7 +21,7 @@ from bench.findings.regions import POINTS, turning_point
 from bench.findings.streams import stream_notes
 from bench.parse import validity as verdicts
 from bench.parse.drift import Drift, RoundPart
-from bench.parse.validity import CHECKS, Reason, Verdict
+from bench.parse.validity import CHECKS, Reason
 from bench.predict.calibration import Doubt
 from bench.report import chart_words as charts
 from bench.runs import sentences as loads
@@ -233,48 +233,32 @@ def test_what_a_search_found():
     snapshots.same("searches", lines)
 
 
-def test_searches_for_several_slos_stand_together():
-    assert searches.answer([("a", searched())]).question == "What is the highest load within TTFT P99 ≤ 1 s?"
-    both = [("a", searched()), ("b", searched(slos=("TPOT P99 ≤ 1 s",)))]
-    assert searches.answer(both).question == "What is the highest load within the SLOs?"
-
-
 # Turning points, charts and predictions
-
-
-def test_turning_points():
-    snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
 
 
 FILLED = {"deployment": "a", "workload": "w", "axis": "concurrency", "cache_known": True, "measured": 20.0, "below": 16.0,
           "predicted": 15.7}  # fmt: skip
 
 
-def test_the_title_names_the_loads_that_fill_the_cache():
-    for rows, title in (
-        ([{}], "The KV cache is full at 20 in flight (15.7 predicted)"),
-        ([{"predicted": None}], "The KV cache is full at 20 in flight"),
-        ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}],
-         "The KV cache is full at 20 in flight on a (15.7 predicted) and 64 in flight on b (64 predicted)"),
-        ([{"measured": None}], "No load filled the KV cache"),
-        ([{}, {"deployment": "b", "measured": None}], "The KV cache is full at 20 in flight on a (15.7 predicted)"),
-        ([{}, {"workload": "v", "predicted": None, "measured": 28.0}],
-         "The KV cache is full at 20 in flight on a · w (15.7 predicted) and 28 in flight on a · v"),
-        ([{"cache_known": False}], None),
-        ([{"axis": "request_rate"}], None),
-        ([{"deployment": name} for name in "abcdef"], None),
-    ):  # fmt: skip
-        assert saturates.title([{**FILLED, **row} for row in rows]) == title, rows
-
-
-def test_a_title_states_no_more_than_the_curves_show():
-    some = saturates.prediction_title([0, 1, None])
-    assert some == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
-    assert saturates.prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
+def test_titles_state_no_more_than_the_curves_show():
+    b = {"deployment": "b"}
+    full = [[{}], [{"predicted": None}], [{}, {**b, "measured": 64.0, "predicted": 64.0}], [{"measured": None}], [{}, {**b, "measured": None}],
+            [{}, {"workload": "v", "predicted": None, "measured": 28.0}]]  # fmt: skip
+    lines = [saturates.title([{**FILLED, **row} for row in rows]) for rows in full]
+    for rows in ([{"cache_known": False}], [{"axis": "request_rate"}], [{"deployment": name} for name in "abcdef"]):
+        assert saturates.title([{**FILLED, **row} for row in rows]) is None, rows
+    lines += [saturates.prediction_title(apart) for apart in ([0, 1, None], [1])]
     assert saturates.prediction_title([None]) is None
-    points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
-    assert charts.throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
-    assert charts.throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
+    points = [pl.DataFrame({"saturation_at": at}) for at in ([16.0, 24.0], [16.0, None])]
+    assert charts.throughput_title(points[1], "requests/s") is None
+    told = pl.DataFrame(
+        {"deployment": ["a", "b"], "workload": ["chat", "chat"], "usable_rps": [2.0, 9.0], "tokens_per_s": [760.4, 1289.0]}
+    )
+    snapshots.same("titles", [*lines, charts.throughput_title(points[0], "requests/s"), charts.sustained_title(told)])
+
+
+def test_turning_points():
+    snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
 
 
 def test_doubts_about_predictions():
@@ -359,15 +343,6 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     for code in ("drift", "machine.nothing", "machine.drift round=1", "machine.drift round=x", "a 'b", ""):
         with pytest.raises(BenchError, match="which this version does not know: another one wrote it"):
             Reason.of(code)
-
-
-def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
-    assert Verdict(()).failed_share is None
-    for failed, requests, more, said in (
-        (0, 0, {}, None), (0, 4, {"outcome_ok": 4}, None), (1, 4, {"outcome_timeout": None}, "1 of 4 requests failed"),
-        (2, 4, {"outcome_timeout": 2}, "2 of 4 requests failed (2 timeout)"),
-    ):  # fmt: skip
-        assert verdicts.failures({"failed": failed, "requests": requests, **more}) == said
 
 
 def test_a_count_of_one_takes_the_singular():

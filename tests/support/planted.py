@@ -35,22 +35,20 @@ def evenly(count, marked):
     return [(i + 1) * marked // count > i * marked // count for i in range(count)]
 
 
-def answers(count=400, *, slow=0, failed=0, ttft=0.1, slow_ttft=9.0, tpot=0.01, e2e=0.5):
+def answers(count=400, *, slow=0, failed=0, ttft=0.1, tpot=0.01, e2e=0.5):
     """Requests as a summary's column `judged` has them. `slow` and `failed` count requests; times are in s, one for all or a list."""
     late, lost = evenly(count, slow), evenly(count, failed)[::-1]
     each = {name: value if isinstance(value, list) else [value] * count for name, value in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e))}  # fmt: skip
     return [
-        {"ok": not lost[i], **{name: values[i] for name, values in each.items()}, **({"ttft": slow_ttft} if late[i] else {})}
+        {"ok": not lost[i], **{name: values[i] for name, values in each.items()}, **({"ttft": 9.0} if late[i] else {})}
         for i in range(count)
     ]
 
 
-def steady_row(
-    summary, level, *, requests=400, slow=0, failed=0, ttft=0.1, slow_ttft=9.0, tpot=0.01, e2e=0.5, rps=None, **more
-):
+def steady_row(summary, level, *, requests=400, slow=0, failed=0, ttft=0.1, tpot=0.01, e2e=0.5, rps=None, **more):
     """A closed loop in steady state: `requests` are judged, `rps` (2 × level by default) are carried."""
     rps = 2.0 * level if rps is None else rps
-    judged = answers(requests, slow=slow, failed=failed, ttft=ttft, slow_ttft=slow_ttft, tpot=tpot, e2e=e2e)
+    judged = answers(requests, slow=slow, failed=failed, ttft=ttft, tpot=tpot, e2e=e2e)
     return {
         **summary,
         "arrival": "closed",
