@@ -24,7 +24,6 @@ from bench.study.config import Thresholds
 from bench.study.read import load_workload
 from bench.workloads.prompts.own import prompt_digest
 from tests.support import records
-from tests.support.calls import written
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.forked import FORKING
@@ -361,17 +360,3 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
     assert pl.read_parquet(grades).equals(pl.read_parquet(kept))
     assert "grade" not in project.run()
     assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
-
-
-@pytest.mark.long(part="workflows")
-def test_changed_answers_of_a_set_are_graded_again(project):
-    """They are sent to nobody, so that no run's digest tells of them."""
-    file = written(project.folder)
-    project.config["workloads"]["tasks"].update(prompts=file.name, endpoint="chat")
-    assert "grade" in project.run()
-    assert pl.read_parquet(project.folder / "results/analysis/grades.parquet")["answers"].to_list() == [2, 2]
-    answers = file.parent / "possible_answer" / file.name
-    answers.write_text(answers.read_text().replace("Maroon 5", "Maroon 6"))
-    jobs = project.run()
-    assert {"grade", "report"} <= set(jobs) and not [job for job in jobs if job.startswith("measure")]
-    assert project.run() == []

@@ -285,41 +285,6 @@ def test_another_version_s_file_names_it_and_those_that_are_read(tmp_path):
             read_peers(write(fresh(tmp_path)))
 
 
-def leaves(content, path=()):
-    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    found = [leaf for key, value in inner for leaf in leaves(value, (*path, key))]
-    return found or [path]
-
-
-def changed(content, path, value):
-    """A copy with another value at a path."""
-    if not path:
-        return value
-    copy = dict(content) if isinstance(content, dict) else list(content)
-    copy[path[0]] = changed(copy[path[0]], path[1:], value)
-    return copy
-
-
-def test_another_value_is_read_or_refused(tmp_path):
-    """Whatever stands in the place of each fifth value, nothing else than a message for the user is raised."""
-    for tool, write in FILES.items():
-        read, refused = 0, 0
-        for junk in ("x", None, [], {}, -1, 1e300):
-            file = write(tmp_path, TRUTH[-2:])
-            content = json.loads(file.read_text())
-            for path in leaves(content)[::5]:
-                file.write_text(json.dumps(changed(content, path, junk)))
-                try:
-                    runs = imported(read_peers(file))
-                except BenchError as error:
-                    assert file.parent.name in str(error), (tool, path, junk)  # noqa: PT017 - either is right
-                    refused += 1
-                else:
-                    assert all(run.figures["level"] > 0 for run in runs), (tool, path, junk)
-                    read += 1
-        assert read and refused, (tool, read, refused)
-
-
 def test_files_that_stand_together_are_asked_for(tmp_path):
     def changed_of(write, name, text):
         """Writes a tool's files with one of them changed, or gone."""

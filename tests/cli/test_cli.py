@@ -276,12 +276,9 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
     assert main([*figures, str(one)]) == 0
     reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()
     assert not any("other_processes" in reason for reason in reasons[0])
-    capsys.readouterr()
     assert main([*figures, str(tmp_path)]) == 2
-    assert "had different thresholds. `.venv/bin/bench figures` with --threshold judges them alike." in capsys.readouterr().err
-    capsys.readouterr()
-    assert main([*figures, str(tmp_path), *lenient, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [f"{tmp_path}/ttft.svg"]
+    assert "had different thresholds." in capsys.readouterr().err
+    assert main([*figures, str(tmp_path), *lenient]) == 0
 
 
 def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):

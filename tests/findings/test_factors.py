@@ -10,14 +10,12 @@ import pytest
 
 from bench.findings.factors import words as factors
 from bench.findings.factors.decided import (
-    METRICS,
     cells,
     correlations,
     decided,
     factors_of,
     importances,
     marginal_means,
-    metrics_of,
     strength,
     with_metrics,
 )
@@ -325,18 +323,6 @@ def test_an_engine_is_a_factor_to_which_its_settings_belong():
     assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
 
 
-def test_settings_crossed_with_loads_have_the_figures_of_factors():
-    """No length is swept: three loads, two models, two settings."""
-    settings = {"max_num_seqs": {32: 1.0, 128: 2.0}, "flag_eager": {"false": 1.0, None: 1.5}, "dtype": {"x": 1}}
-    study = with_settings(0.05, batches=(1, 4, 16), **settings)
-    one = study.filter(prompt_fixed=32, output_fixed=16).with_columns(workload=pl.lit("crossed"))
-    assert figures_that_apply(one) == FIGURES
-    assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
-    assert figures_that_apply(one.filter(flag_eager="false", tensor_parallel=1)) == []  # twelve configurations are too few
-    for name in FIGURES:
-        assert "Nothing to show" not in drawn(name, Tables(one, pl.DataFrame())), name
-
-
 def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     unknown = planted(1, 0.05).with_columns(parameters=pl.lit(None, dtype=pl.Int64))
     assert of(of_ttft(with_metrics(unknown)), "TTFT (s)", "model")["low"] > 0  # in the order of their names
@@ -344,20 +330,6 @@ def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     told = of_ttft(with_metrics(half))
     assert told["n"].unique().to_list() == [36]
     assert "devices" not in told["factor"].to_list()
-
-
-@pytest.mark.long(part="outputs")
-def test_what_devices_and_memory_tell_is_analysed_where_it_is_told():
-    memory = {"kv_usage_peak": pl.lit(0.5), "gpu_memory_peak_bytes": pl.lit(None, dtype=pl.Float64)}
-    study = small().with_columns(host_busy_share=1 / pl.col("tensor_parallel"), **memory)
-    told = of_ttft(with_metrics(study))
-    assert of(told, "host utilisation (share)", "devices")["low"] > 0.9
-    assert "peak KV usage (share)" not in told["metric"].to_list()  # the same in all: nothing decides it
-    gpu = study.with_columns(gpu_utilisation_mean=pl.col("level") / 16, kv_usage_peak=pl.col("level") - 1.0)
-    assert [*metrics_of(gpu)] == [*METRICS, "gpu_utilisation_mean", "kv_usage_peak"]
-    by_batch = of(correlations(with_metrics(gpu.filter(parameters=10**7))), "GPU utilisation (share)", "batch size")
-    assert by_batch["r"] == pytest.approx(1)
-    assert of(of_ttft(with_metrics(gpu)), "peak KV usage (share)", "batch size")["low"] > 1  # 0 among its values
 
 
 def as_results(runs, summary, **more):

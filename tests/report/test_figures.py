@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.errors import BenchError
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
@@ -118,7 +117,6 @@ def test_loads_of_different_kinds_share_no_axis(summary):
 
 
 def test_every_figure_is_drawn_by_a_function_of_its_own():
-    assert len(FIGURES) <= 18
     charts = [load_figure(name) for name in FIGURES]
     assert [chart.name for chart in charts] == list(FIGURES)
     assert all(chart.title and chart.question.endswith("?") for chart in charts)
@@ -127,8 +125,6 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
         rows = [{**plain, "device": device, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
         assert len(figures_of(rows)) > 5
         assert {*OF_GPUS} & {*figures_of(rows[:1])} == ({*OF_GPUS} if device == "cuda" else set())
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: tuning, comparison, kv-saturation, ttft"):
-        load_figure("pie")
 
 
 def test_which_figures_a_study_has_is_known_without_what_draws_them():

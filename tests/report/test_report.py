@@ -19,7 +19,7 @@ from bench.report.page import write_manifest, write_markdown
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
 from bench.study.decision import Decision
-from tests.support.figures import FACTS, cells, drawn, drawn_rows, results
+from tests.support.figures import FACTS, cells, drawn, results
 
 
 def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
@@ -105,18 +105,6 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     assert "knee" in [text for _, text in without.find("th")]  # which takes no SLO
 
 
-def test_names_end_no_script_and_open_no_element(tmp_path, summary):
-    nasty = "</script><b a='\"'>&"
-    page = drawn(
-        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["kv-saturation"], pictures=False
-    )
-    assert not page.find("b")
-    rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
-    assert rows[-1]["curves"] == {nasty: [nasty, "short"]}
-    assert {row["curve"] for row in drawn_rows(rows[0], "curve")} == {nasty}
-    assert any(a.get("data-deployment") == nasty for a, _ in page.find("tr"))
-
-
 def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
     broken = {"scrape_gap_max_s": [0.3, 9.0, 0.3], "client_loop_lag_max_s": [0, 0, 9]}
     page = drawn(tmp_path, results(summary, deployments=("a",), **broken))
@@ -155,12 +143,8 @@ def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summa
     page = drawn(tmp_path, study, commit="0123456789abcdef, with changes that are not committed")
     told = " ".join(text for _, text in page.find("dd"))
     assert "2026-01-31 22:00 to 2026-02-01 00:20 UTC" in told and "NVIDIA X" in told and "commit 0123456789ab" in told
-    assert "driver 570.1" in page.text
-    assert "0123456789abcdef, with changes" in page.text
-    assert "Which commit measured the runs is not recorded" in page.text
     measured = results(summary, commit=["fedcba9876543210", "fedcba9876543210", "aaaa"], deployments=("a",))
-    text = drawn(tmp_path, measured).text
-    assert "The runs were measured by" in text and "commit fedcba9876543210" in text
+    assert "commit fedcba9876543210" in drawn(tmp_path, measured).text
 
 
 def test_a_commit_is_told_with_what_changed_since(tmp_path):

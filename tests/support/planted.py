@@ -152,16 +152,13 @@ def table(sent, times, *, failed=(), stream=True):
     """The tidy table of requests. Args: times: requests × tokens (s). failed: indices of requests that got a 503 after 10 ms."""
     rows = []
     for i, (at, tokens) in enumerate(zip(sent, times, strict=True)):
-        lost = i in failed
-        last = at + 0.01 if lost else float(tokens[-1])
-        chunks = [] if lost else tokens.tolist() if stream else [last]
-        first = float(tokens[0]) if stream and not lost else None
-        rows.append(vars(records.request(
-            index=i, outcome="http_error" if lost else "ok", status=503 if lost else 200, prompt_asked=8, output_asked=len(tokens),
-            prompt_tokens=None if lost else 8, completion_tokens=None if lost else len(tokens), scheduled_s=at, sent_s=at, headers_s=last,
-            first_byte_s=last, first_token_s=first, first_output_s=first, last_token_s=None if lost else last, end_s=last,
-            ttft_s=None if first is None else first - at, e2e_s=None if lost else last - at, token_times_s=chunks,
-        )))  # fmt: skip
+        whole = {"headers_s": float(tokens[-1]), "first_token_s": None, "first_output_s": None, "ttft_s": None}
+        nothing = dict.fromkeys(
+            ("first_token_s", "first_output_s", "last_token_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens")
+        )
+        lost = {"outcome": "http_error", "status": 503, "headers_s": at + 0.01, "end_s": at + 0.01, "token_times_s": []}
+        told = {**nothing, **lost} if i in failed else {} if stream else {**whole, "token_times_s": [float(tokens[-1])]}
+        rows.append(vars(records.answered([float(each) for each in tokens], index=i, sent_s=float(at), prompt=8, **told)))
     return latency_columns(pl.LazyFrame(rows, schema=REQUEST_SCHEMA)).collect()
 
 
