@@ -74,15 +74,6 @@ def test_estimates_of_many_logs_are_as_near_as_claimed():
     assert not any(burstiness(planted(gamma(0.4, 1000, seed))).poisson for seed in range(20))
 
 
-def test_gaps_that_no_gamma_has_are_told():
-    """Eight requests at a time, 30 ms apart, by their distance; equal ones are as regular as is looked for."""
-    clusters = np.sort(np.concatenate([start + np.arange(8) * 0.03 for start in gamma(1.0, 100, 1, gap_s=20.0)]))
-    assert burstiness(planted(clusters)).distance > 0.2
-    assert burstiness(planted(gamma(0.5, 1600, 1))).distance < 0.04
-    found = burstiness(planted(np.arange(100) * 0.5))
-    assert found.shape > 900 and not found.poisson
-
-
 def test_estimates_by_hand():
     """Windows: three requests within a second, one in each other; six seconds, of ten seconds none."""
     log = planted([0.0, 0.2, 0.9, 3.0, 4.5, 20.5, 22.0])
@@ -309,22 +300,6 @@ def test_a_part_of_a_log(tmp_path, capsys):
 # As providers, proxies and clocks write them.
 
 
-def test_counts_that_a_provider_keeps_apart_are_added_as_asked(tmp_path):
-    def usage(**counts):
-        return {"timestamp": "2026-11-02T12:00:00Z", "usage": {"output_tokens": 50} | counts}
-
-    rows = jsonl(
-        usage(input_tokens=12, cache_read_input_tokens=4000, cache_creation_input_tokens=0),
-        usage(input_tokens=0, cache_read_input_tokens=None, cache_creation_input_tokens=300),
-        usage(input_tokens=7),
-        usage(input_tokens=7, cache_read_input_tokens="many"),
-    )
-    parts = "usage.input_tokens+usage.cache_read_input_tokens+usage.cache_creation_input_tokens"
-    log = read_log(written(tmp_path, rows, "log.jsonl"), given={"prompt": parts})
-    assert log.prompt_tokens.tolist() == [4012, 300, 7]
-    assert [(each.why, each.count) for each in log.left_out] == [("no count of prompt tokens", 1)]
-
-
 def test_dates_that_stand_for_none_and_hours_that_come_twice_are_left_out(tmp_path):
     seconds = [f"2026-11-02T12:00:{i:02d}" for i in range(30)]
     for odd, zone in (
@@ -370,17 +345,6 @@ def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path):
     assert read_log(file, given={"status": "status"}).count == 3
     given = {"arrival": "timestamp", "prompt": "prompt_tokens", "output": "completion_tokens"}
     assert read_log(file, given=given).count == 4
-
-
-def test_many_different_messages_make_few_notes(tmp_path):
-    lines = [f"{1_700_000_000 + i},5,6,{f'request {i} went to {i % 7}' if i % 2 else ''}" for i in range(600)]
-    for column, failed in (("error", 300), ("status", 0)):
-        file = written(tmp_path, f"timestamp,prompt_tokens,completion_tokens,{column}\n" + "\n".join(lines) + "\n")
-        log = read_log(file)
-        assert sum(each.count for each in log.left_out) == failed, column
-        assert (
-            sum("and 295 more: not known as a failure" in note for note in log.notes) == len(log.notes) == (column == "status")
-        )
 
 
 # What is written.

@@ -26,7 +26,6 @@ from tests.support.answers import (
     screen,
     streamed_rows,
     study,
-    text,
 )
 from tests.support.crossed import planted as crossed
 from tests.support.findings import reported
@@ -254,13 +253,3 @@ def test_levels_and_families_are_named_and_not_mixed(summary):
     results = study(rows)
     assert not with_and_without_streaming(results.runs.to_dicts()) and streaming_gains(results.runs) == []
     assert list(answered(results)) == ["alone"]
-
-
-def test_no_question_is_without_an_answer(summary):
-    # A baseline with replicas alone asks nothing of others.
-    for axis in ("concurrency", "request_rate"):
-        rows = [{**row, "axis": axis} for row in compared_rows(summary)]
-        results = study(rows, baseline="old")
-        replicas = results.runs.with_columns(replica=results.runs["deployment"] == "new")
-        found = answered(type(results)(replicas, results.timeseries))
-        assert "comparison" not in found and all(text(each) and each.lines for each in found.values()), axis

@@ -23,16 +23,6 @@ from tests.support.planted import answers, steady_row
 from tests.support.summaries import table
 
 
-def test_curves_differ_in_shape_as_well_as_in_colour(summary):
-    study = results(summary, deployments=tuple("abcdefghijklmn"), known=False)
-    colour, shape = (channel(study).to_dict() for channel in (curve_colour, curve_shape))
-    assert colour["title"] == shape["title"] and colour["scale"]["domain"] == shape["scale"]["domain"]  # or two legends
-    assert len(set(zip(colour["scale"]["range"], shape["scale"]["range"], strict=True))) == 14
-    assert all(one != darker for one, darker in zip(shape["scale"]["range"], shape["scale"]["range"][7:], strict=False))
-    part = Tables(study.runs.filter(pl.col("deployment") == "c"), study.timeseries, study.runs)
-    assert curve_shape(part).to_dict()["scale"]["range"] == shape["scale"]["range"][2:3]
-
-
 def mixed(summary):
     """Two curves, of which one has a level without a steady window."""
     short = {"steady": False, "steady_why": "short"}
@@ -66,37 +56,6 @@ def test_whole_runs_among_windows_are_marked(summary):
         rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
         assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}, name
         assert marks not in " ".join(saved_spec(name, clean)["title"].get("subtitle", [])), name
-
-
-def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
-    """A model on several numbers of devices at three levels; `invalid` are pairs of devices and level."""
-    study = results(summary, deployments=tuple(f"d{n}" for n in counts), known=False)
-    devices = pl.col("deployment").str.strip_prefix("d").cast(pl.Int64)
-    rows = study.runs.with_columns(model=pl.lit("m"), engine=pl.lit("e"), tensor_parallel=devices)
-    bad = pl.any_horizontal(
-        pl.lit(False), *((pl.col("tensor_parallel") == n) & (pl.col("level") == level) for n, level in invalid)
-    )
-    return Tables(rows.with_columns(valid=~bad), study.timeseries)
-
-
-def test_a_level_of_which_no_pair_is_valid_is_left_out(summary):
-    for invalid, shown in (
-        (set(), {("d2", 1), ("d2", 4), ("d2", 16), ("d4", 1), ("d4", 4), ("d4", 16)}),
-        ({(4, 16)}, {("d2", 1), ("d2", 4), ("d2", 16), ("d4", 1), ("d4", 4)}),
-        ({(1, 16)}, {("d2", 1), ("d2", 4), ("d4", 1), ("d4", 4)}),
-        ({(1, 1), (1, 4), (1, 16)}, set()),
-    ):
-        spec = saved_spec("settings", tensor_parallel(summary, *invalid))
-        assert {(row["deployment"], row["level"]) for row in drawn_rows(spec, "series")} == shown, invalid
-
-
-def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):
-    study = results(summary)
-    assert saved_spec("comparison", study)["usermeta"]["note"] == ""
-    bad = pl.col("deployment").eq("b") & pl.col("level").eq(4)
-    spec = saved_spec("comparison", Tables(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision()))
-    assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
-    assert "4" not in {row["load"] for row in drawn_rows(spec, "load")}
 
 
 def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):
@@ -211,19 +170,6 @@ def test_noise_is_no_path_back(summary):
     back = planted(summary, PEAK)
     rows = rows_of(spec_of("latency-throughput", back), 0)
     assert {row["level"]: row["along"] for row in rows}[24] == pytest.approx(50 * 1.005)
-
-
-def test_whole_answers_stand_by_their_end(summary):
-    """As embeddings, or answers without streaming: no run has a first token."""
-    none = dict.fromkeys((f"{name}_{each}_s" for name in ("ttft", "tpot") for each in ("p50", "p90", "p95", "p99")), [None] * 3)
-    ends = {f"e2e_{each}_s": [0.1, 0.2, 0.4] for each in ("p50", "p95", "p99")}
-    study = results(
-        summary, deployments=("a",), work=["embedding"] * 3, throughput_tokens_per_s=[10.0, 40.0, 30.0], **none, **ends
-    )
-    spec = spec_of("latency-throughput", study)
-    assert [panel["title"]["text"] for panel in spec["concat"]] == ["E2E P95; faint: P50"]
-    assert spec["concat"][0]["layer"][0]["encoding"]["x"]["title"] == "prompt tokens/s"
-    assert [panel["title"]["text"] for panel in spec_of("ttft", study)["concat"]] == ["E2E P50", "E2E P95"]
 
 
 # The full cache
