@@ -23,7 +23,6 @@ from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
 from bench.statistics.textbook import student_t
 from tests.support.command import bench
-from tests.support.fake_server import raw_server
 from tests.support.guard import POINT, SLOS
 from tests.support.planted import frame, steady_row
 from tests.support.production import CASES, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
@@ -389,17 +388,3 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
         answers[f"b{chosen}"] = text
         with pytest.raises(BenchError, match=f"/api/v1/query: {said}.*Give the address that has /api/v1"):
             window.samples(["b"])
-
-
-def test_what_the_user_can_fix_is_said(results):
-    with raw_server(print) as closed:
-        pass
-    for options, said in (
-        (("--label", "job=a"), "connection refused, or no such host. Give the address of a Prometheus"),
-        (("--label", "job"), "--label job: give NAME=VALUE"),
-        (("--last", "soon"), "--last soon: give a number above 0 with s, m, h, d or w"),
-        (("--to", "noon"), "--to noon: give a date"),
-        (("--deployment", "b"), "--deployment b: "),
-    ):
-        done = drifted(results, f"http://127.0.0.1:{closed}", *options, hour=HOUR if "--last" not in options else HOUR[2:])
-        assert done.returncode == 2 and said in done.stderr.replace("\n", " "), options

@@ -100,18 +100,6 @@ def test_rules_have_the_names_that_the_measured_server_exposes(tmp_path, summary
         assert shown <= named <= exposed | {rule.get("record") for rule in group["rules"]}, exposition
 
 
-def test_tpot_is_found_under_the_names_of_those_who_pass_metrics_on(tmp_path, summary):
-    """Ray's sums of histograms are estimates, so that TTFT and E2E have no name there; TPOT is read by its buckets alone."""
-    for spelt, others in (("vllm_", {"ttft", "e2e"}), ("ray_vllm_", set())):
-        place = tmp_path / spelt
-        place.mkdir()
-        study(place, summary, spelt=spelt)
-        files, printed = guarded(place)
-        assert {slo.split()[0].lower() for _, slo in alerts(files) if slo} == {"tpot", *others}
-        assert f"{spelt}request_time_per_output_token_seconds_bucket" in files["rules.yaml"]
-        assert ("the results show no histogram of that latency" in printed) == (not others)
-
-
 def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
     study(tmp_path, summary)
     files, _ = guarded(tmp_path)

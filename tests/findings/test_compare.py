@@ -145,7 +145,7 @@ def test_which_runs_are_a_pair(summary):
 
 
 def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary):
-    """One session, six levels, two repeats. The levels' mean ± t over levels had no evidence."""
+    """One session, six levels, two repeats."""
     ratios = {level: 0.52 if level >= 12 else 1.0 for level in (2, 4, 6, 8, 12, 16)}
     for seed in range(3):
         found = compare(*in_sessions(summary, ratios, ratios, 0.03, speed=[0.05], seed=seed), [TOKENS])

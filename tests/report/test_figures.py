@@ -13,7 +13,6 @@ from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.models.accelerators import Accelerator
 from bench.report import save
-from bench.report.theme import curve_colour
 from bench.study.decision import Decision
 from tests.support.figures import (
     CASES,
@@ -131,17 +130,6 @@ def test_which_figures_a_study_has_is_known_without_what_draws_them():
     """Or each start of the workflow, and each of its jobs, would wait for it."""
     told = "import sys; from bench.findings.registry import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
-
-
-def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
-    told = results(summary, deployments=("a", "b", "c"))
-    axis = pl.when(pl.col("deployment") == "b").then(pl.lit("request_rate")).otherwise("axis")
-    colours = {}
-    for part in (told, *Tables(told.runs.with_columns(axis=axis), told.timeseries).by_axis()):
-        scale = curve_colour(part).to_dict()["scale"]
-        for curve, colour in zip(scale["domain"], scale["range"], strict=True):
-            assert colours.setdefault(curve, colour) == colour
-    assert len(set(colours.values())) == 3
 
 
 def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_path):

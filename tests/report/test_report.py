@@ -10,13 +10,11 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-import vl_convert
 
 from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, chart, draw_figure, load_figure
-from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.page import write_manifest, write_markdown
@@ -163,21 +161,6 @@ def test_a_commit_is_told_with_what_changed_since(tmp_path):
     (tmp_path / "file").write_text("2")
     assert commit_of(tmp_path) == f"{clean}, with changes that are not committed"
     assert commit_of(tmp_path / "absent") is None
-
-
-def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
-    made = []
-
-    def bundle():
-        made.append(1)
-        return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
-
-    monkeypatch.setattr("bench.report.page.vl_convert.javascript_bundle", bundle)
-    for _ in range(2):
-        write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
-        assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert len(made) == 1 + 2  # two of them are the test's
-    assert {file.name for file in tmp_path.iterdir()} == {"report.html", f".vega-{vl_convert.__version__}.js"}
 
 
 def test_what_writes_the_report_imports_nothing_that_draws():

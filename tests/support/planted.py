@@ -175,50 +175,39 @@ def parsed(requests, *, rate=None, level=None, slos=(), arrival="poisson", run="
 
 def calibrated(runs):
     """A model of each deployment of a summary table, whose predictions are the levels themselves, 10 % about them; measured is 5 % more."""
-    models = []
-    for name, group in runs.group_by("deployment", maintain_order=True):
-        rows = group.select("run", "workload", "axis", "level").to_dicts()
-        places = [{key: row[key] for key in ("workload", "axis", "level")} for row in rows]
-        models.append(
-            ModelRecord(
-                deployment=name[0],
-                digest="d",
-                parameters={key: Interval(0.002, 0.001, 0.003) for key in PARAMETERS},
-                steps=400,
-                runs=len(rows),
-                judged=tuple(Judgement("level", metric, 0.04, 0.9, len(rows), len(rows) + 1) for metric in METRICS),
-                predicted=tuple(
-                    PredictedLoad(
-                        **place,
-                        numbers={m: Interval(place["level"], 0.9 * place["level"], 1.1 * place["level"]) for m in METRICS},
-                        doubts=(),
-                        shares={"queue": 0.25, "decode": 0.75},
-                    )
-                    for place in places
-                ),
-                measured=tuple(
-                    MeasuredLoad(run=row["run"], **place, numbers=dict.fromkeys(METRICS, 1.05 * place["level"]))
-                    for row, place in zip(rows, places, strict=True)
-                ),
-            )
-        )
-    return Calibration(models=tuple(models))
+
+    def predicted(level, **place):
+        numbers = dict.fromkeys(METRICS, Interval(level, 0.9 * level, 1.1 * level))
+        return PredictedLoad(**place, level=level, numbers=numbers, doubts=(), shares={"queue": 0.25, "decode": 0.75})
+
+    def model(name, rows):
+        known = {
+            "digest": "d",
+            "parameters": dict.fromkeys(PARAMETERS, Interval(0.002, 0.001, 0.003)),
+            "steps": 400,
+            "runs": len(rows),
+        }
+        return ModelRecord(
+            deployment=name, **known,
+            judged=tuple(Judgement("level", metric, 0.04, 0.9, len(rows), len(rows) + 1) for metric in METRICS),
+            predicted=tuple(predicted(**{key: row[key] for key in ("workload", "axis", "level")}) for row in rows),
+            measured=tuple(MeasuredLoad(**row, numbers=dict.fromkeys(METRICS, 1.05 * row["level"])) for row in rows),
+        )  # fmt: skip
+
+    parts = runs.select("deployment", "run", "workload", "axis", "level").partition_by(
+        "deployment", as_dict=True, include_key=False
+    )
+    return Calibration(models=tuple(model(name, part.to_dicts()) for (name,), part in parts.items()))
 
 
 def searched(**changed):
     """What a search found."""
-    found = {
+    of = {
         "name": "w_auto",
         "workload": "short",
         "digest": "d",
         "axis": "concurrency",
         "slos": ("TTFT P99 ≤ 1 s",),
         "precision": 0.2,
-        "why": "found",
-        "limit": 3,
-        "low": 2,
-        "high": 3,
-        "seconds": 60,
-        "runs": (),
     }
-    return SearchRecord(**{**found, **changed})
+    return SearchRecord(**{**of, "why": "found", "limit": 3, "low": 2, "high": 3, "seconds": 60, "runs": (), **changed})
