@@ -20,9 +20,9 @@ from tests.support.answers import (
     EMPTY,
     WRONG,
     answered,
-    compared_rows,
     length_rows,
     named,
+    rows_of,
     screen,
     streamed_rows,
     study,
@@ -124,11 +124,17 @@ def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_ow
     assert crossed_factors(crossed_with) and plain(crossed_with) == []
 
 
+def compared_rows(summary, ratio=1.0):
+    """`new` is `ratio` times as fast as `old`."""
+    speeds = {"old": lambda x: 100.0 * x, "new": lambda x: ratio * 100.0 * x}
+    return rows_of(summary, speeds, levels=(1, 2, 4), noise=0.01)
+
+
 def test_what_is_better_or_worse_than_the_baseline(summary):
     def against(rows):
         return answered(study(rows, baseline="old"))["comparison"]
 
-    worse = against(compared_rows(summary, ratio=0.7))
+    worse = against(compared_rows(summary, 0.7))
     assert re.match("new: tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
     assert worse.do[0].startswith("Keep old")
     alike = against(compared_rows(summary))

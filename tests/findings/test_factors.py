@@ -21,9 +21,7 @@ from bench.findings.factors.decided import (
 )
 from bench.findings.registry import figures_of, load_figure
 from bench.findings.tables import Tables
-from bench.parse.table import summary_frame
-from bench.study.config import Thresholds
-from tests.support import records
+from tests.support.answers import named
 from tests.support.crossed import planted, ttft_importances
 from tests.support.planted import summary_rows
 
@@ -219,20 +217,18 @@ def test_panels_are_geometric_means_by_hand(runs):
 
 @pytest.fixture
 def models(monkeypatch):
-    """In place of scikit-learn's: models that know the metric to be the first factor, each with what it learned of and was asked about."""
+    """In place of scikit-learn's: models that know the metric to be the first factor, each with what it learned of."""
     made = []
 
     class First:
         def __init__(self, **_):
             made.append(self)
-            self.asked = []
 
         def fit(self, x, y):
             self.x, self.y = x, y
             return self
 
         def predict(self, x):
-            self.asked.append(x)
             return x[:, 0]
 
     monkeypatch.setattr("sklearn.ensemble.GradientBoostingRegressor", First)
@@ -332,19 +328,8 @@ def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     assert "devices" not in told["factor"].to_list()
 
 
-def as_results(runs, summary, **more):
-    """The made study as `aggregate` would write it."""
-    rows, launches = [], {}
-    by_launch = {"model", "parameters", "tensor_parallel", "valid"}  # or by the verdict
-    for i, row in enumerate(runs.to_dicts()):
-        name = f"{row['model']}-{row['tensor_parallel']}"
-        told = {key: value for key, value in row.items() if value is not None and key not in by_launch}
-        rows.append({**summary, **told, "run": str(i), "deployment": name, "host_busy_share": 0.5, **more})
-        launches[name] = records.launch(
-            deployment=name, model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
-            plan={"parameters": row["parameters"]},
-        )  # fmt: skip
-    return Tables(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
+def as_results(runs):
+    return Tables(named(runs), pl.DataFrame())
 
 
 def small():
@@ -360,23 +345,21 @@ def drawn(name, results):
     return str(load_figure(name).draw(results).to_dict())
 
 
-def test_the_figures_of_a_factor_study(summary):
-    results = as_results(small(), summary)
-    assert figures_that_apply(results.runs) == FIGURES
-    assert figures_that_apply(as_results(small(), summary, arrival="poisson").runs) == []
-    few = small().filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
-    lost = as_results(few, summary, wrong_output_tokens=1)
+def test_the_figures_of_a_factor_study():
+    assert figures_that_apply(small()) == FIGURES
+    assert figures_that_apply(small().with_columns(arrival=pl.lit("poisson"))) == []
+    few = small().filter(tensor_parallel=1, output_fixed=16)
     for name in FIGURES:
-        assert "Nothing to show" in drawn(name, lost), name
-        if name != "factors":  # whose models take seconds
-            assert "Nothing to show" not in drawn(name, results), name
-    assert "permutation" not in drawn("factors", as_results(few, summary))  # of 8 configurations correlations alone
+        assert "Nothing to show" in drawn(name, as_results(few.with_columns(valid=pl.lit(False)))), name
+    assert "Nothing to show" not in drawn("factor-panels", as_results(small()))
+    assert "permutation" not in drawn("factors", as_results(few))  # of 8 configurations correlations alone
 
 
 @pytest.mark.long(part="outputs")
-def test_families_are_not_mixed(summary):
+def test_families_are_not_mixed():
     def panels(runs):
-        return load_figure("factor-panels").draw(as_results(runs, summary)).to_dict()
+        spec = load_figure("factor-panels").draw(as_results(runs)).to_dict()
+        return spec["vconcat"][0] if "vconcat" in spec else spec  # above how busy devices are
 
     one = small()
     of_other = {"family": pl.lit("other"), "workload": "other-" + pl.col("workload")}
