@@ -36,8 +36,6 @@ TEST = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidat
 TASK = Task("t/0", PROMPT, "double", TEST)
 ROW = {"task_id": "t/0", "prompt": PROMPT, "entry_point": "double", "test": TEST}
 WHOLE = "def double(x):\n    return 2 * x\n"
-
-
 SANDBOX, ANSWERS = (import_module(f"bench.beside.quality.{name}") for name in ("sandbox", "answers"))
 
 

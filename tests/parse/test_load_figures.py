@@ -16,8 +16,6 @@ from tests.support import records
 from tests.support.study import METRICS
 
 DEFINITION = {"workload": "w", "arrival": "closed", "axis": "concurrency", "level": 2, "repeat": 3}
-
-
 NOTHING_SCRAPED = pl.DataFrame(schema=TELEMETRY_SCHEMA)
 
 

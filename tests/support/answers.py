@@ -16,8 +16,6 @@ from bench.study.decision import Decision
 from tests.support import records
 
 EMPTY = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
-
-
 WRONG = {"host_other_share": 0.9, "scrape_gap_max_s": 99.0}  # no part of a run with them can be trusted
 
 

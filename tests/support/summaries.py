@@ -10,11 +10,7 @@ from tests.support import records
 from tests.support.planted import steady_row
 
 PLAN = {"parameters": 10, "kv_bytes_per_token": 64, "kv_tokens": 640, "block_size": 32}
-
-
 LAUNCH = {"a": records.launch(plan=PLAN)}
-
-
 FACTS = {"a": records.facts(engine_version="1", kv_tokens=640, kv_blocks=20)}
 
 
