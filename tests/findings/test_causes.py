@@ -206,21 +206,6 @@ def test_why_a_burst_misses(summary):
         assert (limit.cause, "memory" in remedy(limit)) == (found, False), level
 
 
-def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_raise_max_num_seqs(summary):
-    rows = []
-    for level in (1, 3, 6, 9, 10, 14):
-        usage = {"kv_usage_peak": 0.1 * level}
-        if level > 9:
-            usage = dict.fromkeys(("kv_usage_peak", "kv_usage_queued", "steady_kv_usage_queued"), 0.926)
-        row = served_row(summary, level, room=9, base_ms=20, each_ms=0.2, prompt_ms=50, output=100)
-        rows.append({**row, "kv_usage_queued": None, "steady_kv_usage_queued": None, **TENTH, **usage})
-    facts = {"kv_tokens": 2499 * 16, "kv_blocks": 2499}
-    assert frame(rows, **facts).filter("saturated")["level"].to_list() == [10, 14]
-    found, point = cause(rows, [parse_slo("ttft_p95=180ms")], **facts)
-    assert (point["missed_at"], found.cause) == (10, "kv")
-    assert "max_num_seqs" not in remedy(found)
-
-
 HERE = Bottleneck(level=8.0)
 
 
