@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, Window, compared_version, find_drift
-from bench.beside.production.drifted.lines import advice
-from bench.beside.production.drifted.served import scraped_twice, served
+from bench.beside.production.drifted import compared_version, find_drift
+from bench.beside.production.drifted.judged import DIFFERS, SAME, UNKNOWN, advice
+from bench.beside.production.drifted.served import Window, scraped_twice, served
 from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError
 from bench.runs.columns import schema_of
@@ -364,7 +364,7 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
     def says(data):
         return json.dumps({"status": "success", "data": data})
 
-    monkeypatch.setattr("bench.beside.production.drifted.prometheus.http.get", get)
+    monkeypatch.setattr("bench.beside.production.drifted.served.http.get", get)
     window = Window("http://p/", {"job": 'a"b'}, 1000.0, 1150.0)
     chosen = r'{job="a\"b"}'
     answers[f"count by (__name__) (last_over_time({chosen}"] = says(

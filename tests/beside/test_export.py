@@ -13,7 +13,7 @@ import pytest
 import requests
 import yaml
 
-from bench.beside.interop.commands.export import Form
+from bench.beside.interop.commands import Form
 from bench.beside.interop.export import FORMS
 from bench.beside.interop.export.benchmark_report import benchmark_report
 from bench.beside.interop.imported import imported, read_peers
@@ -22,9 +22,8 @@ from bench.findings.analysis import Analysis, write_analysis
 from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read, write_record
-from bench.runs.launch import flags_of
+from bench.runs.launch import EngineRecord, flags_of
 from bench.servers.engines import managed
 from bench.servers.launch import resolve_launch
 from bench.study.decision import Decision

@@ -12,14 +12,14 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.beside.quality.answers import program_of
 from bench.beside.quality.graded_set import Task, graded_sets, read_set
-from bench.beside.quality.program import program_of
 from bench.beside.quality.sandbox import sandbox
 from bench.errors import BenchError
 from bench.findings.accuracy import accuracy, accuracy_difference, graded
 from bench.parse.table import summary_frame
-from bench.runs.checksums import checksum
 from bench.runs.columns import schema_of
+from bench.runs.files import checksum
 from bench.study.config import Thresholds
 from bench.study.read import load_workload
 from bench.workloads.prompts.own import prompt_digest
@@ -322,7 +322,7 @@ def project(tmp_path):
 
 @pytest.mark.long(part="workflows")
 def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
-    monkeypatch.setattr("bench.beside.archive.again.subprocess", FORKING)
+    monkeypatch.setattr("bench.beside.archive.check.subprocess", FORKING)
     results, report = project.folder / "results", project.folder / "results/report.md"
     jobs = project.run()
     assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))

@@ -14,7 +14,7 @@ from bench.beside.production.drifted.studied import read_studied
 from bench.beside.production.guard import FILES
 from bench.beside.production.guard.measured import read_measured
 from bench.errors import BenchError
-from bench.parse.reference_samples import reference_samples
+from bench.parse.exposition import reference_samples
 from tests.support import snapshots
 from tests.support.command import bench
 from tests.support.guard import LLAMA, alerts, checked, course, fleet, guarded, scraped_of, study, workers

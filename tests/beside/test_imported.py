@@ -10,7 +10,7 @@ import pytest
 from bench.beside.interop.imported import FORMATS, imported, read_peers
 from bench.errors import BenchError
 from bench.findings.registry import figures_of
-from bench.runs.run_summary import read_run_summary
+from bench.runs.summary import read_run_summary
 from tests.support.command import bench
 from tests.support.foreign import FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
 from tests.support.study import ROOT

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.beside.traffic.arrivals import burstiness, hours, windows
-from bench.beside.traffic.lengths import correlation, describe, percentiles
+from bench.beside.traffic.arrivals import burstiness, correlation, describe, hours, percentiles, windows
 from bench.beside.traffic.log import Log
 from bench.cli import main
 from bench.errors import BenchError

@@ -8,8 +8,7 @@ import pytest
 
 from bench.cli import main
 from bench.errors import BenchError
-from bench.models.accelerators import Accelerator, accelerator_named, accelerators
-from bench.models.catalogue import catalogue
+from bench.models.catalogue import Accelerator, accelerator_named, accelerators, catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
 from bench.servers.kind import OnGpu

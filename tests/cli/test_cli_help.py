@@ -20,19 +20,16 @@ from typer.testing import CliRunner
 from bench.cli import completion, main, output
 from bench.cli.commands import plan
 from bench.cli.commands.runs import watched_lines
-from bench.cli.entry import loaded
-from bench.cli.run import app
-from bench.measure.progress import session_line
-from bench.measure.progress_file import FinishedRun, RunUnderWay, SessionProgress
-from bench.models.accelerators import accelerators
-from bench.models.catalogue import catalogue
+from bench.cli.entry import app, loaded
+from bench.measure.progress import FinishedRun, RunUnderWay, SessionProgress, session_line
+from bench.models.catalogue import accelerators, catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.servers.deployment import Deployment
 from bench.servers.plan import WEIGHTS
-from bench.study.last import last_study, remember_study
+from bench.study.state import last_study, remember_study
 from bench.terminal import live
 from tests.support.study import CONTENT, ROOT
 

@@ -12,7 +12,7 @@ from bench.findings.capacity.curves import curves_of
 from bench.findings.lengths import streaming_gains
 from bench.findings.tables import Tables
 from bench.findings.trust import alike, changed_thresholds, first_line, remedy
-from bench.report.answer import by_advice
+from bench.report.blocks import by_advice
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors, levels, plain, with_and_without_streaming

@@ -10,11 +10,10 @@ from bench.findings.capacity.judging import Level, judged_levels
 from bench.findings.capacity.points import limit_ends, operating_points
 from bench.findings.capacity.words import misses_text
 from bench.findings.sizing import OperatingPoint
-from bench.parse.level_values import level_values
+from bench.parse.windows import level_values
 from bench.report.chart_words import margin_title
 from bench.statistics.limit import Belief
-from bench.statistics.percentiles import percentile
-from bench.statistics.shares import requests_needed
+from bench.statistics.percentiles import percentile, requests_needed
 from bench.study.slo import parse_slo
 from tests.support.capacity import TTFT, again, by_level, curve, missed_by, point
 from tests.support.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, table

@@ -8,7 +8,7 @@ import pytest
 from bench.findings.capacity.judging import Level, judged_levels, most_given, noise_of, rate_of
 from bench.findings.capacity.points import rates_within
 from bench.statistics.limit import NOMINAL
-from bench.statistics.shares import Share, requests_needed
+from bench.statistics.percentiles import Share, requests_needed
 from bench.statistics.textbook import isotonic
 from tests.support.capacity import TTFT, again, curve, point
 from tests.support.planted import rate_row, short_row, steady_row, summary_row

@@ -6,7 +6,7 @@ import pytest
 from bench.findings.capacity.points import operating_points
 from bench.findings.causes import Bottleneck, bottleneck, refusals, remedy, why
 from bench.parse.table import summary_frame
-from bench.predict.relief_record import CurveRelief, Gain, Relief
+from bench.predict.calibration import CurveRelief, Gain, Relief
 from bench.study.config import Thresholds
 from bench.study.slo import parse_slo
 from tests.support.capacity import again

@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from bench.findings.comparison.answered import failures
 
 from bench.errors import BenchError
 from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
-from bench.findings.comparison.effects import ASSUMED_SPREAD
-from bench.findings.comparison.failures import failures
+from bench.findings.comparison.effects import ASSUMED_SPREAD, Noise, sessions_for, visible
 from bench.findings.comparison.gate import regressions, unseen
-from bench.findings.comparison.power import Noise, sessions_for, visible
 from bench.findings.comparison.words import difference_text, estimated_percent, sure_sentences
 from bench.findings.registry import figures_of
 from bench.study.plan import Plan

@@ -8,8 +8,7 @@ from bench.findings.capacity.points import operating_points
 from bench.findings.ceilings import Server, ceilings
 from bench.findings.economics import Prices, best_points, economics
 from bench.findings.saturation import saturation
-from bench.models.accelerators import accelerators
-from bench.models.catalogue import catalogue
+from bench.models.catalogue import accelerators, catalogue
 from bench.models.config_json import geometry_of_entry
 from bench.servers.deployment import Deployment
 from bench.servers.plan import Demand, Setting, plan

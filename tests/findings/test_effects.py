@@ -6,12 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from bench.findings.comparison.answered import failures
 from scipy import stats
 
-from bench.findings.comparison.effects import effects
-from bench.findings.comparison.failures import failures
+from bench.findings.comparison.effects import Noise, effects, sessions_for
 from bench.findings.comparison.gate import blind, needed, regressions, unseen
-from bench.findings.comparison.power import Noise, sessions_for
 from tests.support.planted import summary_rows
 
 TOKENS, TTFT = "throughput_tokens_per_s", "ttft_p50_s"

@@ -11,12 +11,11 @@ from bench.findings.capacity.points import operating_points
 from bench.findings.registry import load_figure
 from bench.findings.tables import Tables
 from bench.findings.workers import Efficiency, efficiencies, efficiency, sentences, worker_rows
-from bench.parse.fleet import FLEET, fleet_telemetry
+from bench.parse.fleet import FLEET, fleet_telemetry, worker_verdicts, workers_of_runs
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
 from bench.parse.table import summary_frame
 from bench.parse.validity import reason_text, verdict
-from bench.parse.workers import worker_verdicts, workers_of_runs
 from bench.report.theme import why_empty
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.study.config import Thresholds

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import requests
+from bench.measure.served import refuse_unlike
 
 from bench import http
 from bench.errors import BenchError
 from bench.http import MOST_BYTES, Oversized, get, post
 from bench.load.client import Load, run_load
 from bench.load.target import Target
-from bench.measure.external import refuse_unlike
 from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
 from bench.servers import environment

@@ -20,7 +20,7 @@ from bench.load.exchange import Exchange
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure import recording, warmup
-from bench.measure.metrics import metric_names, metric_values
+from bench.measure.exposition import metric_names, metric_values
 from bench.measure.recording import record_run
 from bench.measure.warmup import warm_up
 from bench.study.config import Measurement

@@ -8,7 +8,7 @@ import pytest
 from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.rounds import alternating, session_of
+from bench.study.specs import alternating, session_of
 
 
 def plan_of(content, **study):

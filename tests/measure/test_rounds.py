@@ -13,9 +13,9 @@ from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure import rounds
 from bench.measure.recording import Recording
-from bench.measure.reference import reference_load
 from bench.measure.rounds import disturbed
 from bench.measure.session import measure
+from bench.measure.warmup import reference_load
 from bench.parse.run import parse_run
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
@@ -24,7 +24,7 @@ from bench.runs.store import Store
 from bench.servers.launch import resolve_launch
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.rounds import Place
+from bench.study.specs import Place
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
 from tests.support import records as made

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from bench.measure.served import refuse_unlike
 
 from bench.errors import BenchError
 from bench.http import get
 from bench.load.target import Target
-from bench.measure.external import refuse_unlike
 from bench.runs.environment import REDACTED, redacted_text, without_secrets
 from bench.servers.deployment import Engine
 from bench.servers.environment import installer_environment, prepare_engine
@@ -112,7 +112,7 @@ def study(tmp_path_factory):
             project.run()
             # The study's file is the user's own; nothing below may have what it holds.
             packed = bench("pack", cwd=folder)
-            patch.setattr("bench.beside.archive.again.subprocess", FORKING)
+            patch.setattr("bench.beside.archive.check.subprocess", FORKING)
             verified = bench("verify", "results", cwd=folder)
         study.unlink()
         printed = project.said() + project.output + "".join(done.stdout + done.stderr for done in (packed, verified))

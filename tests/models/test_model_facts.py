@@ -11,13 +11,12 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.models.catalogue import catalogue
 from bench.models.checkpoint import write_checkpoint
-from bench.models.checkpoint_record import Weights
+from bench.models.checkpoint_record import Weights, weights_at
 from bench.models.config_json import geometry_at, geometry_of, geometry_of_model
 from bench.models.decoder import FAMILIES
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, state_bytes_per_sequence, weight_bytes
 from bench.models.hub import geometry_on_hub
 from bench.models.model import Model
-from bench.models.safetensors import weights_at
 from bench.models.tokenizer import ids_below
 from bench.servers.launch import refuse_unfit, resolve_launch
 from bench.servers.memory import kv_pool, predicted_saturation

@@ -5,8 +5,7 @@ The manual, the chapter and the guide are the study's documents on inference, de
 
 import pytest
 
-from bench.models.accelerators import accelerators
-from bench.models.catalogue import catalogue
+from bench.models.catalogue import accelerators, catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token
 from bench.models.model import Architecture

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bench.models.accelerators import accelerators
-from bench.models.catalogue import catalogue
+from bench.models.catalogue import accelerators, catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
 from bench.servers.plan import Demand, Setting, plan

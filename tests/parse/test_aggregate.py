@@ -5,15 +5,13 @@ import pytest
 
 from bench.errors import BenchError
 from bench.findings.turns import turn_rows
-from bench.parse.answers import answer_lines
 from bench.parse.deployed import deployed
-from bench.parse.session import parse_session
+from bench.parse.latency import by_turn
+from bench.parse.session import answer_lines, parse_session
 from bench.parse.table import aggregate, summary_frame, timeseries_frame
-from bench.parse.turns import by_turn
-from bench.runs.checksums import checksum
 from bench.runs.columns import TURN_FIELDS
-from bench.runs.files import read, write_record
-from bench.runs.session import ParsedSession
+from bench.runs.files import checksum, read, write_record
+from bench.runs.store import ParsedSession
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.errors import BenchError
-from bench.parse.exposition import ExpositionReader
-from bench.parse.reference_samples import ExpositionError
+from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
 from tests.support.study import ROOT
 

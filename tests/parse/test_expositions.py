@@ -10,12 +10,11 @@ import re
 
 import polars as pl
 import pytest
+from bench.measure.served import find_workers
 
 from bench.errors import BenchError
-from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.fleet import find_workers
-from bench.measure.metrics import kv_facts, metric_names
-from bench.parse.in_flight import in_flight_figures
+from bench.measure.exposition import find_metrics, kv_facts, metric_names, worth_reading
+from bench.parse.load import in_flight_figures
 from bench.parse.scrapes import telemetry_table
 from bench.parse.server import gauges, lag_s, server_figures
 from bench.runs.run import DECODE, PREFILL, of_role

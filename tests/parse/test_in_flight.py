@@ -4,11 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.parse.counted import counted_bounds, counted_tokens
-from bench.parse.in_flight import in_flight_figures
+from bench.parse.load import in_flight_figures
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.server import counted_bounds, counted_tokens
 from bench.runs.request_table import REQUEST_SCHEMA
-from bench.work import GENERATION
+from bench.workloads.endpoints.kind import GENERATION
 
 END = 10.0
 

@@ -3,13 +3,12 @@
 import polars as pl
 import pytest
 
-from bench.parse.begun import request_share
 from bench.parse.drift import place_of_run
 from bench.parse.latency import latency_columns
-from bench.parse.load import asked_figures, load_figures
-from bench.parse.recovery import Recovery, recovery
+from bench.parse.load import Recovery, asked_figures, load_figures, recovery
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.steady import request_share
 from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.run import ReferenceLoad
 from tests.support import records

@@ -13,8 +13,7 @@ from bench.errors import BenchError
 from bench.parse.latency import latency_columns, throughput_series
 from bench.parse.run import parse_run, summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table, wide_table
-from bench.runs.checksums import checksums
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix

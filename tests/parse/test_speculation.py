@@ -10,8 +10,7 @@ import pytest
 from bench.findings.registry import figures_of, load_figure
 from bench.parse.latency import latency_columns
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.server import server_figures
-from bench.parse.speculation import answer_figures, speculation_figures
+from bench.parse.server import answer_figures, server_figures, speculation_figures
 from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from tests.support.figures import results

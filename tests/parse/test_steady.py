@@ -17,7 +17,7 @@ from bench.parse.steady import (
     steady_figures,
     steady_window,
 )
-from bench.work import GENERATION
+from bench.workloads.endpoints.kind import GENERATION
 from tests.support.planted import parsed, poisson, queue, table
 from tests.support.study import METRICS
 

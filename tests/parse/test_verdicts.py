@@ -15,7 +15,7 @@ import pytest
 from bench.load import client
 from bench.parse.run import parse_run
 from bench.parse.validity import failures, verdict
-from bench.runs.checksums import checksums
+from bench.runs.files import checksums
 from bench.runs.run import REQUESTS, TELEMETRY
 from tests.support.planted import reasons
 from tests.support.server import eventually

@@ -9,12 +9,12 @@ import pytest
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
 from bench.predict.calibration import Interval
-from bench.predict.judge import HeldOut, beyond, measured
 from bench.predict.limits import Limits
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.server import TokenGaps
 from bench.predict.steps import intervals
+from bench.predict.study import HeldOut, beyond, measured
 from bench.statistics.percentiles import percentile
 from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import TURNAROUND_S, serve

@@ -8,17 +8,17 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
+from bench.predict.asked import Traffic, read_traffic
+from bench.predict.calibrate import members, typical
 from bench.predict.calibration import Interval
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.ensemble import members, typical
 from bench.predict.fleet import ROUTERS, FleetReplay, Scaling, replay_fleet
 from bench.predict.instances import Served, fewest_instances, hours, served
-from bench.predict.judge import self_judged
 from bench.predict.limits import Limits
 from bench.predict.predict import ensemble_interval
 from bench.predict.replay import replay
 from bench.predict.server import ReplayedServer, Seen
-from bench.predict.traffic import Traffic, read_traffic
+from bench.predict.study import self_judged
 from bench.study.read import load_workload
 from bench.study.slo import parse_slo
 from bench.workloads.schedule import PlannedRequest, schedule

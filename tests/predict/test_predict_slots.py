@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 
 from bench.predict.calibrate import MeasuredRun, calibrate, parameters
-from bench.predict.judge import measured
 from bench.predict.limits import Limits
 from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read, runs
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.step_time import StepTime
 from bench.predict.steps import intervals
+from bench.predict.study import measured
 from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import TURNAROUND_S, Sequence, serve, split
 

@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 
 from bench.predict.asked import Asked
-from bench.predict.calibrate import calibrate
-from bench.predict.ensemble import typical
+from bench.predict.calibrate import calibrate, typical
+from bench.predict.calibration import CurveRelief, Reliefs
 from bench.predict.limit import Replays
 from bench.predict.limits import Limits
 from bench.predict.relief import find_reliefs, relief_of
-from bench.predict.relief_record import CurveRelief, Reliefs
 from bench.predict.server import ReplayedServer
 from bench.runs.files import read_known, write_record
 from bench.study.slo import parse_slo

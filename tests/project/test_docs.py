@@ -18,8 +18,7 @@ import yaml
 
 from bench import api
 from bench.cli import main
-from bench.cli.entry import loaded
-from bench.cli.run import app
+from bench.cli.entry import app, loaded
 from bench.report import figure as drawn
 from bench.study.read import load_config, load_workload
 from tests.support.cost import PARTS

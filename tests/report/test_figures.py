@@ -11,7 +11,7 @@ import pytest
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
-from bench.models.accelerators import Accelerator
+from bench.models.catalogue import Accelerator
 from bench.report import save
 from bench.study.decision import Decision
 from tests.support.figures import (

@@ -12,9 +12,9 @@ from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
 from bench.parse.windows import of_windows, whole_runs
 from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
-from bench.search.chart import draw
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
+from bench.search.words import draw
 from bench.statistics.observation import Excess, Observation
 from bench.study.decision import Decision
 from bench.study.slo import parse_slo

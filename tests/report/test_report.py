@@ -11,7 +11,6 @@ from itertools import pairwise
 import polars as pl
 import pytest
 
-from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.findings.provenance import deployments, overview, workloads
 from bench.findings.registry import FIGURES, chart, draw_figure, load_figure
@@ -21,6 +20,7 @@ from bench.report.page import write_manifest, write_markdown
 from bench.report.paper import Paper, data_of, on_paper, written
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
+from bench.shipped import commit_of
 from bench.study.decision import Decision
 from tests.support.figures import FACTS, cells, drawn, results, results_of
 

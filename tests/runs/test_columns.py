@@ -6,8 +6,7 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
-from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of
-from bench.runs.reference import with_tables
+from bench.runs.columns import ANALYSIS, COLUMNS, METRICS, SECTIONS, columns_of, family_of, with_tables
 from bench.runs.summary import complete, read_summary, summary_table
 from bench.study.config import Thresholds
 from tests.support.planted import steady_row

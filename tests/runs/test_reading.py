@@ -13,14 +13,13 @@ from bench.errors import BenchError
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs import launch as launch_module
 from bench.runs.deployment import DeploymentFacts, Start
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read, write_record
-from bench.runs.launch import Launch, Settings
+from bench.runs.launch import EngineRecord, Launch, Settings
 from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA, request_table
 from bench.runs.run import RECORD, ReferenceLoad, read_record, read_run
-from bench.runs.run_summary import RunSummary, read_run_summary, write_run_summary
-from bench.study.last import remember_study
+from bench.runs.summary import RunSummary, read_run_summary, write_run_summary
+from bench.study.state import remember_study
 from tests.support import records
 
 # As the first version that resolved launches wrote them.

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.runs.checksums import record_digest
+from bench.runs.files import record_digest
 from bench.runs.store import Store
 
 D, E = (SimpleNamespace(key=f"a/{name}") for name in "de")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.beside.archive.again import copy_measurements, run_workflow
+from bench.beside.archive.check import copy_measurements, run_workflow
 from bench.cli import main
 from bench.runs.files import digest
 from bench.runs.paths import Paths
@@ -44,7 +44,7 @@ def there(tmp_path_factory, drawn_study):
 @pytest.fixture
 def _forked(monkeypatch):
     """The workflow runs, in a process that is forked."""
-    monkeypatch.setattr("bench.beside.archive.again.subprocess", FORKING)
+    monkeypatch.setattr("bench.beside.archive.check.subprocess", FORKING)
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.search.measured import sender
 from benchmarks.find_scale import Planted, closed_loop
 
 from bench.load.client import Load
 from bench.load.target import Target
-from bench.search.bursts import sender
 from bench.search.placing import Aim
 from bench.search.probe import Reply, probe
 from bench.study.read import load_workload

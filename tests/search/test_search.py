@@ -15,8 +15,7 @@ from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Measured, Next, fitting_requests, next_run, search
 from bench.search.words import alone_text, answer_text, expected_text, why_text
 from bench.statistics.limit import Belief, believe
-from bench.statistics.observation import FAILED, GROWTH, Excess, Observation
-from bench.statistics.speed import Reference, speeds
+from bench.statistics.observation import FAILED, GROWTH, Excess, Observation, Reference, speeds
 from bench.study.slo import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")

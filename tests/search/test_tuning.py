@@ -25,15 +25,15 @@ from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
+from bench.runs.searches import Confirmed, TuningRecord, Visit, Visits, read_visits
 from bench.runs.store import Store
-from bench.runs.tuning import Confirmed, TuningRecord, Visit, Visits, read_visits
 from bench.search.race import Ask, Rival, race
 from bench.search.standing import Seen, Space, Standing
 from bench.search.tuning_words import found_line, state_line, tuning_lines
 from bench.study.config import Thresholds
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.tuning import candidates
+from bench.study.search import candidates
 from tests.support import records
 from tests.support.fake_server import fake_server
 from tests.support.made import make_run

@@ -12,9 +12,8 @@ from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of
 from bench.models.gguf import write_gguf
 from bench.models.model import Architecture
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read, write_record
-from bench.runs.launch import Launch
+from bench.runs.launch import EngineRecord, Launch
 from bench.servers import environment
 from bench.servers import launch as launch_module
 from bench.servers.deployment import Engine

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from bench.measure.metrics import kv_facts, metric_names
+from bench.measure.exposition import kv_facts, metric_names
 from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table
 from bench.parse.server import gauges, server_figures
 from bench.servers.engines import ENGINES

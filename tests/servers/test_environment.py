@@ -17,20 +17,19 @@ from bench.errors import BenchError
 from bench.findings import provenance
 from bench.findings.comparison.compare import differences
 from bench.findings.comparison.words import difference_text
-from bench.measure.comparable import refuse_others
+from bench.measure.preflight import refuse_others
 from bench.measure.session import measure
 from bench.models.config_json import config_of
 from bench.models.model import Architecture
 from bench.parse.run import parse_run
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
+from bench.runs.environment import REDACTED, SET, counted, for_a_server, is_secret, redacted, redacted_command, shown_settings
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
 from bench.runs.store import Store
 from bench.servers.facts import inherited
 from bench.servers.launch import resolve_launch
 from bench.servers.server import Server
-from bench.servers.variables import for_a_server
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records

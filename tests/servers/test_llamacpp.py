@@ -10,9 +10,8 @@ from bench.measure.slurm import needs_of
 from bench.models.config_json import config_of, geometry_of
 from bench.models.model import Architecture
 from bench.parse.deployed import deployed
-from bench.runs.engine import EngineRecord
 from bench.runs.files import write_record
-from bench.runs.launch import Settings
+from bench.runs.launch import EngineRecord, Settings
 from bench.servers import launch as launch_module
 from bench.servers.engines import managed
 from bench.servers.launch import resolve_launch, write_launch

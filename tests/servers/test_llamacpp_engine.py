@@ -16,16 +16,16 @@ from bench.load.introduction import introduce
 from bench.load.records import record_of
 from bench.load.sdk import sdk_reading
 from bench.load.target import Target
-from bench.measure.metrics import metric_names
+from bench.measure.exposition import metric_names
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
 from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of, write_gguf
 from bench.models.model import Architecture
 from bench.parse.validity import verdict
-from bench.runs.engine import EngineRecord
 from bench.runs.files import read
-from bench.runs.form import RequestForm
+from bench.runs.launch import EngineRecord
+from bench.runs.request import RequestForm
 from bench.servers.engines import managed
 from bench.servers.facts import server_info
 from bench.servers.launch import resolve_launch

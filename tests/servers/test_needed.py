@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from bench.models.accelerators import Accelerator, accelerators
-from bench.models.catalogue import catalogue
+from bench.models.catalogue import Accelerator, accelerators, catalogue
 from bench.models.config_json import config_of, geometry_of, geometry_of_entry
 from bench.models.model import Architecture
 from bench.servers.needed import EFFICIENCY, Lengths, needed

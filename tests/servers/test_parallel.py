@@ -14,7 +14,7 @@ from bench.load.client import Load, LoadResult
 from bench.load.exchange import Report
 from bench.load.target import Target
 from bench.measure import recording
-from bench.measure.metrics import kv_facts
+from bench.measure.exposition import kv_facts
 from bench.measure.recording import record_run
 from bench.measure.slurm import needs_of
 from bench.models.catalogue import catalogue

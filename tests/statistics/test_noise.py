@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from bench.findings.comparison.power import Error, Noise, sessions_for, smallest_difference, visible
+from bench.findings.comparison.effects import Error, Noise, sessions_for, smallest_difference, visible
 from bench.statistics.levels import Levels, repeats, studentized_range
 from bench.statistics.textbook import student_t
 

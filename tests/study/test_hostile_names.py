@@ -22,7 +22,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
 from bench.findings.report import write_report
-from bench.measure.metrics import kv_facts
+from bench.measure.exposition import kv_facts
 from bench.models.config_json import config_of
 from bench.models.hub import FILES
 from bench.models.model import Architecture

@@ -11,15 +11,16 @@ import pytest
 from pydantic import BaseModel
 
 from bench.errors import BenchError
-from bench.measure.comparable import hardware_of, refuse_others
+from bench.measure.preflight import hardware_of, refuse_others
 from bench.measure.session import measure
 from bench.models.model import Model
 from bench.runs.files import digest, write_record
 from bench.runs.store import Store
+from bench.servers.deployment import Deployment, Engine
 from bench.servers.facts import hardware
-from bench.study.config import Deployment, Engine
-from bench.study.plan import PROTOCOL, Plan
+from bench.study.plan import Plan
 from bench.study.read import load_config
+from bench.study.specs import PROTOCOL
 from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.made import made_study, make_run

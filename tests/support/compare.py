@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 from bench.findings.comparison.compare import Comparison, change_of_machine
-from bench.findings.comparison.effects import but_for_the_machine, effects
+from bench.findings.comparison.effects import Noise, but_for_the_machine, effects, visible
 from bench.findings.comparison.gate import blind, regressions, unproven
-from bench.findings.comparison.power import Noise, visible
 from bench.parse.table import summary_frame
 from bench.runs.columns import METRICS
 from bench.study.config import Thresholds

@@ -11,8 +11,7 @@ import psutil
 import yaml
 
 from bench.measure.session import measure
-from bench.runs.checksums import whole
-from bench.runs.files import write_record
+from bench.runs.files import whole, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import read_record
 from bench.runs.store import Store

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.parse.run import parse_run
-from bench.runs.checksums import checksums
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.request import write_requests
 from bench.runs.run import DECODE, PREFILL, RECORD, REQUESTS, TELEMETRY, Worker
 from tests.support import records

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.measure.progress_file import SessionProgress
+from bench.measure.progress import SessionProgress
 from tests.support.end_to_end import BRIEF, LENGTHS
 from tests.support.project import LENIENT, Project
 from tests.support.server import eventually

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.parse.exposition import reference_samples
 from bench.parse.fleet import fleet_telemetry
-from bench.parse.reference_samples import reference_samples
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA
 from bench.runs.columns import WORKER_FIELDS, schema_of
 from bench.runs.files import write_record

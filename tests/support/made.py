@@ -13,9 +13,8 @@ from typing import Any
 from benchmarks.exposition import sample_name, with_catalogue
 
 from bench.models.config_json import geometry_of_model
-from bench.runs.checksums import checksums
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.files import write_record
+from bench.runs.files import checksums, write_record
 from bench.runs.launch import MemoryPlan
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client
@@ -23,8 +22,7 @@ from bench.servers.facts import hardware
 from bench.servers.launch import memory_plan
 from bench.servers.metrics import GAUGES, find_catalogue
 from bench.servers.spec import DeploymentSpec
-from bench.study.plan import PROTOCOL
-from bench.study.specs import RunSpec
+from bench.study.specs import PROTOCOL, RunSpec
 from tests.support import records
 
 __all__ = ["made_facts", "made_study", "make_run"]

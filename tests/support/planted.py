@@ -8,8 +8,7 @@ from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.slo import goodput, judged_requests
 from bench.parse.table import summary_frame
-from bench.predict.calibration import Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.predict.predict import METRICS
+from bench.predict.calibration import METRICS, Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.runs.columns import COLUMNS
 from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.searches import SearchRecord

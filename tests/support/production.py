@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from bench.beside.production.curve import Curve
-from bench.beside.production.drifted import Drift, Window, find_drift
-from bench.beside.production.drifted.served import SAMPLES
+from bench.beside.production.drifted import Drift, find_drift
+from bench.beside.production.drifted.served import SAMPLES, Window
 from bench.results import Results
 
 SLOTS = 16

@@ -17,7 +17,7 @@ import pytest
 import vl_convert
 import yaml
 
-from bench.measure.progress_file import SessionProgress
+from bench.measure.progress import SessionProgress
 from bench.runs.files import read
 from bench.runs.paths import Paths
 from bench.servers.deployment import Engine

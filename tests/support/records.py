@@ -4,8 +4,7 @@ from typing import Any
 
 from bench.models.checkpoint_record import Checkpoint
 from bench.runs.deployment import DeploymentFacts, Hardware
-from bench.runs.engine import EngineRecord
-from bench.runs.launch import Launch, MemoryPlan, Settings
+from bench.runs.launch import EngineRecord, Launch, MemoryPlan, Settings
 from bench.runs.request import RequestRecord
 from bench.runs.run import Client, Host, Prefix, RunHeader, RunRecord
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench.measure.metrics import metric_names
+from bench.measure.exposition import metric_names
 from bench.servers.metrics import find_catalogue
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bench.runs.tuning import Confirmed, Contribution, TuningRecord, Visit
+from bench.runs.searches import Confirmed, Contribution, TuningRecord, Visit
 
 
 def competing(content, **tune):

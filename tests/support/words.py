@@ -1,7 +1,7 @@
 """Evidence made by hand."""
 
 from bench.findings.regions import Point
-from bench.predict.relief_record import Gain
+from bench.predict.calibration import Gain
 
 CAUSE = {
     "level": 8.0, "unit": "requests in flight", "unsettled": "short", "needs_s": 50, "failed": 1200, "requests": 4000, "in_flight": 6.5, "said": "no",

@@ -28,7 +28,7 @@ from bench.parse.windows import of_windows
 from bench.predict.carried import worst_excess
 from bench.predict.sources import load_to_predict
 from bench.results import Results
-from bench.runs.classes import class_column, served_alike
+from bench.runs.latencies import class_column, served_alike
 from bench.search.placing import Aim
 from bench.study.config import Measurement
 from bench.study.decision import Decision

@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.study.plan import Plan, longest_request
 from bench.study.precision import prompt_lines
 from bench.study.read import load_config

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from bench.measure.served import refuse_unlike
 
 from bench.load.answer import follow
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.measure.external import refuse_unlike
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_workload
 from bench.workloads.endpoints import ENDPOINTS

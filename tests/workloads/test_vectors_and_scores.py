@@ -10,11 +10,11 @@ from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.runs.form import RequestForm
+from bench.runs.request import RequestForm
 from bench.study.plan import longest_request
 from bench.study.read import load_workload
-from bench.work import unit_of
 from bench.workloads.endpoints import ENDPOINTS
+from bench.workloads.endpoints.kind import unit_of
 from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
 from tests.support.streams import record
