@@ -1,8 +1,12 @@
 """Production beside a study, on planted servers."""
 
+import json
 import math
 import re
+import time
 from dataclasses import replace
+from types import SimpleNamespace
+from urllib.parse import parse_qsl
 
 import numpy as np
 import polars as pl
@@ -10,14 +14,21 @@ import pytest
 
 from bench.beside.production.drifted import compared_version, find_drift
 from bench.beside.production.drifted.judged import DIFFERS, SAME, UNKNOWN, advice
-from bench.beside.production.drifted.served import scraped_twice, served
+from bench.beside.production.drifted.served import Window, scraped_twice, served
 from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError
+from bench.runs.columns import schema_of
+from bench.runs.files import write_record
 from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
 from bench.statistics.textbook import student_t
+from tests.support.command import bench
+from tests.support.guard import POINT, SLOS
+from tests.support.planted import frame, steady_row
 from tests.support.production import CASES, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
-from tests.support.prometheus import samples
+from tests.support.prometheus import BEGIN, open_metrics, prometheus, samples
+from tests.support.records import facts
+from tests.support.study import bare_summary
 
 VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
 
@@ -92,10 +103,8 @@ def test_what_is_not_known_is_said_with_the_reason():
 def test_speed_beside_traffic_that_is_not_known_blames_neither():
     found = found_of(2, slow=1.6, rate=0.1)
     assert verdict_of(found, "E2E").verdict == DIFFERS and verdict_of(found, "output").verdict == UNKNOWN
-    assert "whether that is the traffic is not known: " in verdict_of(found, "E2E").why
     assert "which of them changed the speed is not known" in " ".join(advice(found))
-    known = " ".join(advice(found_of(2, slow=1.6)))
-    assert "Traffic is as measured and speed is not" in known
+    assert "Traffic is as measured and speed is not" in " ".join(advice(found_of(2, slow=1.6)))
 
 
 def test_spare_servers_hide_nothing():
@@ -122,14 +131,17 @@ def test_spare_servers_hide_nothing():
 
 
 def test_lengths_need_no_gauges():
-    found = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("name") != NAMES["waiting"])))
-    assert {verdict_of(found, name).verdict for name in ("requests in", "ITL", "E2E")} == {UNKNOWN}
-    assert verdict_of(found, "E2E").why == "production does not show the requests in flight that go with it"
-    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
     gauges = pl.col("name").is_in([NAMES["running"], NAMES["waiting"]])
-    found = find_drift(*changed_window(10, lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value"))))
-    assert verdict_of(found, "E2E").why == "no requests were in flight at any scrape"
-    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+    for change, why in (
+        (lambda kept: kept.filter(pl.col("name") != NAMES["waiting"]), "does not show the requests in flight that go with it"),
+        (
+            lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value")),
+            "no requests were in flight at any",
+        ),
+    ):
+        found = find_drift(*changed_window(10, change))
+        assert verdict_of(found, "E2E").verdict == UNKNOWN and why in verdict_of(found, "E2E").why
+        assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME), why
 
 
 def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
@@ -188,12 +200,6 @@ def test_what_is_counted_between_two_scrapes():
     ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
     gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
     assert counted(*ranks, *gauges)["output"].to_list() == [10, 10]
-    engines = [
-        ("vllm:generation_tokens_total", 'engine="0"', [0, 10, 20]),
-        ("vllm:generation_tokens_total", 'engine="1"', [None, None, 7]),
-    ]
-    gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
-    assert counted(*engines, *gauges)["output"].to_list() == [10, 10]
     # A label that is added in mid-time: what was counted since the start of the server is not one interval's.
     counted_so_far = [(NAMES["output"], "", [1000, 1010, None, None]), (NAMES["output"], 'team="a"', [None, None, 1020, 1030])]
     found = counted(*counted_so_far, *GAUGES_ONE)
@@ -230,9 +236,7 @@ def test_two_prometheus_of_one_server_and_a_single_scrape_are_refused():
     with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
         find_drift(*changed_window(10, twice))
     with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
-        find_drift(
-            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
-        )
+        find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") == pl.col("at_s").min())))
 
 
 def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():
@@ -266,3 +270,121 @@ def test_another_server_is_named():
     ):
         found = compared_version("0.32.0", (was, kind), (before, [*before, *names]))
         assert found.verdict == verdict and said in found.why, names
+
+
+# Through a real Prometheus that holds planted series
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder of results with the telemetry of a planted study."""
+    folder = tmp_path_factory.mktemp("study") / "results"
+    found = study(np.random.default_rng(5), WAS)
+    rows = []
+    for run in found.runs.iter_rows(named=True):
+        (folder / "runs/a" / run["run"]).mkdir(parents=True)
+        found.tables[run["run"]].write_parquet(folder / "runs/a" / run["run"] / "telemetry.parquet")
+        known = {name: run[name] for name in ("steady_from_s", "steady_until_s", "prompt_tokens", "output_tokens", "session")}
+        rows.append(
+            steady_row(bare_summary(), run["level"], deployment="a", rps=run["steady_requests_per_s"], preemptions=0, **known)
+        )
+    for name in ("deployments/a", "analysis"):
+        (folder / name).mkdir(parents=True)
+    write_record(facts(digest="d1"), folder / "deployments/a/deployment.json")
+    frame(rows).write_parquet(folder / "summary.parquet")
+    schema = schema_of("capacity")
+    pl.DataFrame([{**dict.fromkeys(schema), **POINT, "slos": SLOS}], schema=schema).write_parquet(
+        folder / "analysis/capacity.parquet"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A real Prometheus with an hour of two jobs: as the study was, and with longer answers."""
+    tables = [
+        production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
+        for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
+    ]  # fmt: skip
+    late = samples((NAMES["running"], 'job="late",instance="x"', [1, 1])).with_columns(
+        at_s=HOUR_S + 10 * pl.int_range(pl.len())
+    )
+    lines = open_metrics(pl.concat([*tables, late]))
+    with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as url:
+        yield url
+
+
+def moment(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGIN + seconds))
+
+
+HOUR = ("--last", f"{HOUR_S:.0f}s", "--to", moment(HOUR_S))
+
+
+def drifted(results, address, *options, hour=HOUR):
+    return bench("drifted", results, "--prometheus", address, *hour, *options)
+
+
+@pytest.mark.long(part="prometheus")
+def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
+    done = drifted(results, address, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"]) == (0, SAME), (done.stderr, found["compared"])
+    window = production(np.random.default_rng(6), WAS)
+    in_flight = window.kept.filter(pl.col("name").is_in([NAMES["running"], NAMES["waiting"]]))
+    held = in_flight.group_by("at_s").agg(pl.col("value").sum()).sort("at_s")
+    load = next(each for each in found["compared"] if each["name"] == "requests in flight, a server")
+    assert load["production"] == pytest.approx(held["value"][1:].mean(), rel=1e-6)
+    assert found["seen"] > 0.98 and found["instances"] == 1 and found["restarts"] == 0
+    # Prometheus lists names by blocks of its storage: the series of another hour are there too.
+    names = Window(address, {"job": "late"}, BEGIN + HOUR_S, BEGIN + HOUR_S + 60).names()
+    assert names == [NAMES["running"]]
+    with pytest.raises(BenchError, match="has no series with"):
+        Window(address, {"job": "late"}, BEGIN, BEGIN + 60).names()
+    with pytest.raises(BenchError, match=r"in this time\. It scraped nothing then: give another time"):
+        Window(address, {"job": "late"}, BEGIN - 10 * HOUR_S, BEGIN - 9 * HOUR_S).names()
+    done = drifted(results, address, "--label", "job=long")
+    assert done.returncode == 1 and "Production differs from what was measured: output length." in " ".join(done.stdout.split())
+    done = drifted(results, address, "--label", "job=nobody")
+    assert done.returncode == 2 and 'no series with {job="nobody"} in this time. Its jobs are: a, late, long.' in done.stderr
+
+
+def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
+    """By hand: every series once, and every sample once."""
+    asked, answers = [], {}
+
+    def get(url, timeout_s):
+        assert timeout_s > 1
+        place, _, query = url.partition("?")
+        path, given = place.removeprefix("http://p/api/v1/"), dict(parse_qsl(query))
+        asked.append(given)
+        text = answers.get(given.get("query", path).split("[")[0], '{"status": "success", "data": {"result": []}}')
+        return SimpleNamespace(json=lambda: json.loads(text), status_code=200)
+
+    def says(data):
+        return json.dumps({"status": "success", "data": data})
+
+    monkeypatch.setattr("bench.beside.production.drifted.served.http.get", get)
+    window = Window("http://p/", {"job": 'a"b'}, 1000.0, 1150.0)
+    chosen = r'{job="a\"b"}'
+    answers[f"count by (__name__) (last_over_time({chosen}"] = says(
+        {"result": [{"metric": {"__name__": name}} for name in "ba"]}
+    )
+    assert window.names() == ["a", "b"]
+    assert [(each["query"].partition("[")[2], each["time"]) for each in asked] == [("150000ms]))", "1150.000")]
+    series = {"metric": {"__name__": "a", "job": "j", "instance": "x"}, "values": [[1001.5, "7"], [1003, "8"]]}
+    answers[f"a{chosen}"] = says({"result": [series]})
+    rows = [("x", at, "a", 'instance="x",job="j"', value) for at, value in ((1.5, 7.0), (3.0, 8.0))]
+    assert window.samples(["a", "b"]).select("instance", "at_s", "name", "labels", "value").rows() == rows
+    answers.clear()
+    answers["label/job/values"] = says([])
+    with pytest.raises(BenchError, match="It scraped nothing then: give another time"):
+        window.names()
+    for text, said in (
+        ('{"status": "error", "errorType": "bad", "error": "no"}', "'bad: no'"),
+        ("[]", ".status 200, and not what"),
+        ("<", ".*and not"),
+    ):
+        answers[f"b{chosen}"] = text
+        with pytest.raises(BenchError, match=f"/api/v1/query: {said}.*Give the address that has /api/v1"):
+            window.samples(["b"])

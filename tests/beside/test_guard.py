@@ -3,22 +3,21 @@
 import json
 import re
 import shutil
+from itertools import pairwise
 
+import numpy as np
 import pytest
 import yaml
-from benchmarks.guard import loads
 
 from bench.beside.production.curve import read_curve
 from bench.beside.production.drifted.studied import read_studied
-from bench.beside.production.guard import FILES, written
-from bench.beside.production.guard.measured import Measured, Sustained, read_measured
+from bench.beside.production.guard import FILES
+from bench.beside.production.guard.measured import read_measured
 from bench.errors import BenchError
-from bench.findings.sizing import Limits
 from bench.parse.exposition import reference_samples
-from bench.study.slo import Slo, parse_slo
 from tests.support import snapshots
 from tests.support.command import bench
-from tests.support.guard import LLAMA, POINT, alerts, fleet, guarded, scraped_of, study, workers
+from tests.support.guard import LLAMA, alerts, checked, course, fleet, guarded, scraped_of, study, workers
 from tests.support.planted import rate_row
 from tests.support.study import ROOT
 
@@ -101,18 +100,6 @@ def test_rules_have_the_names_that_the_measured_server_exposes(tmp_path, summary
         assert shown <= named <= exposed | {rule.get("record") for rule in group["rules"]}, exposition
 
 
-def test_tpot_is_found_under_the_names_of_those_who_pass_metrics_on(tmp_path, summary):
-    """Ray's sums of histograms are estimates, so that TTFT and E2E have no name there; TPOT is read by its buckets alone."""
-    for spelt, others in (("vllm_", {"ttft", "e2e"}), ("ray_vllm_", set())):
-        place = tmp_path / spelt
-        place.mkdir()
-        study(place, summary, spelt=spelt)
-        files, printed = guarded(place)
-        assert {slo.split()[0].lower() for _, slo in alerts(files) if slo} == {"tpot", *others}
-        assert f"{spelt}request_time_per_output_token_seconds_bucket" in files["rules.yaml"]
-        assert ("the results show no histogram of that latency" in printed) == (not others)
-
-
 def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
     study(tmp_path, summary)
     files, _ = guarded(tmp_path)
@@ -140,22 +127,6 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     (trigger,) = yaml.safe_load(files["keda.yaml"])["spec"]["triggers"]
     assert trigger["metadata"]["query"] == 'sum(saturate:requests_in_flight{job="a"})'
     assert float(trigger["metadata"]["threshold"]) == pytest.approx(0.8 * 14 / 3, abs=0.01)
-
-
-def of_two(admission, balance):
-    """HAProxy's file of two workers, and what is left out."""
-    limits = Limits(admission, *[None] * 5)
-    measured = Measured(point={**POINT, "slos": []}, sustained=Sustained(1), limits=limits, workers=2, balance=balance)
-    texts, left = written(measured)
-    return texts.get("haproxy.cfg"), left
-
-
-def test_haproxy_deals_out_as_measured():
-    for balance, shown in ((None, "leastconn"), ("roundrobin", "roundrobin"), ("header:X-Session-ID", "hdr(X-Session-ID)")):
-        config, _ = of_two(16, balance)
-        assert f"    balance {shown}\n" in config, balance
-    config, left = of_two(1, "roundrobin")
-    assert config is None and any("HAProxy's maxconn is at least 1 of each" in line for line in left)
 
 
 LOAD, BURNS = {"LoadNearLimit", "LoadAboveLimit"}, {"BurnFast", "BurnSlow"}
@@ -196,7 +167,7 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, number):
 
 
 def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
-    two = "it has 2 curves, and one server is guarded by one workload. Name both: --deployment a --workload short; --deployment b "
+    two = "it has 2 curves, and one server is guarded by one workload. Name both: "
     apart = [{**row, "role": role} for row, role in zip(workers(2), ("prefill", "decode"), strict=True)]
     for number, (change, options, said) in enumerate([
         ({"point": BELOW}, (), "there is nothing to guard by"),
@@ -204,7 +175,6 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
         ({"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]}, (), two),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
-        ({}, ("nowhere",), "nowhere: no such file or folder"),
     ]):  # fmt: skip
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -226,22 +196,6 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     assert set(guarded(tmp_path)[0]) == {"rules.yaml", "dashboard.json"}
 
 
-def test_the_benchmark_sends_what_the_study_established():
-    def of(**point):
-        return loads(Measured(point={**POINT, **point}, sustained=Sustained(1)))
-
-    assert (of(), of(low=None), of(low=18.0)) == ((14, 32), (16, 32), (16, 32))
-    with pytest.raises(SystemExit, match="is 0: no load is established"):
-        of(low=0.0)
-    with pytest.raises(SystemExit, match="counted in requests/s"):
-        of(unit="requests/s")
-
-
-def test_an_slo_is_read_as_it_is_printed():
-    for slo in (Slo("ttft", "p99", 2.0), Slo("tpot", "p90", 0.0525), Slo("e2e", "p50", 12.5)):
-        assert parse_slo(str(slo)) == slo
-
-
 def test_one_worker_is_a_server(tmp_path, summary):
     """Behind a router, or as the one address of `workers`: its telemetry has it as a fleet, too."""
     fleet(tmp_path, summary, 1)
@@ -256,3 +210,212 @@ def test_a_fleet_s_speed_is_not_compared(tmp_path, summary):
     fleet(tmp_path, summary, 2)
     done = bench("drifted", "--prometheus", "http://127.0.0.1:9", "--label", "job=a", cwd=tmp_path)
     assert done.returncode == 2 and "a is a fleet, and what is compared is one server's load and speed" in done.stderr
+
+
+# Judged by the programs that load it: rules by promtool, on planted series of a server and of fleets
+
+
+GOOD = {"load": 12, "waits": 0, "kv": 0.35, "slow": 0.01, "preempted": 0, "hits": 500}
+ALL = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
+ALL += ("WorkerSilent", "FleetSize")
+SHARED = {"prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5, "cache": "shared"}
+LATENCIES = {"time_to_first_token": "2.5", "request_time_per_output_token": "0.05", "e2e_request_latency": "20.0"}
+prometheus = pytest.mark.long(part="prometheus")
+
+
+def series(phases, number=1):
+    """The workers' series. Args: phases: minutes, and what all of them have in each; a list has each worker's own, None is silence."""
+    found = []
+
+    def add(name, values, labels="", **kind):
+        found.append(course(name, values, labels and f',engine="0",model_name="m"{labels[1:]}', instance=f"w{i + 1}", **kind))
+
+    for i in range(number):
+
+        def of(key, i=i, *, part=number):
+            return [(m, each[key][i] if isinstance(each[key], list) else each[key] / part) for m, each in phases]
+
+        load, waits = of("load"), of("waits")
+        runs = [(m, None if n is None else n - w) for (m, n), (_, w) in zip(load, waits, strict=True)]
+        add("vllm:num_requests_running", runs, "+")
+        waiting = [(m, None if n is None else w) for (m, n), (_, w) in zip(load, waits, strict=True)]
+        add("vllm:num_requests_waiting", waiting, "+")
+        add("vllm:kv_cache_usage_perc", of("kv", part=1), "+")
+        add("up", [(m, 0 if n is None else 1) for m, n in load])
+        add("vllm:num_preemptions_total", of("preempted", part=1), "+", counter=True)
+        add("vllm:prefix_cache_queries_total", [(m, 1000) for m, _ in phases], "+", counter=True)
+        add("vllm:prefix_cache_hits_total", of("hits", part=1), "+", counter=True)
+        for family, le in LATENCIES.items():
+            good = [(m, 60 * (1 - each["slow"])) for m, each in phases]
+            add(f"vllm:{family}_seconds_bucket", good, f'+,le="{le}"', counter=True)
+            add(f"vllm:{family}_seconds_count", [(m, 60) for m, _ in phases], "+", counter=True)
+    return found
+
+
+def fires(at, names, phases, number=1):
+    """A test of promtool's: exactly these alerts fire at a minute."""
+    asked = [
+        {"expr": f'count(ALERTS{{alertstate="firing",alertname="Saturate{name}"}}) > bool 0 or vector(0)', "eval_time": f"{at}m",
+         "exp_samples": [{"labels": "{}", "value": float(name in names)}]}
+        for name in ALL
+    ]  # fmt: skip
+    return {"interval": "1m", "input_series": series(phases, number), "promql_expr_test": asked}
+
+
+def asks(interval, phases, number, expr, at, **sample):
+    """A test of promtool's: what an expression is at a moment."""
+    asked = [{"expr": expr, "eval_time": at, "exp_samples": [{"labels": "{}", **sample}]}]
+    return {"interval": interval, "input_series": series(phases, number), "promql_expr_test": asked}
+
+
+def told(folder, tests, interval="1m"):
+    """Have promtool check the rules, and run these tests on them."""
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": interval, "tests": tests}
+    (folder / "guard/test.yaml").write_text(yaml.safe_dump(content))
+    checked("promtool", "check", "rules", "rules.yaml", cwd=folder / "guard")
+    checked("promtool", "test", "rules", "test.yaml", cwd=folder / "guard")
+
+
+@prometheus
+def test_an_hour_of_sustained_load_is_silent_and_each_fault_fires_in_its_time(tmp_path, summary):
+    """Alerts' series are of one server, minute by minute: an hour of what the study sustained, then a fault."""
+    study(tmp_path, summary, **SHARED)
+    _, printed = guarded(tmp_path)
+    assert "Left out" not in printed
+
+    def after(at, names, **fault):
+        return fires(20 + at, names, [(20, GOOD), (at + 2, {**GOOD, **fault})])
+
+    whole = {"load": 30, "waits": 6, "kv": 0.75, "slow": 1.0, "preempted": 3}
+    tests = [
+        fires(59, (), [(60, GOOD)]),
+        fires(59, (), [(60, {**GOOD, "load": 14, "kv": 16 / 40, "hits": 480})]),
+        fires(21, (), [(20, GOOD), (2, {**GOOD, **whole})]),  # two bad minutes are no overload yet
+        *(fires(at, (), [(20, GOOD), (1, {**GOOD, "load": 40}), (9, GOOD)]) for at in (21, 22, 23)),  # a burst that passes
+        after(5, ("LoadNearLimit", "LoadAboveLimit"), load=24),
+        after(10, ("LoadNearLimit",), load=16),
+        after(4, (), waits=3),
+        after(6, ("Queue",), waits=3),
+        after(6, ("KvUsage",), kv=0.55),
+        after(4, ("Preemptions",), preempted=1),
+        after(50, ("PrefixHits",), hits=300),
+        after(100, (), slow=0.05),
+        after(100, ("BurnSlow",), slow=0.08),  # of the P99, whose budget burns eight times as fast as it may
+        after(20, ("BurnFast", "BurnSlow"), slow=1.0),
+        after(10, ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions"), **{**whole, "slow": 0.0}),
+    ]
+    told(tmp_path, tests)
+
+
+@prometheus
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_fleet_s_alerts_are_silent_in_an_hour_of_valid_load_and_each_fault_fires_its_own(tmp_path, summary, number):
+    """C_max of all workers together is 16, at least 14: what is too much for one of them alone is not for the fleet."""
+    fleet(tmp_path, summary, number, **SHARED)
+    _, printed = guarded(tmp_path)
+    assert "Left out" not in printed
+
+    def after(at, names, **fault):
+        return fires(20 + at, names, [(20, GOOD), (at + 2, {**GOOD, **fault})], number)
+
+    mean, idle = 12 / number, [0] * (number - 1)
+    rest = [mean] * (number - 1)
+    tests = [
+        fires(59, (), [(60, GOOD)], number),
+        fires(59, (), [(60, {**GOOD, "load": 13.8, "kv": 0.6})], number),
+        # One worker has more than others, as a router may have it; or all of a load that one can take.
+        fires(59, (), [(60, {**GOOD, "load": [mean * 1.4, *rest[1:], mean * 0.6]})], number),
+        fires(59, (), [(60, {**GOOD, "load": [14 / number - 0.5, *idle]})], number),
+        after(5, ("LoadNearLimit", "LoadAboveLimit"), load=24),
+        after(30, ("LoadNearLimit", "LoadAboveLimit"), load=40),  # evenly
+        after(10, ("LoadNearLimit",), load=16),
+        after(6, ("Queue",), waits=3),
+        after(6, ("KvUsage",), kv=[0.65, *[0.1] * (number - 1)]),  # of one worker, more than any of the study had
+        after(1, (), load=[None, *rest]),
+        after(5, ("WorkerSilent",), load=[None, *rest], kv=[None, *[0.35] * (number - 1)]),
+    ]
+    # Of another number the limits are not known: a load or queue beyond them pages nobody.
+    beyond = [(45, {**GOOD, "load": 24, "waits": 3})]
+    told(tmp_path, [*tests, *(fires(40, ("FleetSize",), beyond, others) for others in (number - 1, number + 1))])
+
+
+@prometheus
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_two_hours_of_a_sustained_load_that_varies_raise_nothing(tmp_path, summary, number):
+    """Twelve in flight in the mean, dealt out by chance: as many on each worker as a Poisson process has, of which some wait."""
+    fleet(tmp_path, summary, number)
+    guarded(tmp_path)
+    random = np.random.default_rng(7)
+    held = random.poisson(12 / number, (480, number))
+    waits = np.minimum(held, random.poisson(0.3 / number, (480, number)))
+    drawn = [(1, {**GOOD, "load": load.tolist(), "waits": wait.tolist()}) for load, wait in zip(held, waits, strict=True)]
+    fired = 'count(count_over_time(ALERTS{alertstate="firing"}[2h])) or vector(0)'
+    told(tmp_path, [asks("15s", drawn, number, fired, "119m", value=0)], "15s")
+
+
+@prometheus
+@pytest.mark.parametrize(("held", "fired"), [(3, 0), (4, 1)])
+def test_a_small_fleet_that_holds_one_more_than_its_limit_raises_it_however_its_sums_vary(tmp_path, summary, held, fired):
+    """The limit is 3. Workers are scraped at different moments, so that the sum of two is off by 2 now and then."""
+    fleet(tmp_path, summary, 2, point={"c_max": 3.0, "low": 3.0})
+    guarded(tmp_path)
+    random, tests = np.random.default_rng(11), []
+    above = 'count(count_over_time(ALERTS{alertstate="firing",alertname="SaturateLoadAboveLimit"}[25m])) or vector(0)'
+    for _ in range(5):
+        # An answer that has just ended is followed by the next request: the loop holds less than it is asked to.
+        parts = [np.abs(random.normal(mean / 2, 0.7, (steps, 2)).round()) for mean, steps in ((2, 40), (held - 0.3, 60))]
+        drawn = [(1, {**GOOD, "load": [each[0], each[1]]}) for each in np.concatenate(parts).tolist()]
+        tests.append(asks("15s", drawn, 2, above, "24m", value=fired))
+    told(tmp_path, tests, "15s")
+
+
+@prometheus
+def test_a_rate_is_what_ends_and_what_piles_up(tmp_path, summary):
+    """Of 4 requests/s that come 3 end each second, and the rest is in flight a minute later. A fleet's is the sum of its workers'."""
+    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
+    rate |= {"in_flight": 10.0}
+    loads = {"point": rate, "row": rate_row, "levels": (1, 2, 3, 4), "exposed": (3,)}
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        fleet(folder, summary, number, **loads)
+        guarded(folder)
+        if number == 1:
+            own = 'saturate:requests:rate5m{job="a"}'
+            test = asks("1m", [], 1, f"round({own}, 0.01)", "30m", labels='{job="a",instance="x"}', value=4)
+            test["input_series"] = [
+                course("vllm:num_requests_running", [(60, 5)]) | {"values": "5+60x60"},
+                course("vllm:num_requests_waiting", [(61, 0)]),
+                course("vllm:e2e_request_latency_seconds_count", [(61, 180)], counter=True),
+            ]
+        else:
+            whole = 'saturate:fleet_requests:rate5m{job="a"}'
+            test = asks("1m", [(60, GOOD)], 2, "saturate:fleet_requests:rate5m", "30m", labels=whole, value=2)
+        told(folder, [test])
+
+
+@prometheus
+def test_every_panel_and_every_engine_s_rules_are_what_prometheus_reads(tmp_path, summary):
+    for exposition in (LLAMA, "vllm-0.8.5", "vllm-0.32.0", "sglang-0.5.23", "tgi-3.3.7"):
+        folder = tmp_path / exposition
+        folder.mkdir()
+        study(folder, summary, exposition=exposition, exposed=(16,))
+        files, _ = guarded(folder)
+        board = json.loads(files["dashboard.json"])
+        queries = [target["expr"].replace("$job", "a") for panel in board["panels"] for target in panel["targets"]]
+        rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+        (folder / "guard/panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+        checked("promtool", "check", "rules", "rules.yaml", "panels.yaml", cwd=folder / "guard")
+        places = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in board["panels"]]
+        assert all(before < after for before, after in pairwise(places))
+        assert alerts(files)
+
+
+@pytest.mark.long(part="fleets")
+@pytest.mark.parametrize("number", [1, 3])
+def test_haproxy_takes_its_backend_without_a_warning(tmp_path, summary, number):
+    fleet(tmp_path, summary, number, balance="header:X-Session-ID")
+    guarded(tmp_path)
+    lines = ("frontend all", "mode http", "timeout client 10m", "maxconn 100", "bind 127.0.0.1:9", "default_backend a", "")
+    (tmp_path / "guard/main.cfg").write_text("\n    ".join(lines).rstrip(" "))
+    checked("haproxy", "-c", "-dW", "-f", "main.cfg", "-f", "haproxy.cfg", cwd=tmp_path / "guard")

@@ -70,22 +70,16 @@ def test_columns_follow_by_our_definitions(tool, tmp_path):
 
 
 def test_failures_are_not_undercounted(tmp_path):
-    """A file of vLLM that does not count them has no number of requests, and GuideLLM's of samples no records."""
+    """A file of vLLM that does not count them has no number of requests, and GuideLLM's of samples no records; what a client cancelled
+    is none.
+    """
     unknown = json.loads(vllm(tmp_path).read_text())
     del unknown["failed"], unknown["errors"], unknown["start_times"]
     (tmp_path / "vllm.json").write_text(json.dumps(unknown))
     row = figures(tmp_path / "vllm.json")
     assert row["ok"] == 4 and "requests" not in row
-    assert bench("import", tmp_path / "vllm.json").returncode == 0
-    file = guidellm(tmp_path)
-    content = json.loads(file.read_text())
-    content["benchmarks"][0]["requests"]["errored"] = []
-    file.write_text(json.dumps(content))
-    row = figures(file)
+    row = figures(of_guidellm(lambda _, each: each["requests"]["errored"].clear())(tmp_path))
     assert (row["requests"], row["ok"]) == (5, 4) and "failed" not in row
-
-
-def test_what_a_client_cancelled_is_no_failure(tmp_path):
     row = figures(aiperf(tmp_path, [*TRUTH, Sent(0.45, error="RequestCancellationError", code=499)]))
     assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
 
@@ -121,6 +115,9 @@ def test_loads(tmp_path):
         assert peer.load == load, changes
 
 
+NO_LOAD = "no load that is read"
+
+
 def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
     rate, poisson = {"request_rate": 3.5}, {"type_": "poisson", "rate": 3.5}
     slow = {"sent": [Sent(10.0 * i, 0.1, (0.1,)) for i in range(9)], "request_rate": 5, "max_concurrency": None}
@@ -140,12 +137,8 @@ def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
         (inference_perf, {"stage": RATE, "load": "concurrent"}, "load.type of config.yaml is 'concurrent'"),
         (inference_perf, {"stage": RATE, "load": "other"}, "load.type of config.yaml is 'other'"),
     ):
-        with pytest.raises(
-            BenchError, match=f"no load that is read.*{re.escape(said)}|{re.escape(said)}.*no load that is read"
-        ):
+        with pytest.raises(BenchError, match=f"{NO_LOAD}.*{re.escape(said)}|{re.escape(said)}.*{NO_LOAD}"):
             read_peers(write(fresh(tmp_path), **changes))
-    with pytest.raises(BenchError, match=r"there is no config\.yaml beside it, or nothing in it: it says how requests arrive"):
-        read_peers(inference_perf(fresh(tmp_path), stage=RATE, load=None))
 
 
 def test_one_load_has_one_name(tmp_path):
@@ -159,11 +152,8 @@ def test_one_load_has_one_name(tmp_path):
     own = {"arrival": "closed", "prompt_tokens": 66.0, "output_tokens": 3.6, "workload": "chat"}
     assert {run.figures["workload"] for run in imported(peers, [own])} == {"chat"}
     assert {run.figures["workload"] for run in imported(peers, [own | {"prompt_tokens": 80.0}])} == {"closed_p64_o4"}
-    twice = [*peers, *peers]
-    assert sorted({(run.figures["deployment"], run.figures["repeat"]) for run in imported(twice)})[:2] == [
-        ("m (AIPerf)", 1),
-        ("m (AIPerf)", 2),
-    ]
+    twice = {(run.figures["deployment"], run.figures["repeat"]) for run in imported([*peers, *peers])}
+    assert sorted(twice)[:2] == [("m (AIPerf)", 1), ("m (AIPerf)", 2)]
 
 
 def test_aggregates_alone_are_a_line_of_the_table(tmp_path):
@@ -191,13 +181,7 @@ def test_written_runs_are_read_and_compared(tmp_path):
     assert {each["tool"] for each in said["imported"]} == {form.title for form in FORMATS.values()}
     for file in out.rglob("summary.json"):
         assert read_run_summary(file).figures["ttft_n"] == 40
-        origin = json.loads((file.parent / "import.json").read_text())
-        assert origin["file"] in {
-            "vllm.json",
-            "guidellm.json",
-            "profile_export_aiperf.json",
-            "per_request_lifecycle_metrics.json",
-        }
+        assert json.loads((file.parent / "import.json").read_text())["file"].endswith(".json")
         assert pl.read_parquet(file.parent / "requests.parquet").height == 40
     runs = {name: next(out.glob(f"{name}_*")) for name in FILES}
     compared = bench("compare", runs["vllm"], runs["inference-perf"], "--metric", "ttft_p50_s", "--json")
@@ -222,38 +206,26 @@ def test_no_run_takes_the_place_of_another(tmp_path):
     assert {file.parent.name for file in out.rglob("summary.json")} == {row["run"] for row in rows}
 
 
-def test_a_file_that_is_no_result_says_what_was_expected(tmp_path):
-    """One that lies in a folder beside results does not stop the import."""
-    for file, content, said in (
-        ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
-        ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
-        ("missing.json", None, r"missing\.json: cannot be read: No such file or directory\. Expected: "),
-    ):
-        if content is not None:
-            (tmp_path / file).write_text(content)
-        with pytest.raises(BenchError, match=said):
-            read_peers(tmp_path / file)
-    folder = fresh(tmp_path)
-    vllm(folder)
-    (folder / "stray.json").write_text("{,}")
-    done = bench("import", folder, "--json")
+def test_a_file_that_is_no_result_does_not_stop_the_import_of_its_folder(tmp_path):
+    vllm(tmp_path)
+    (tmp_path / "stray.json").write_text("{,}")
+    done = bench("import", tmp_path, "--json")
     assert done.returncode == 0 and len(json.loads(done.stdout)["imported"]) == 1
     assert "stray.json: skipped, as it is no JSON" in done.stderr
 
 
-def test_no_number_stops_a_file_only_where_it_is_read(tmp_path):
-    nan = float("nan")
-    ((_, _, peer),) = read_peers(vllm(tmp_path, std_ttft_ms=nan, request_goodput=nan))
-    assert peer.reported["ttft_p50_s"] == pytest.approx(0.065)
-    for key in ("median_ttft_ms", "duration", "ttfts"):
-        with pytest.raises(BenchError, match=r"vllm\.json.* is nan"):
-            read_peers(vllm(tmp_path, **{key: [nan] * 5 if key == "ttfts" else nan}))
-    with pytest.raises(BenchError, match=r"guidellm\.json.* nan"):
-        read_peers(guidellm(tmp_path, strategy={"type_": "poisson", "rate": nan}))
-
-
 def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
+    nan = float("nan")
     for write, changes, said in (
+        (vllm, {"median_ttft_ms": nan}, " is nan"),
+        (vllm, {"duration": nan}, " is nan"),
+        (vllm, {"ttfts": [nan] * 5}, " is nan"),
+        (guidellm, {"strategy": {"type_": "poisson", "rate": nan}}, " nan"),
+        (
+            inference_perf,
+            {"stage": RATE, "load": None},
+            "there is no config.yaml beside it, or nothing in it: it says how requests",
+        ),
         (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
         (vllm, {"request_rate": "4.0"}, "request_rate is '4.0', and no number"),
         (vllm, {"p99_ttft_ms": "79.7"}, "p99_ttft_ms is '79.7', and no number"),
@@ -271,7 +243,10 @@ def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
         (aiperf, {"input_config": {}}, "input_config.phases is missing"),
     ):
         with pytest.raises(BenchError, match=re.escape(said)):
-            read_peers(write(tmp_path, **changes))
+            read_peers(write(fresh(tmp_path), **changes))
+    # What is not read stops no file.
+    ((_, _, peer),) = read_peers(vllm(tmp_path, std_ttft_ms=nan, request_goodput=nan))
+    assert peer.reported["ttft_p50_s"] == pytest.approx(0.065)
 
 
 def of_guidellm(change):
@@ -295,12 +270,6 @@ def of_inference_perf(folder):
     return file
 
 
-def test_a_report_of_samples_says_how_many_it_lacks(tmp_path):
-    file = of_guidellm(lambda _, each: each["requests"]["successful"].clear())(tmp_path)
-    said = bench("import", file).stdout
-    assert "it holds 1 of the 5 requests that it counts, so it is a line of this table alone" in said
-
-
 def test_another_version_s_file_names_it_and_those_that_are_read(tmp_path):
     old = {"aiperf_version": "0.3.0", "input_config": {"loadgen": {"concurrency": 2}}}
     for write, seen, read in (
@@ -314,41 +283,6 @@ def test_another_version_s_file_names_it_and_those_that_are_read(tmp_path):
     ):  # fmt: skip
         with pytest.raises(BenchError, match=rf"{seen}.*files of {re.escape(read)} are read.*Copy the file again, or run"):
             read_peers(write(fresh(tmp_path)))
-
-
-def leaves(content, path=()):
-    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    found = [leaf for key, value in inner for leaf in leaves(value, (*path, key))]
-    return found or [path]
-
-
-def changed(content, path, value):
-    """A copy with another value at a path."""
-    if not path:
-        return value
-    copy = dict(content) if isinstance(content, dict) else list(content)
-    copy[path[0]] = changed(copy[path[0]], path[1:], value)
-    return copy
-
-
-def test_another_value_is_read_or_refused(tmp_path):
-    """Whatever stands in the place of each fifth value, nothing else than a message for the user is raised."""
-    for tool, write in FILES.items():
-        read, refused = 0, 0
-        for junk in ("x", None, [], {}, -1, 1e300):
-            file = write(tmp_path, TRUTH[-2:])
-            content = json.loads(file.read_text())
-            for path in leaves(content)[::5]:
-                file.write_text(json.dumps(changed(content, path, junk)))
-                try:
-                    runs = imported(read_peers(file))
-                except BenchError as error:
-                    assert file.parent.name in str(error), (tool, path, junk)  # noqa: PT017 - either is right
-                    refused += 1
-                else:
-                    assert all(run.figures["level"] > 0 for run in runs), (tool, path, junk)
-                    read += 1
-        assert read and refused, (tool, read, refused)
 
 
 def test_files_that_stand_together_are_asked_for(tmp_path):
@@ -433,20 +367,14 @@ def test_real_files_give_what_their_tool_reports():
 def test_real_files_stand_in_one_table_with_our_own_run():
     done = bench("import", REAL / "own", *REAL_FILES.values())
     assert done.returncode == 0, done.stderr
-    table = done.stdout.partition("\n\n")[0].splitlines()
-    assert done.stdout.count(": invalid, as ") == 2
-    named = [line.split("  ")[0] for line in table[1:]]
+    named = [line.split("  ")[0] for line in done.stdout.partition("\n\n")[0].splitlines()[1:]]
     assert named == [
         *["tiny-mqa, invalid", "GuideLLM 0.8.1", "", "AIPerf 0.13.0", "", "inference-perf", ""] * 2,  # of our run's load
         *["vLLM bench", ""] * 2,  # which counts its own tokens, and so is of another
     ]
     said = json.loads(bench("import", REAL / "own", *REAL_FILES.values(), "--json").stdout)
     by = {(each["tool"], each["figures"]["level"]): each for each in said["imported"]}
-    assert by["inference-perf", 4]["figures"]["counted_output_tokens"] == 16
-    assert (
-        by["inference-perf", 4]["reported"]["throughput_tokens_per_s"]
-        > 4 * by["inference-perf", 4]["figures"]["throughput_tokens_per_s"]
-    )
-    assert by["inference-perf", 4]["reported"]["itl_p50_s"] == 0  # within one event
+    reported, ours = by["inference-perf", 4]["reported"], by["inference-perf", 4]["figures"]
+    assert ours["counted_output_tokens"] == 16 and reported["itl_p50_s"] == 0  # within one event
+    assert reported["throughput_tokens_per_s"] > 4 * ours["throughput_tokens_per_s"]
     assert by["vLLM bench", 4]["figures"]["outcome_disconnect"] == 4
-    assert "docs/reference/imported.md" in done.stdout

@@ -2,7 +2,7 @@
 
 import io
 import json
-import re
+import shutil
 import tracemalloc
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -13,7 +13,6 @@ import pytest
 
 from bench.beside.traffic.arrivals import burstiness, correlation, describe, hours, percentiles, windows
 from bench.beside.traffic.log import Log
-from bench.beside.traffic.words import arrival_rows, unlike
 from bench.cli import main
 from bench.errors import BenchError
 from bench.study.plan import Plan
@@ -74,26 +73,6 @@ def test_estimates_of_many_logs_are_as_near_as_claimed():
     assert not any(burstiness(planted(gamma(0.4, 1000, seed))).poisson for seed in range(20))
 
 
-def test_gaps_that_no_gamma_has_are_told(tmp_path, capsys):
-    """Eight requests at a time, 30 ms apart, by their distance; equal ones are as regular as is looked for."""
-    clusters = np.sort(np.concatenate([start + np.arange(8) * 0.03 for start in gamma(1.0, 100, 1, gap_s=20.0)]))
-    assert burstiness(planted(clusters)).distance > 0.2
-    assert burstiness(planted(gamma(0.5, 1600, 1))).distance < 0.04
-    rows = "".join(f"{t:.4f},{10 + i % 9},5\n" for i, t in enumerate(clusters))
-    log = written(tmp_path, OWN + rows)
-    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
-    assert re.search(r"The log's gaps do not follow a gamma distribution \(KS distance 0\.[2-9]", capsys.readouterr().out)
-    found = burstiness(planted(np.arange(100) * 0.5))
-    assert found.shape > 900 and not found.poisson
-
-
-def test_a_shape_that_nothing_shows_is_not_guessed():
-    assert burstiness(planted(gamma(1.0, 20, 0))) is None  # 19 gaps
-    assert burstiness(planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0)) is None  # five a tick, for a minute
-    assert burstiness(planted([5.0] * 50)) is None
-    assert burstiness(planted([5.0])) is None
-
-
 def test_estimates_by_hand():
     """Windows: three requests within a second, one in each other; six seconds, of ten seconds none."""
     log = planted([0.0, 0.2, 0.9, 3.0, 4.5, 20.5, 22.0])
@@ -111,6 +90,9 @@ def test_estimates_by_hand():
     }  # fmt: skip
     assert correlation(lengths, lengths**3) == pytest.approx(1.0)
     assert correlation(lengths, np.full(100, 5)) is None
+    # A shape that nothing shows is not guessed: of 19 gaps, of five requests a tick for a minute, and of none.
+    for log in (planted(gamma(1.0, 20, 0)), planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0), planted([5.0] * 50), planted([5.0])):
+        assert burstiness(log) is None
 
 
 def test_hours_of_the_day_are_the_zone_s():
@@ -214,25 +196,18 @@ def test_what_is_ambiguous_is_asked_for(tmp_path):
 
 
 def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
-    cases = [
+    usage = {"input": 191, "input_cached_tokens": 2304, "output": 70, "output_reasoning": 30}
+    for row, said in (
+        ({"t": 0, "a": 1, "b": 2}, "It may be: --columns arrival=NAME,prompt=NAME,output=NAME."),
         (
-            {"t": 0, "a": 1, "b": 2},
-            "which column is its arrival and prompt and output. It may be: --columns arrival=NAME,prompt=NAME,output=NAME.",
-        ),
-        (
-            {"start_ms": 0, "n_prompt": 1, "n_output": 2, "code": 200},
+            {"start_ms": 0, "n_prompt": 1, "n_output": 2},
             "--columns arrival=start_ms:ms,prompt=n_prompt,output=n_output. Found: ",
         ),
         (
-            {
-                "timestamp": "2026-11-02T12:00:00Z",
-                "status": 200,
-                "usage": {"input": 191, "input_cached_tokens": 2304, "output": 70, "output_reasoning": 30},
-            },
-            "prompt=usage.input,output=usage.output,status=status. Add usage.input_cached_tokens, usage.output_reasoning with + where",
+            {"timestamp": "2026-11-02T12:00:00Z", "status": 200, "usage": usage},
+            "output=usage.output,status=status. Add usage.input_cached_tokens, usage.output_reasoning with + where",
         ),
-    ]
-    for row, said in cases:
+    ):
         assert main(["traffic", written(tmp_path, jsonl(row), "log.jsonl")]) == 2
         assert said in " ".join(capsys.readouterr().err.split()), row
     named = "arrival=timestamp,prompt=usage.input+usage.input_cached_tokens,output=usage.output+usage.output_reasoning,status=status"
@@ -272,32 +247,25 @@ def test_nothing_is_left_out_silently(tmp_path):
     assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
 
 
-FAILURES = [  # column, what failed says there, and what did not
-    *(
-        ("error", *each)
-        for each in (("boom", ""), ("true", "None"), ("RateLimitError", "OK"), ("ERROR", "no error"), ("500", "200"))
-    ),
-    *(("success", *each) for each in (("false", "true"), ("0", "1"), ("No", "Yes"))),
-    *(("status", *each) for each in (("error", "success"), ("503 Service Unavailable", "200 OK"), ("false", "-"))),
-    *(("status", *each) for each in (("HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"), ("Too Many Requests", "OK"))),
-    *(("status", *each) for each in (("STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("unsuccessful", "STATUS_CODE_UNSET"))),
-    *(("status", *each) for each in (("completed with errors", "completed without errors"), ("rate_limited", "SUCCEEDED"))),
-    ("status", "Completed. Limits were exceeded", "Completed. Limits were not exceeded"),
-    *(
-        ("outcome", "timed out", "Completed"),
-        ("state", "FAILED", "FINISHED"),
-        ("cancelled", "true", "false"),
-        ("errorCode", "429", "0"),
-    ),
-]
+# By column: what failed says there, and what did not.
+FAILURES = {
+    "error": {"boom": "", "true": "None", "RateLimitError": "OK", "ERROR": "no error", "500": "200"},
+    "success": {"false": "true", "0": "1", "No": "Yes"},
+    "status": {"error": "success", "503 Service Unavailable": "200 OK", "false": "-", "Too Many Requests": "OK",
+               "HTTP/1.1 429 Too Many Requests": "HTTP/1.1 200 OK", "STATUS_CODE_ERROR": "STATUS_CODE_OK", "unsuccessful": "STATUS_CODE_UNSET",
+               "completed with errors": "completed without errors", "rate_limited": "SUCCEEDED",
+               "Completed. Limits were exceeded": "Completed. Limits were not exceeded"},
+    "outcome": {"timed out": "Completed"}, "state": {"FAILED": "FINISHED"}, "cancelled": {"true": "false"}, "errorCode": {"429": "0"},
+}  # fmt: skip
 
 
 def test_failures_by_any_sign(tmp_path):
-    for column, failed, fine in FAILURES:
-        rows = f"1760000000,1,2,{failed}\n1760000001,1,2,{fine}\n"
-        log = read_log(written(tmp_path, HEAD.replace("\n", f",{column}\n") + rows))
-        assert [(each.why, each.place) for each in log.left_out] == [("a failure", "line 2")], failed
-        assert not log.notes, failed
+    for column, pairs in FAILURES.items():
+        for failed, fine in pairs.items():
+            rows = f"1760000000,1,2,{failed}\n1760000001,1,2,{fine}\n"
+            log = read_log(written(tmp_path, HEAD.replace("\n", f",{column}\n") + rows))
+            assert [(each.why, each.place) for each in log.left_out] == [("a failure", "line 2")], failed
+            assert not log.notes, failed
 
 
 def test_a_part_of_a_log(tmp_path, capsys):
@@ -326,28 +294,9 @@ def test_a_part_of_a_log(tmp_path, capsys):
     ]
     assert main(["traffic", file]) == 0
     assert "All that follows is of the other 74 %: more requests came than it says." in capsys.readouterr().out
-    assert main(["traffic", file, "--from", "50", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["left_out"]
-    assert found[1] == {"why": "no count of answer tokens", "count": 25, "place": "line 52", "value": "''"}
 
 
 # As providers, proxies and clocks write them.
-
-
-def test_counts_that_a_provider_keeps_apart_are_added_as_asked(tmp_path):
-    def usage(**counts):
-        return {"timestamp": "2026-11-02T12:00:00Z", "usage": {"output_tokens": 50} | counts}
-
-    rows = jsonl(
-        usage(input_tokens=12, cache_read_input_tokens=4000, cache_creation_input_tokens=0),
-        usage(input_tokens=0, cache_read_input_tokens=None, cache_creation_input_tokens=300),
-        usage(input_tokens=7),
-        usage(input_tokens=7, cache_read_input_tokens="many"),
-    )
-    parts = "usage.input_tokens+usage.cache_read_input_tokens+usage.cache_creation_input_tokens"
-    log = read_log(written(tmp_path, rows, "log.jsonl"), given={"prompt": parts})
-    assert log.prompt_tokens.tolist() == [4012, 300, 7]
-    assert [(each.why, each.count) for each in log.left_out] == [("no count of prompt tokens", 1)]
 
 
 def test_dates_that_stand_for_none_and_hours_that_come_twice_are_left_out(tmp_path):
@@ -365,11 +314,7 @@ def test_dates_that_stand_for_none_and_hours_that_come_twice_are_left_out(tmp_pa
 
 
 def test_windows_of_a_long_span_take_the_memory_of_its_requests():
-    """Counts of side-by-side windows by hand, and those of six years."""
-    moments = np.sort(np.random.default_rng(1).uniform(0, 5000, 8000))
-    counts = np.bincount((moments - moments[0]).astype(int))
-    counts = counts[: int(moments[-1] - moments[0])]
-    assert windows(planted(moments))[0].dispersion == pytest.approx(counts.var(ddof=1) / counts.mean())
+    """Of six years."""
     tracemalloc.start()
     log = planted([*np.arange(100.0), 2e8])
     log = type(log)(**{**vars(log), "began": datetime(2001, 2, 3, tzinfo=UTC), "zone": BERLIN})
@@ -386,12 +331,9 @@ def test_a_dispersion_has_no_p_below_a_request_a_window():
     assert found[1.0].dispersion == pytest.approx(1, abs=0.2)
     assert found[1.0].p is found[10.0].p is None
     assert found[60.0].p is not None
-    rows = dict(arrival_rows(describe(planted(gamma(1.0, 1000, 1, gap_s=20.0)))))
-    assert "p" not in rows["dispersion in 1 s (1: Poisson)"]
-    assert "p = " in rows["dispersion in 60 s (1: Poisson)"]
 
 
-def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path, capsys):
+def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path):
     rows = "1760000000,1,2,completed,timeout\n1760000001,1,2,completed,-\n1760000002,1,2,failed,\n1760000003,1,2,-,\n"
     file = written(tmp_path, HEAD.replace("\n", ",status,error\n") + rows)
     log = read_log(file, given={"status": "status+error"})
@@ -400,44 +342,8 @@ def test_a_failure_in_any_column_counts_unless_one_or_none_is_named(tmp_path, ca
     ]
     assert not log.notes
     assert read_log(file, given={"status": "status"}).count == 3
-    assert (
-        main(["traffic", file, "--columns", "arrival=timestamp,prompt=prompt_tokens,output=completion_tokens", "--json"]) == 0
-    )
-    found = json.loads(capsys.readouterr().out)
-    assert found["requests"] == 4 and "Does status or error say which failed? --columns status=NAME." in found["notes"][0]
-
-
-def test_words_on_bursts():
-    """A Poisson process has no distance of the gamma's; a slower replay has no more users; equal gaps are called so."""
-    found = describe(planted(gamma(1.0, 1000, 1)))
-    assert found.burstiness.poisson
-    found = describe(planted(gamma(0.5, 400, 1)))
-    assert "More users" in next(unlike(found, 3.0))
-    slower = next(unlike(found, 0.5))
-    assert "lasts 120 s" in slower
-    assert "Fewer users" in slower
-    assert "More users" not in slower
-    for log, said in (
-        (planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0), "it has 300 requests in "),
-        (planted(gamma(1.0, 15, 0)), "it has 15 requests in "),
-        (planted([5.0] * 50), "it has 50 requests in 0 s"),
-    ):
-        assert said in list(unlike(describe(log), 1.0))[-1]
-    found = describe(planted(np.arange(100) * 0.5))
-    assert dict(arrival_rows(found))["burstiness (shape of gamma gaps)"] == "equal gaps: no shape"
-    regular = dict(arrival_rows(describe(planted(gamma(30.0, 300, 1)))))
-    assert regular["burstiness (shape of gamma gaps)"].startswith(("2", "3"))
-
-
-def test_many_different_messages_make_few_notes(tmp_path):
-    lines = [f"{1_700_000_000 + i},5,6,{f'request {i} went to {i % 7}' if i % 2 else ''}" for i in range(600)]
-    for column, failed in (("error", 300), ("status", 0)):
-        file = written(tmp_path, f"timestamp,prompt_tokens,completion_tokens,{column}\n" + "\n".join(lines) + "\n")
-        log = read_log(file)
-        assert sum(each.count for each in log.left_out) == failed, column
-        assert (
-            sum("and 295 more: not known as a failure" in note for note in log.notes) == len(log.notes) == (column == "status")
-        )
+    given = {"arrival": "timestamp", "prompt": "prompt_tokens", "output": "completion_tokens"}
+    assert read_log(file, given=given).count == 4
 
 
 # What is written.
@@ -457,13 +363,7 @@ def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsy
     quick = str(ROOT / "config/studies/quick.yaml")
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
     assert main(["traffic", "access.csv", "--scale", "3", "--output", "load", "--configfile", quick]) == 0
-    printed = capsys.readouterr().out
-    assert "burstiness (shape of gamma gaps)  0.4" in printed or "burstiness (shape of gamma gaps)  0.5" in printed
-    assert "The replay is 3 times as fast, in the same order" in printed
-    assert (
-        "bench fleet results --slo ttft_p90=150ms --slo tpot_p90=25ms --workload load/replay.yaml --set time_scale=3" in printed
-    )
-
+    assert "The replay is 3 times as fast, in the same order" in capsys.readouterr().out
     plan = Plan.of(load_file(tmp_path / "load/study.yaml"))
     assert [(run.workload_name, run.level) for run in plan.runs] == [
         ("replay", 3.0),
@@ -503,29 +403,19 @@ def test_the_load_goes_where_the_study_s_does_and_is_as_long_as_its_slos_take(tm
     assert main([*given, "--endpoint", "completions"]) == 0
     assert "endpoint" not in read_yaml(tmp_path / "load/replay.yaml")
     base["workloads"]["other"] = {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "output_tokens": 4}
-    (tmp_path / "base.yaml").write_text(json.dumps(base))
-    assert main(given) == 2
-    assert "go to several endpoints: chat, completions. Say which with --endpoint" in capsys.readouterr().err
-    assert main(["traffic", "access.csv", "--output", "other"]) == 0
-    assert "CHANGE" in (tmp_path / "other/study.yaml").read_text()
-
-
-def test_a_load_like_the_log_s_goes_to_no_endpoint_without_answers_of_tokens(tmp_path, monkeypatch, capsys):
-    """Neither one that is asked for nor the study's own; nothing is written, and the message says what to change."""
-    monkeypatch.chdir(tmp_path)
-    access_log(tmp_path, count=50)
-    base = read_yaml(ROOT / "config/studies/quick.yaml")
-    given = ["traffic", "access.csv", "--output", "load", "--configfile", "base.yaml"]
-    for endpoint in ("embeddings", "rerank"):
-        base["workloads"] = {"w": {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "endpoint": endpoint}}
-        (tmp_path / "base.yaml").write_text(json.dumps(base))
-        assert main(given) == 2
-        assert f"The study's workloads go to {endpoint}: its answers have no tokens" in (said := capsys.readouterr().err)
-        assert "--endpoint chat" in said
-        assert main(["traffic", "access.csv", "--output", "load", "--endpoint", endpoint]) == 2
-        assert f"--endpoint {endpoint}: its answers have no tokens" in capsys.readouterr().err
+    embeds = {"w": {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "endpoint": "embeddings"}}
+    shutil.rmtree(tmp_path / "load")
+    for workloads, more, said in (
+        (base["workloads"], (), "go to several endpoints: chat, completions. Say which with --endpoint"),
+        (embeds, (), "The study's workloads go to embeddings: its answers have no tokens"),
+        (embeds, ("--endpoint", "rerank"), "--endpoint rerank: its answers have no tokens"),
+    ):
+        (tmp_path / "base.yaml").write_text(json.dumps({**base, "workloads": workloads}))
+        assert main([*given, *more]) == 2 and said in capsys.readouterr().err, said
         assert not (tmp_path / "load").exists()
     assert main([*given, "--endpoint", "chat"]) == 0
+    assert main(["traffic", "access.csv", "--output", "other"]) == 0
+    assert "CHANGE" in (tmp_path / "other/study.yaml").read_text()
 
 
 def test_lengths_are_taken_as_they_are(tmp_path, monkeypatch, capsys):
@@ -558,34 +448,3 @@ def test_too_few_requests_are_replayed_and_not_fitted(tmp_path, monkeypatch, cap
         assert "Nothing that resembles the log was written" in printed, seconds
         assert list(load_file(tmp_path / "load/study.yaml").workloads) == ["replay"]
         assert not (tmp_path / "load/resembling.yaml").exists()
-
-
-def test_what_goes_together_only_by_chance_is_said(tmp_path, capsys):
-    """A rate that doubles, prompts that bring their answers along, and most rows without a count."""
-    draw = np.random.default_rng(2)
-    moments = np.concatenate([np.cumsum(draw.exponential(1.0, 900)), 900 + np.cumsum(draw.exponential(0.2, 4500))])
-    prompts = np.rint(np.exp(4 + draw.standard_normal(len(moments)))).astype(int) + 1
-    rows = "".join(f"{t:.3f},{p},{p if i % 3 else ''}\n" for i, (t, p) in enumerate(zip(moments, prompts, strict=True)))
-    log = written(tmp_path, OWN + rows)
-    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
-    printed = capsys.readouterr().out
-    assert "Left out: 1,800 rows with no count of answer tokens (first line 2: '')." in printed
-    assert "All that follows is of the other 67 %: more requests came than it says." in printed
-    assert "The resembling workload has one rate throughout. The log's changes" in printed
-    assert "in the log their rank correlation is +1.00" in printed
-
-
-def test_what_is_wrong_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    access_log(tmp_path, 30)
-    for arguments, said in (
-        (["--scale", "3"], "--scale, --configfile and --endpoint say what is written: add --output DIR"),
-        (["--columns", "arrivals=x"], "--columns arrivals=x: not ROLE=NAME. Roles are arrival, prompt"),
-        (["--columns", "prompt="], "--columns prompt=: not ROLE=NAME"),
-        (["--columns", "prompt=x"], "--columns prompt=x: no such column. Found: TIMESTAMP"),
-        (["--time-zone", "Berlin"], "--time-zone Berlin: no such time zone"),
-        (["--output", "access.csv"], "access.csv: File exists. Name a folder that can be written"),
-        (["--from", "2026-11-03"], "no request came in that part"),
-    ):
-        assert main(["traffic", "access.csv", *arguments]) == 2, arguments
-        assert said in capsys.readouterr().err, arguments

@@ -5,8 +5,6 @@ import re
 from datetime import date
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bench.cli import main
 from bench.errors import BenchError
@@ -121,21 +119,6 @@ def test_a_request_of_the_whole_context_is_held_and_headroom_leaves_a_share_free
     assert plan(SMALL, tight, demand, Setting())["gpus_with_headroom"] != 1
 
 
-def test_windows_and_latent_vectors(geometries):
-    """A token of Gemma 3 takes a slot in each of seven groups, and a request no more than a layer's window; a latent is held by every GPU."""
-    gemma, each = geometries["gemma-3-27b"], 2 * 16 * 128 * 2
-    told = plan(gemma, accelerators()["h200"], Demand(128, 512), Setting())
-    assert told["kv_capacity_tokens"] == told["terms"]["kv_cache_bytes_per_gpu"] // (10 * 16 * each) * 16 // 7
-    told = plan(gemma, accelerators()["h200"], Demand(8000, 192), Setting())
-    assert told["kv_bytes_per_token"] == 62 * each
-    assert told["kv_bytes_per_request"] == (10 * 8192 + 52 * 1024) * each
-    for count in (1, 4):
-        setting = Setting(tensor_parallel=count)
-        told = plan(geometries["deepseek-v2-lite"], accelerators()["h100"], Demand(128, 512), setting)
-        latent = 27 * (512 + 64) * 2
-        assert told["kv_bytes_per_token"] == told["terms"]["kv_bytes_per_token_per_gpu"] == latent, count
-
-
 def test_the_most_gpus_that_are_looked_at():
     """64 and no more: where they lack a little, 65 would do, and are not looked at."""
     shape = {"layers": 128, "hidden_size": 8192, "heads": 64, "kv_heads": 64, "head_dim": 128, "intermediate_size": 28_672}
@@ -163,53 +146,6 @@ def test_the_rule_of_thumb_by_hand():
     }
 
 
-@given(
-    layers=st.integers(1, 80),
-    groups=st.sampled_from([1, 2, 4, 8]),
-    kv_heads=st.sampled_from([1, 2, 4, 8, 16]),
-    memory=st.integers(4, 200),
-    dtype=st.sampled_from(["bfloat16", "fp8", "int4", "float32"]),
-    kv_dtype=st.sampled_from(["bfloat16", "fp8"]),
-    concurrency=st.integers(1, 300),
-)
-@settings(max_examples=60, deadline=None)
-def test_the_fewest_gpus_hold_the_demand_and_one_less_do_not(layers, groups, kv_heads, memory, dtype, kv_dtype, concurrency):
-    shape = {"layers": layers, "heads": kv_heads * groups, "kv_heads": kv_heads, "head_dim": 128}
-    shape |= {"hidden_size": 128 * kv_heads * groups, "intermediate_size": 4096, "vocabulary": 32_000, "context": 8192}
-    geometry = geometry_of(config_of(Architecture(**shape)))
-    device = DEVICE.model_copy(update={"memory": memory * GIB})
-    demand = Demand(1000, 200, concurrency)
-
-    def at(count):
-        return plan(geometry, device, demand, Setting(dtype=dtype, kv_dtype=kv_dtype, tensor_parallel=count))
-
-    told = at(1)
-    sizes = told["tensor_parallel_sizes"]
-    held = {count: at(count)["predicted_saturation"] or 0 for count in sizes}
-    assert told["min_tensor_parallel"] == next((count for count in sizes if held[count] >= concurrency), None)
-    if told["min_tensor_parallel"]:
-        assert told["min_gpus"] <= told["min_tensor_parallel"]
-    if told["gpus_with_headroom"]:
-        assert told["gpus_with_headroom"] >= told["min_gpus"]
-    assert [held[count] for count in sizes if count > 1] == sorted(held[count] for count in sizes if count > 1)
-
-
-def test_fewest_gpus_by_hand(capsys):
-    """Llama-70B in 8 bit: 67.7 GiB of weights, and 0.9 × 79.65 − 1.84 − 2.22 (1.85 more from two on) GiB a GPU for them and 0.2 of KV cache."""
-    seventy = ("llama-3.1-70b-fp8",)
-    for model, device, *found in (
-        (*seventy, "h100", 2, 2),
-        (*seventy, "a100-40g", 3, 4),
-        (*seventy, "rtx-4090", 4, 4),
-        ("gpt2", "a10", 1, 1),
-    ):
-        told = planned(capsys, "--model", model, "--accelerator", device)
-        assert [told["min_gpus"], told["min_tensor_parallel"]] == found, (model, device)
-    common = ("--model", *seventy, "--accelerator", "h100", "--prompt-length", "4000", "--output-length", "1000")
-    few, many = (planned(capsys, *common, "--concurrency", n)["min_gpus"] for n in ("1", "200"))
-    assert few < many
-
-
 def test_quantised_weights_keep_embeddings_in_16_bit_and_fp8_needs_a_device_that_has_it(capsys):
     common = ("--model", "llama-3-8b", "--accelerator", "h100")
     told = {dtype: planned(capsys, *common, "--dtype", dtype) for dtype in ("bfloat16", "fp8", "int8", "int4", "float32")}
@@ -235,9 +171,7 @@ def test_an_fp8_cache_holds_twice_as_much(capsys):
     half, whole = planned(capsys, *common, "--kv-dtype", "fp8"), planned(capsys, *common)
     assert (half["kv_bytes_per_token"], whole["kv_bytes_per_token"]) == (65_536, 131_072)
     assert half["kv_capacity_tokens"] == pytest.approx(2 * whole["kv_capacity_tokens"], abs=16)
-    long = planned(capsys, *common, "--dtype", "float16", "--kv-dtype", "bfloat16")
-    assert planned(capsys, *common, "--dtype", "FP16", "--kv-dtype", "bf16") == long
-    assert long["setting"]["dtype"] == "float16"
+    assert planned(capsys, *common, "--dtype", "FP16")["setting"]["dtype"] == "float16"
 
 
 def test_why_there_is_no_answer(capsys):
@@ -248,28 +182,14 @@ def test_why_there_is_no_answer(capsys):
     capacity, held, fewest, text = why("gpt2", "h100", "--prompt-length", "1000", "--output-length", "100")
     assert capacity > 0 and held is None and fewest is None
     assert text == "a request of 1,000 + 100 tokens is beyond the model's context of 1,024. Shorten it."
-    *found, text = why("gpt2-xl", "a10", "--tensor-parallel", "2")
-    assert found == [None, None, 1]
-    assert "2 GPUs cannot share 25 query heads, 25 KV heads, an MLP of 6,400 and a vocabulary of 50,257 evenly" in text
-    assert text.endswith("--tensor-parallel may be 1.")
-    *nulls, text = why("llama-3.3-70b", "h100")
-    assert nulls == [None, None, 2]
-    assert re.match(r"weights 131\.\d+ \+ activations and overhead 4\.07 GiB are more than the 71\.68 GiB", text)
-    assert "--tensor-parallel 2 holds the demand" in text
-    *found, text = why("llama-3.1-70b-fp8", "h100", "--gpu-memory-utilization", "0.901")
-    assert found == [80, 0.125, 2] and "the KV cache of 0.12 requests" in text
-    *_, text = why("deepseek-v3", "l4", "--gpu-memory-utilization", "0.5")
-    assert "No tensor parallelism of up to 64 holds the demand" in text
-
-
-def test_notes_on_sequences_and_contexts(capsys):
-    common = ("--model", "llama-3.1-8b", "--accelerator", "h100")
-    assert planned(capsys, *common)["notes"][0].startswith("at most 256 sequences run in a step")
-    assert planned(capsys, *common, "--max-num-seqs", "1024")["notes"] == []
-    assert planned(capsys, *common, "--concurrency", "300")["notes"][0].startswith("300 requests are held, but at most 256 run")
-    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--accelerator", "a100-80g")
-    assert f"--max-model-len {told['kv_capacity_tokens']} or less" in " ".join(told["notes"])
-    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--accelerator", "h100")["notes"])
+    for model, device, options, found, said in (
+        ("gpt2-xl", "a10", ("--tensor-parallel", "2"), [None, None, 1], "--tensor-parallel may be 1."),
+        ("llama-3.3-70b", "h100", (), [None, None, 2], "--tensor-parallel 2 holds the demand"),
+        ("llama-3.1-70b-fp8", "h100", ("--gpu-memory-utilization", "0.901"), [80, 0.125, 2], "the KV cache of 0.12 requests"),
+        ("deepseek-v3", "l4", ("--gpu-memory-utilization", "0.5"), [None] * 3, "No tensor parallelism of up to 64 holds"),
+    ):
+        *numbers, text = why(model, device, *options)
+        assert (numbers, said in text) == (found, True), (model, numbers, text)
 
 
 def test_tensor_parallel_sizes(geometries):
@@ -296,18 +216,6 @@ def test_every_model_on_every_device(capsys):
     assert capsys.readouterr().out.count("128 + 512 tokens a request") == 2
 
 
-def test_one_plan_in_words(capsys):
-    assert main(["plan", "--model", "llama-3.1-70b-fp8", "--accelerator", "h100"]) == 0
-    told = capsys.readouterr().out
-    for line in (
-        r"= KV cache +-0\.05",
-        r"KV capacity \(tokens\) +–",
-        r"fewest GPUs for 1 at once +2",
-        r"^2 +213,[0-9]{3} +256 ",
-    ):
-        assert re.search(line, told, re.MULTILINE), line
-
-
 def test_a_model_of_ones_own(tmp_path, capsys):
     config = dict(catalogue()["llama-3-8b"].config)
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -328,43 +236,17 @@ def test_a_model_of_ones_own(tmp_path, capsys):
     assert stated == planned(capsys, "--model", "mixtral-8x7b", *common) | {"model": str(tmp_path)}
 
 
-def test_what_is_no_model_is_named(tmp_path, capsys):
-    def refused(*arguments):
-        assert main(["plan", *arguments]) == 2
-        return capsys.readouterr().err
-
-    error = refused("--model", "llama-3-9b", "--accelerator", "h100")
-    assert "the nearest are" in error and "Nor is there a file" in error
-    for content, said in (
-        (None, "holds no config.json"),
-        ("{", "cannot be read as JSON"),
-        ("[]", "holds no JSON object"),
-        ('{"model_type": "llama"}', "does not state 'hidden_size'"),
-    ):
-        if content is not None:
-            (tmp_path / "config.json").write_text(content)
-        assert said in refused("--model", str(tmp_path), "--accelerator", "h100"), content
-    assert "it is a share" in refused("--gpu-memory-utilization", "90")
-    assert "--parameters belongs to a --model that is a config.json" in refused("--model", "gpt2", "--parameters", "5")
-
-
 def test_a_device_of_one_s_own_and_in_other_units(tmp_path, capsys):
     mine = tmp_path / "mine.yaml"
     mine.write_text(
         "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
     )
-    known = accelerators({"h100": {"price_per_hour": 2.5}})
-    assert (known["h100"].price_per_hour, known["h100"].price_remark(date(2030, 1, 1)), known["h100"].power_w) == (
-        2.5,
-        "your own",
-        700,
-    )
+    known = accelerators({"h100": {"price_per_hour": 2.5}})["h100"]
+    assert (known.price_per_hour, known.price_remark(date(2030, 1, 1)), known.power_w) == (2.5, "your own", 700)
     told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
     with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
         accelerators({"small": {"title": "Small"}})
-    assert main(["plan", "--hardware", str(tmp_path / "none.yaml")]) == 2
-    assert "no such file" in capsys.readouterr().err
     for entry, told in (
         ({"memory": 80}, "less than 1 GiB is no GPU's memory"),
         ({"bandwidth_tb_s": 1000}, "less than or equal to 100"),
@@ -383,15 +265,6 @@ def test_the_numbers_of_devices():
         assert device.fp8_tflops is None or 1.9 < device.fp8_tflops / device.bf16_tflops < 2.1, key
         printed = int(re.search(r"(\d+) GB$", device.title)[1])
         assert 0.93 * printed * GIB < device.memory <= printed * GIB, key  # 7 % at most is for ECC and the driver
-    # Memory in GB, TB/s, USD an hour.
-    for key, memory, bandwidth, price in (
-        ("rtx-4090", 24, 1.0, 0.5), ("a10", 24, 0.6, 1.5), ("l40s", 48, 0.9, 2), ("a100-40g", 40, 1.6, 4),
-        ("a100-80g", 80, 2.0, 6), ("h100", 80, 3.4, 10), ("h200", 141, 4.8, 15),
-    ):  # fmt: skip
-        device = accelerators()[key]
-        assert device.title.endswith(f" {memory} GB"), key
-        assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9, key  # H100: 3.35, which the documents also round to 3.4
-        assert device.price_per_hour == price, key
 
 
 def test_a_price_says_its_date_and_when_that_is_a_year_ago():
@@ -406,49 +279,27 @@ def test_how_many_instances_a_rate_takes(capsys):
     asked = ("--model", "llama-3.3-70b", "--request-rate", "50", "--output-length", "300")
     told = planned(capsys, *asked, "--prompt-length", "2000", "--accelerator", "h100", "--tensor-parallel", "4")
     (row,) = told["needed"]
-    # By hand of the ceilings that the plan prints: 50 × (2,000 ÷ 28,365 + 300 ÷ 9,329) = 5.1 instances.
-    ceilings = planned(
-        capsys, *asked[:2], *asked[4:], "--prompt-length", "2000", "--accelerator", "h100", "--tensor-parallel", "4"
-    )["ceilings"]
-    by_hand = 50 * (2000 / ceilings["prefill_tokens_per_s"] + 300 / ceilings["decode_tokens_per_s_at_saturation"])
-    assert 5.0 < by_hand < 5.2
+    # Of the ceilings that the plan prints: 50 × (2,000 ÷ 28,365 + 300 ÷ 9,329) = 5.1 instances.
     assert (row["at_the_ceilings"]["instances"], row["at_the_ceilings"]["gpus"]) == (6, 24)
     assert (row["instances"], row["gpus"], row["usd_per_hour"]) == (10, 40, 400.0)  # 5.1 ÷ 0.57 is 9.01
-    assert "docs/h200" in told["efficiency_source"]
-    assert (
-        main(["plan", *asked, "--prompt-length", "p50=1500,p95=6000", "--accelerator", "h100", "--slo", "tpot_p95=50ms"]) == 0
-    )
+    drawn = f"plan {' '.join(asked)} --prompt-length p50=1500,p95=6000 --accelerator h100 --slo tpot_p95=50ms"
+    assert main(drawn.split()) == 0
     text = capsys.readouterr().out
-    for said in ("2,140 + 300 tokens in the mean", "within TPOT P95 ≤ 50 ms", "At 57 % of the ceilings (docs/h200", "2024-12 at the latest, more than a "
-                 "year old", "bench find --base-url URL --model NAME --request-rate --prompt-length 2140", "bench fleet --sustained-rps"):  # fmt: skip
+    for said in (
+        "2,140 + 300 tokens in the mean",
+        "within TPOT P95 ≤ 50 ms",
+        "At 57 % of the ceilings",
+        "--prompt-length 2140",
+    ):
         assert said in text, said
     # The fewest GPUs of each kind, without a name.
     assert len(planned(capsys, *asked, "--efficiency", "60")["needed"]) == len(accelerators())
-    for wrong, said in (
-        (("--request-rate", "5"), "name it by --model"),
-        (("--model", "gpt2", "--slo", "ttft_p90=1s"), "belong to --request-rate"),
-        ((*asked, "--slo", "chat.ttft_p90=1s"), "a plan knows ttft, tpot, e2e of all requests alone"),
-        ((*asked, "--efficiency", "0"), "a percentage above 0"),
-        *(((*asked, "--prompt-length", text), "as in 2000 or p50=800,p95=4000") for text in ("0", "p50=9,p95=8", "1,2", "p1=1,p2=2,p3=3", "x")),
-    ):  # fmt: skip
-        assert main(["plan", *wrong]) == 2
-        assert said in capsys.readouterr().err, wrong
 
 
 def test_the_most_requests_at_once_and_their_speed_name_the_limit(capsys):
     for prompt, limit, most in (("1000", "--max-num-seqs", 256), ("3000", "the KV cache", 139)):
-        asked = (
-            "plan",
-            "--model",
-            "llama-3.1-8b",
-            "--accelerator",
-            "h100",
-            "--prompt-length",
-            prompt,
-            "--output-length",
-            "200",
-        )
-        assert main([*asked]) == 0
+        asked = f"plan --model llama-3.1-8b --accelerator h100 --prompt-length {prompt} --output-length 200"
+        assert main(asked.split()) == 0
         text = capsys.readouterr().out
         assert re.search(rf"^most at once, by {limit} +{most}$", text, re.MULTILINE), limit
         assert re.search(rf"^decode ceiling, {most} at once .*^1 +444,928 +{most} ", text, re.MULTILINE | re.DOTALL), limit

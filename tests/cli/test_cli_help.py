@@ -5,27 +5,32 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from inspect import cleandoc
 from pathlib import Path
 
+import pytest
 import typer.main
 import yaml
 from typer.testing import CliRunner
 
 from bench.cli import completion, main, output
 from bench.cli.commands import plan
+from bench.cli.commands.runs import watched_lines
 from bench.cli.entry import app, loaded
+from bench.measure.progress import FinishedRun, RunUnderWay, SessionProgress, session_line
 from bench.models.catalogue import accelerators, catalogue
 from bench.models.geometry import DTYPE_BYTES
 from bench.runs.columns import METRICS
+from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.servers.deployment import Deployment
 from bench.servers.plan import WEIGHTS
 from bench.study.state import last_study, remember_study
-from bench.terminal import print_anything
+from bench.terminal import live
 from tests.support.study import CONTENT, ROOT
 
 COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
@@ -34,9 +39,6 @@ EXAMPLES = [
     for name, command in COMMANDS.items()
     for line in re.findall(r"^\[dim\]\$\[/\] (.*)$", command.help, re.MULTILINE)
 ]
-
-
-FIND = ["find", "--base-url", "http://s", "--model", "m", "--slo", "ttft_p95=1s"]
 
 
 def test_every_command_has_two_examples():
@@ -96,28 +98,7 @@ def test_defaults_are_those_of_the_models():
     assert tuple(DTYPE_BYTES) == plan.KV
 
 
-def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
-    cases = [
-        (["pln"], "bench: No such command 'pln'. Did you mean 'plan'?"),
-        ([*FIND, "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\nTry 'bench find --help'.\n"),
-        # Not the option before the first 5.
-        ([*FIND, "--set", "max_runs=5", "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\n"),
-        (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
-        (["runs", "my study.yaml", "b"], "bench: my study.yaml is not expected here. Name a study's file with --configfile"),
-        (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
-        (["workload", "--endpoint", "chat"], "bench: No such option: --endpoint. Write --set endpoint=VALUE.\n"),
-        (["find", "--max-runs", "3"], "bench: No such option: --max-runs. Write --set max_runs=VALUE.\n"),
-        (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),
-        (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
-        (["scrape"], "bench: Missing option '--url'."),
-        (["fleet", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
-    ]
-    for arguments, message in cases:
-        assert main(arguments) == 2, arguments
-        assert message in capsys.readouterr().err, arguments
-
-
-def test_completion_knows_names(tmp_path, monkeypatch):
+def test_completion_knows_names_and_the_shell_gets_them(tmp_path, monkeypatch):
     assert completion.models("") == list(catalogue())
     assert completion.accelerators("") == list(accelerators())
     assert completion.accelerators("h100") == ["h100", "h100-nvl"]
@@ -127,9 +108,6 @@ def test_completion_knows_names(tmp_path, monkeypatch):
     assert completion.runs("") == completion.deployments("") == []
     (tmp_path / "results/runs/a/short_1").mkdir(parents=True)
     assert (completion.runs("a/"), completion.deployments("")) == (["a/short_1"], ["a"])
-
-
-def test_the_shell_gets_completions():
     asked = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "bench plan --accelerator h100", "COMP_CWORD": "3"}
     done = CliRunner().invoke(app, [], env=asked, prog_name="bench")
     assert done.output.split() == ["h100", "h100-nvl"]
@@ -138,25 +116,19 @@ def test_the_shell_gets_completions():
 ROWS = [["model", "requests", "attention"], ["a-long-name", "1,000", "GQA"], ["b", "10", "MLA"]]
 
 
-def test_a_table_without_a_terminal_is_plain_and_whole(capsys):
+def test_a_table_is_plain_and_whole_and_on_a_terminal_never_cut(capsys, monkeypatch):
     output.print_table(ROWS, "<><")
-    assert capsys.readouterr().out == (
-        "model        requests  attention\na-long-name     1,000  GQA\nb                  10  MLA\n"
+    assert (
+        capsys.readouterr().out == "model        requests  attention\na-long-name     1,000  GQA\nb                  10  MLA\n"
     )
-
-
-def test_a_table_on_a_terminal_is_never_cut(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "24")
     output.print_table(ROWS, "<><")
     printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, printed.splitlines())) <= 24
-    blocks = [block.split() for block in printed.split("\n\n")]
-    assert blocks == [
-        ["model", "requests", "a-long-name", "1,000", "b", "10"],
-        ["model", "attention", "a-long-name", "GQA", "b", "MLA"],
-    ]
+    blocks = [block.split()[:2] for block in printed.split("\n\n")]
+    assert blocks == [["model", "requests"], ["model", "attention"]]
 
 
 def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys):
@@ -202,34 +174,18 @@ def printed(encoding, *arguments):
     return status, *(stream.buffer.getvalue().decode(encoding) for stream in streams)
 
 
-def test_help_is_printed_in_any_encoding():
-    for name in COMMANDS:
-        for encoding in ("ascii", "latin-1"):
-            status, out, _ = printed(encoding, name, "--help")
-            assert status == 0 and "Usage:" in out, name
-
-
-def test_tables_and_messages_are_printed_in_any_encoding():
+def test_what_is_printed_is_so_in_any_encoding():
     for arguments, status, said in (
+        *(([name, "--help"], 0, "Usage:") for name in COMMANDS),
         (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
-        (["plan"], 0, "KV B/token"),
         (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
         (["fleet", "--sustained-rps", "12", "--peak-rps", "120"], 0, "nstances"),
         (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
         (["nothing\u2013of-this"], 2, "No such command"),
     ):
-        for encoding in ("ascii", "latin-1", "cp1252", "koi8-r"):
+        for encoding in ("ascii", "latin-1") if said == "Usage:" else ("ascii", "latin-1", "cp1252", "koi8-r"):
             found, out, error = printed(encoding, *arguments)
             assert (found, said in out + error) == (status, True), (arguments, encoding)
-
-
-def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", stream)
-    print_anything()
-    print("1 \u2013 2 \u2264 3 \u00d7 \u22124 \u2026 \u65e5")
-    stream.flush()
-    assert stream.buffer.getvalue() == b"1 - 2 <= 3 x -4 ... ?\n"
 
 
 def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
@@ -239,15 +195,80 @@ def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
         "from bench.workflow import announce_workflow, job\n"
         "from pathlib import Path\n"
         "announce_workflow(Path('none'))\n"
-        "print('\u2264 1')\n"
+        "print('1 \u2013 2 \u2264 3 \u00d7 \u22124 \u2026 \u65e5')\n"
         "with job('log.txt') as say:\n"
         "    say(slurm('printf', r'\\303\\227 2'))\n",
         encoding="utf-8",
     )
     environment = {**os.environ, **C_LOCALE}
     done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True)
-    assert (done.stdout, b"x 2" in done.stderr, done.returncode) == (b"<= 1\n", True, 0)
+    assert (done.stdout, b"x 2" in done.stderr, done.returncode) == (b"1 - 2 <= 3 x -4 ... ?\n", True, 0)
     assert "\u00d7 2" in (tmp_path / "log.txt").read_text(encoding="utf-8")
     (tmp_path / "bad.yaml").write_text("\u65e5\u2264: [1\nb: 2\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-m", "bench.study", "bad.yaml"], cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 1 and b"bad.yaml" in done.stderr and b"Traceback" not in done.stderr
+
+
+# bench runs --watch, and the live line of a session: both are a line made from its record
+
+
+RUN = RunUnderWay(run="r", number=15, workload="chat", axis="concurrency", level=64.0, requests=9, since=100.0, expected_s=30.0)
+LAST = FinishedRun(
+    workload="chat",
+    axis="concurrency",
+    level=32.0,
+    tokens_per_s=1027.0,
+    ttft_p50_s=1.04,
+    e2e_p50_s=2.0,
+    unit="output tokens",
+    duration_s=9.0,
+    requests=9,
+    failed=0,
+)
+
+
+def session(**changed):
+    known = {"deployment": "tiny", "engine": "vllm", "session": 1, "host": socket.gethostname(), "pid": os.getpid()}
+    known |= {"state": "starting", "since": 100.0, "written": 100.0, "runs": 21, "study_runs": 21, "study_done": 0}
+    return SessionProgress(**(known | changed))
+
+
+def test_a_session_is_a_line():
+    assert session_line(session(), 112.0) == f"tiny  {'░' * 20} 0/21  starting vllm for 12 s"
+    busy = session(state="measuring", run=RUN, done=14, last=LAST, left_s=240.0, searches_s=60.0)
+    shown = f"tiny  {'█' * 13}{'░' * 7} 14/21  chat, concurrency 64%s  1,027 tokens/s, TTFT P50 1.040 s  about 4 min left"
+    assert session_line(busy, 112.0) == shown % " for 12 s of about 30 s" + "  searches of at most 60 s"
+    assert session_line(busy) == shown % " of about 30 s" + "  searches of at most 60 s"
+    between = session(state="between runs", search="at least 12")
+    assert session_line(between, 112.0).endswith(" 0/21  at least 12 for 12 s")
+    assert session_line(session(state="between runs"), 112.0).endswith(" 0/21  between runs for 12 s")
+    assert session_line(session(state="failed", detail="no server\nmore")).endswith("0/21  failed: no server")
+
+
+@pytest.mark.parametrize(
+    ("changed", "begins"),
+    [
+        ({}, "tiny  "),
+        ({"host": "elsewhere", "pid": 0}, "tiny  "),  # of which nobody knows here whether it lives
+        ({"pid": 2**22 + 1}, "No session runs. The last one: its process is gone; it was at: tiny  "),
+        ({"state": "finished", "done": 21}, "No session runs. The last one: tiny  "),
+    ],
+)
+def test_what_runs_here_is_shown_else_what_was_last(tmp_path, monkeypatch, changed, begins):
+    monkeypatch.chdir(tmp_path)
+    assert watched_lines() == ["No session runs here, and none has; `make figures` starts them."]
+    folder = tmp_path / "results/deployments/tiny/session-2"
+    folder.mkdir(parents=True)
+    (folder / "progress.json").write_text("{")
+    write_record(session(**changed), folder.parent / "progress.json")
+    (line,) = watched_lines(112.0)
+    assert line.startswith(begins)
+
+
+def test_a_live_line_is_drawn_on_a_terminal_alone(capsys, monkeypatch):
+    live("tiny")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "5")
+    live("tiny, and more")
+    assert capsys.readouterr().err == "\r\033[Ktiny"

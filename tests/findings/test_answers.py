@@ -11,7 +11,7 @@ import sklearn.ensemble  # noqa: F401 - two seconds, which are no test's
 from bench.findings.capacity.curves import curves_of
 from bench.findings.lengths import streaming_gains
 from bench.findings.tables import Tables
-from bench.findings.trust import alike, changed_thresholds, first_line, remedy, warnings
+from bench.findings.trust import alike, changed_thresholds, first_line, remedy
 from bench.report.blocks import by_advice
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
@@ -20,14 +20,12 @@ from tests.support.answers import (
     EMPTY,
     WRONG,
     answered,
-    compared_rows,
     length_rows,
     named,
-    noisy,
+    rows_of,
     screen,
     streamed_rows,
     study,
-    text,
 )
 from tests.support.crossed import planted as crossed
 from tests.support.findings import reported
@@ -59,36 +57,6 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
         assert ("not known" in answered(results)["lengths"].lines[0]) == bool(wrong), wrong
 
 
-def device_rows(summary, *, gain=1.0, short_gain=3.0, full=6, noise=0.01, wrong=()):
-    """One device beside two. `gain` is the throughput of two ÷ that of one while its KV cache has room, `short_gain` from `full` on."""
-    random = np.random.default_rng(2)
-    rows = []
-    for level in (1, 2, 4, 6, 8, 12, 16, 24):
-        alone = 10.0 * min(level, full)
-        both = alone * (gain if level < full else short_gain)
-        for name, throughput, fills in (("one", alone, level >= full), ("two", both, False)):
-            rows.append(
-                {**summary, "deployment": name, "workload": "w", "family": "w", "run": f"w_{level}", "axis": "concurrency",
-                 "level": float(level), "concurrency": level, "kv_usage_peak": 1.0 if fills else 0.5, "preemptions": 0,
-                 "throughput_tokens_per_s": noisy(throughput, noise, random), **(WRONG if name in wrong else {})}
-            )  # fmt: skip
-    return study(rows, launches={"one": {"tensor_parallel": 1}, "two": {"tensor_parallel": 2}})
-
-
-def test_what_a_second_device_buys_at_what_load(summary):
-    results = device_rows(summary, gain=1.3, short_gain=3.5)
-    (gain,) = found_in(results).settings
-    assert gain.spread_assumed
-    ratios = {load.level: load.ratio.value for load in gain.loads}
-    assert ratios == pytest.approx({level: 1.3 if level < 6 else 3.5 for level in (1, 2, 4, 6, 8, 12, 16, 24)}, rel=0.05)
-    assert next(iter(answered(results))) == "settings"
-    # A second device that buys nothing or of which nothing is known.
-    (none,) = found_in(device_rows(summary, gain=1.0, short_gain=1.0, full=100)).settings
-    assert none.verdict == "no evidence"
-    (half,) = found_in(device_rows(summary, wrong=("two",))).settings
-    assert (half.pairs, half.whole) == (0, None)
-
-
 def small(seed=1, noise=0.05):
     """A crossed study of 32 configurations."""
     return named(crossed(seed, noise, batches=(1, 16), prompts=(32, 512)))
@@ -99,14 +67,6 @@ def decided_of(runs, *left_out):
     runs = runs.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in left_out)
     (found,) = found_in(Tables(runs, EMPTY)).factors
     return found
-
-
-def test_which_factor_decides_what():
-    found = decided_of(small(), "ttft_mean_s", "duration_s").effects
-    throughput = {row["factor"]: row for row in found if row["metric"].startswith("throughput")}
-    assert max(throughput, key=lambda name: throughput[name]["importance"]) == "batch size"
-    assert [name for name, row in throughput.items() if row["low"] <= 0] == ["devices"]
-    assert all(row["score"] > 0.9 for row in found)
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
@@ -138,37 +98,6 @@ def test_a_factor_changes_a_metric_by_so_much_within_a_model():
     assert found == (None, None, None)
 
 
-def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
-    runs = small()
-    swept = named(crossed(1, 0.05)).filter(pl.col("prompt_fixed") < 512, level=1, output_fixed=16, tensor_parallel=1)
-    swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))
-    unknown = pl.lit(None, dtype=pl.Float64)  # models of one metric are enough
-    both = pl.concat([runs, swept]).with_columns(ttft_mean_s=unknown, duration_s=unknown)
-    found = answered(Tables(both, EMPTY))
-    assert not any("swept" in line for line in found["factors"].lines)
-    assert any("swept-p32" in line for line in found["alone"].lines)
-
-
-def test_what_load_is_sustained_and_how_it_recovers(summary):
-    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
-    rows = [rate_row(base, 4), rate_row(base, 8), rate_row(base, 24, growth=0.4, ttft=5.0, rps=10.0)]
-    step = {**rate_row({**base, "workload": "step", "family": "step"}, 3), "recovered": True, "recovery_s": 1.7}
-    found = answered(study([*rows, step]))
-    assert list(found) == ["recovery"]
-    assert "1.7 s after the step" in found["recovery"].lines[0]
-    (curve,), (free, admit) = screen(study([*rows, step]))[0].values(), screen(study([*rows, step]))[1]
-    assert re.fullmatch(r"(about )?8(\.\d)? requests/s \(.*\) at 8 requests/s", curve["sustains"])
-    assert re.match(r"at 24 requests/s: steadiness \(.* 40 % ", curve["misses"])
-    assert free.startswith("`decision` sets no SLO, such as `slo: [ttft_p99=1s]`") and admit.startswith(
-        "Admit at most what an instance"
-    )
-    fast = screen(study(rows[:2]))[0]["a"]
-    assert fast["misses"] == "none up to 8 requests/s" and fast["limit"].endswith("or more requests/s")
-    lost = study([{**row, **WRONG} for row in (*rows, step)])
-    assert screen(lost)[0]["a · chat"]["sustains"] == "not known: no valid run"
-    assert answered(lost)["recovery"].lines == ("a · step at 3 requests/s: not known, the run is invalid.",)
-
-
 def of_lengths(summary, levels, **more):
     """Two lengths of one ladder, as `output_tokens: [64, 128]` writes them."""
     base = {**summary, "deployment": "a", "family": "chat", **more}
@@ -195,11 +124,17 @@ def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_ow
     assert crossed_factors(crossed_with) and plain(crossed_with) == []
 
 
+def compared_rows(summary, ratio=1.0):
+    """`new` is `ratio` times as fast as `old`."""
+    speeds = {"old": lambda x: 100.0 * x, "new": lambda x: ratio * 100.0 * x}
+    return rows_of(summary, speeds, levels=(1, 2, 4), noise=0.01)
+
+
 def test_what_is_better_or_worse_than_the_baseline(summary):
     def against(rows):
         return answered(study(rows, baseline="old"))["comparison"]
 
-    worse = against(compared_rows(summary, ratio=0.7))
+    worse = against(compared_rows(summary, 0.7))
     assert re.match("new: tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
     assert worse.do[0].startswith("Keep old")
     alike = against(compared_rows(summary))
@@ -209,28 +144,9 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
         failed = {failing: {"failed": 20, "ok": 80}}
         found = against([{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)])
         assert line in found.lines[0] and do in found.do[0], failing
-    # Half a pair is compared nowhere.
-    for wrong in (("old",), ("new",)):
-        results = study(compared_rows(summary, ratio=0.7, wrong=wrong), baseline="old")
-        (line,) = answered(results)["comparison"].lines
-        assert "not known, no pair of runs under the same load is valid on both sides" in line, wrong
 
 
-def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
-    decision = Decision(slo=["ttft_p99=1s"], peak_rps=100)
-    base = {**summary, "deployment": "a", "workload": "w", "family": "w"}
-    rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
-    found, (plan, *_) = screen(study(rows, decision=decision))
-    assert re.match(r"(about )?8 requests/s \(", found["a"]["sustains"])
-    assert plan == (
-        "A peak of 100 requests/s takes 13 instances of a (7 to 14 at 95 % confidence): plan 19 GPUs (14 instances, times the safety "
-        "factor 1.3)."
-    )
-    lost, notes = screen(study([{**row, **WRONG} for row in rows], decision=decision))
-    assert (lost["a"]["sustains"], notes) == ("not known: no valid run", [])
-
-
-def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, tmp_path):
+def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary):
     """A rate of `mix`, with class chat, beside one of `plain`: the second has a capacity without any SLO."""
     base, classes = {**summary, "deployment": "a"}, json.dumps({"chat": {}, "rag": {}})
     plain, mix = (
@@ -244,11 +160,6 @@ def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, 
     assert {row["workload"]: "no SLO limits it" in row["sustains"] for row in rows.values()} == {"mix": False, "plain": True}
     assert "instances of a · mix" in plan and notes[0] == "a · mix: judged by TTFT P99 of chat ≤ 1 s."
     assert notes[1].startswith("No SLO limits a · plain")
-    page, _ = reported(tmp_path, found)
-    assert "sustains within the limits of its own classes (TTFT P99 of chat ≤ 1 s) (in" in page
-    assert page.count("no SLO limits it") == 1
-    only, _ = reported(tmp_path, study(mix, decision=found.decision))
-    assert "sustains within TTFT P99 of chat ≤ 1 s (in" in only
 
 
 def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
@@ -259,12 +170,6 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
     assert markdown.count("discard invalid") == 1
-    # A single run and a curve of one level are reported.
-    row = {**summary, "deployment": "a", "workload": "w", "family": "w", "run": "w_4", "level": 4.0, "concurrency": 4, "axis": "concurrency",
-           "throughput_tokens_per_s": 123.0}  # fmt: skip
-    results = study([row], decision=Decision(slo=["ttft_p99=1s"], peak_rps=10))
-    assert answered(results)["alone"].lines[0].startswith("a · w, 4 requests in flight: 123 output tokens/s")
-    assert "123 output tokens/s" in reported(tmp_path, results)[1]
     assert list(answered(study(length_rows(summary)[:1]))) == ["alone"]
 
 
@@ -273,13 +178,10 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     both = changed_thresholds(Thresholds(drift=1.0, count_error=0.5, schedule_delay_p99_s=0.01))
     assert "loosened limits of validity: `drift` 1 (default 0.1) and `count_error` 0.5 (default 0.25)" in both
     assert "tightened limits of validity: `schedule_delay_p99_s` 0.01 (default 0.05)" in both
+    # And what lets an invalid run count.
     changed = Thresholds(other_share=0.99)
-    page, markdown = reported(tmp_path, study([{**summary, "run": "r", "host_other_share": 0.9}]), thresholds=changed)
-    assert "`other_share` 0.99 (default 0.15)" in changed_thresholds(changed) in markdown
-    assert "<code>other_share</code> 0.99 (default 0.15)" in page
-    # What lets an invalid run count is named too.
-    assert "`thresholds: { other_share: 0.9 }`" in markdown
-    assert "<code>thresholds: { other_share: 0.9 }</code>" in page
+    _, markdown = reported(tmp_path, study([{**summary, "run": "r", "host_other_share": 0.9}]), thresholds=changed)
+    assert changed_thresholds(changed) in markdown and "`thresholds: { other_share: 0.9 }`" in markdown
 
 
 def test_what_is_alike_is_one_line():
@@ -324,15 +226,6 @@ def test_which_advice_on_invalid_runs_is_given(summary):
         found = study(rows)
         said = remedy(found.runs)
         assert said.startswith(begins) and also in said, (spoilt, lasting)
-    # What to do about invalid runs depends on why they are.
-    rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
-    (line,) = warnings(study(rows).runs, figures=1)
-    assert line.startswith("1 of 2 runs is valid")
-    assert "Measured again they would be the same" in line  # the server ends answers early
-    rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
-    line, allowed = warnings(study(rows).runs, figures=1)
-    assert "`thresholds: { other_share: 0.9 }`" in allowed
-    assert "say why. Measure the invalid runs again: `.venv/bin/bench runs --discard invalid`" in line
 
     # The first line counts what can be trusted.
     def runs(valid, counts, reasons):
@@ -340,12 +233,9 @@ def test_which_advice_on_invalid_runs_is_given(summary):
         return pl.DataFrame(columns, schema_overrides={"reasons": pl.List(pl.String)})
 
     assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
-    assert "The only run is invalid, so only the server's counts hold." in first_line(
-        runs([False], [True], [["client.loop_lag value=0.2 limit=0.1"]])
-    )
-    assert first_line(runs([True, False], [True, False], [[], ["client.loop_lag value=0.2 limit=0.1"]])).startswith(
-        "1 of 2 runs is valid. The others"
-    )
+    late = ["client.loop_lag value=0.2 limit=0.1"]
+    assert "The only run is invalid, so only the server's counts hold." in first_line(runs([False], [True], [late]))
+    assert first_line(runs([True, False], [True, False], [[], late])).startswith("1 of 2 runs is valid. The others")
 
 
 def at_level(rows, level):
@@ -354,42 +244,18 @@ def at_level(rows, level):
 
 def test_levels_and_families_are_named_and_not_mixed(summary):
     low, high = at_level(length_rows(summary, noise=0.003), 1), at_level(length_rows(summary, prompt_ms=3.0, noise=0.003), 16)
-    found = answered(study(low + high))["lengths"]
-    prompts = [line for line in found.lines if "prompt token adds" in line]
-    assert [line.split(":")[0] for line in prompts] == [
-        "a · prefill, 1 request in flight",
-        "a · prefill, 16 requests in flight",
-    ]
-    apart = [row for row in low if row["family"] == "prefill"] + [row for row in high if row["family"] == "decode"]
+    prefill = [row for row in low if row["family"] == "prefill"]
+    other = [{**row, "family": "chat", "workload": f"chat-{i}", "run": f"chat-{i}"} for i, row in enumerate(prefill)]
+    prompts = [each for each in found_in(study([*low, *high, *other])).lengths if each.kind == "prompt"]
+    told = {(each.workload, each.level): each.slope for each in prompts}
+    assert told == pytest.approx({("prefill", 1): 0.5, ("chat", 1): 0.5, ("prefill", 16): 3.0}, rel=0.02)
+    apart = [*prefill, *(row for row in high if row["family"] == "decode")]
     assert answered(study(apart))["lengths"].do == ()
-    # Families of the same length are named.
-    rows = [row for row in length_rows(summary, noise=0.003) if row["family"] == "prefill"]
-    other = [{**row, "family": "chat", "workload": f"chat-{i}", "run": f"chat-{i}", "ttft_p50_s": 2 * row["ttft_p50_s"]} for i, row in enumerate(rows)]  # fmt: skip
-    found = answered(study(rows + other))["lengths"]
-    assert [line.split(",")[0] for line in found.lines] == ["a · prefill", "a · chat"]
-    # Valid runs without a ttft are valid.
-    rows = [{**row, "stream": False, "ttft_p50_s": None} for row in length_rows(summary) if row["family"] == "prefill"]
-    found = answered(study(rows))["lengths"]
-    assert found.lines == (
-        "Cost per prompt token: not known: 0 of 16 runs are valid and have TTFT, and a line takes 3 lengths.",
-    )
+    # Valid runs without a TTFT are valid.
+    (none,) = found_in(study([{**row, "stream": False, "ttft_p50_s": None} for row in prefill])).lengths
+    assert (none.measured, none.runs, none.slope) == (0, 16, None)
     # Lengths of a distribution are not the same requests.
     rows = [{**row, "output_fixed": None} for row in streamed_rows(summary)]
     results = study(rows)
     assert not with_and_without_streaming(results.runs.to_dicts()) and streaming_gains(results.runs) == []
     assert list(answered(results)) == ["alone"]
-
-
-def test_no_question_is_without_an_answer(summary):
-    # A trace at two speeds is answered without slos.
-    base = {**summary, "deployment": "a", "workload": "trace", "family": "trace"}
-    rows = [{**rate_row(base, level), "axis": "time_scale", "arrival": "trace"} for level in (1, 2)]
-    assert re.search(r"requests/s \([^)]*\) at 2 times the trace's speed", screen(study(rows))[0]["a"]["sustains"])
-    # A baseline with replicas alone asks nothing of others.
-    for axis in ("concurrency", "request_rate"):
-        rows = [{**row, "axis": axis} for row in compared_rows(summary)]
-        results = study(rows, baseline="old")
-        found = answered(
-            type(results)(results.runs.with_columns(replica=results.runs["deployment"] == "new"), results.timeseries)
-        )
-        assert "comparison" not in found and all(text(each) and each.lines for each in found.values()), axis

@@ -5,7 +5,6 @@ import json
 import polars as pl
 import pytest
 
-from bench.errors import BenchError
 from bench.findings.comparison.compare import compare
 from bench.findings.comparison.words import same_answers
 from bench.load.client import Load, run_load
@@ -82,13 +81,6 @@ def test_a_later_turn_with_the_server_s_own_answers_is_another_request_where_the
             found.append([each.request_digest for each in run_load(Target(server.base_url, "m"), Load(chats, 1, "s")).records])
     (first, second), (first_too, second_too) = found
     assert first == first_too and second != second_too and None not in (first, second)
-
-
-def test_what_cannot_be_kept_is_refused():
-    with pytest.raises(BenchError, match="which are no texts; remove keep_answers"):
-        load_workload({"arrival": "burst", "endpoint": "embeddings", "prompt_tokens": 4, "keep_answers": True}, source="t")
-    with pytest.raises(BenchError, match="cache as_is does not go with random prompts"):
-        load_workload({"arrival": "burst", "prompt_tokens": 4, "output_tokens": 4, "cache": "as_is"}, source="t")
 
 
 def kept(texts, start=0):

@@ -6,7 +6,7 @@ import pytest
 
 from bench.cli import main
 from bench.findings.capacity import words as capacity
-from bench.findings.capacity.judging import Level, Miss, judged_levels
+from bench.findings.capacity.judging import Level, judged_levels
 from bench.findings.capacity.points import limit_ends, operating_points
 from bench.findings.capacity.words import misses_text
 from bench.findings.sizing import OperatingPoint
@@ -36,9 +36,8 @@ def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
     rows = by_level(summary, "slow", {1: 0, 2: 8})
     assert (point(rows)["missed_at"], point(rows, "ttft_p95=2s")["kind"]) == (2, "above")
     # Of 10 the P90 is the ninth, as in tables and figures.
-    assert (
-        point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], "ttft_p90=2s")["missed"][0]["reached_s"] == 4
-    )
+    ten = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], "ttft_p90=2s")
+    assert ten["missed"][0]["reached_s"] == 4
 
 
 def test_the_first_level_that_misses_is_named_with_what_it_misses(summary):
@@ -59,17 +58,14 @@ def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
     assert (row["kind"], row["c_max"], row["unjudged"]) == ("unjudged", None, None)
     assert (row["missed_at"], missed_by(row)) == (2, ["ttft_p99_s"])
     # All of 800 were streamed, and 41 had fewer chunks than tokens: that answers are not streamed is no reason.
-    for slo, told, why, words in (
-        ("ttft_p99=2s", {"stream": False}, "stream", "as answers are not streamed"),
-        ("ttft_p99=2s", {"held_back_answers": 400}, "held_back", "holds answers back"),
-        ("tpot_p99=2s", {"unknown_streamed": 41}, "hidden", "as how many tokens their chunks carry is not known"),
-        ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_answers": 400}, "uncounted", "as the server does not count their tokens"),
-        ("tpot_p99=2s", {"output_tokens": 1.0}, "single", "as each has a single token"),
+    for slo, told, why in (
+        ("ttft_p99=2s", {"stream": False}, "stream"), ("ttft_p99=2s", {"held_back_answers": 400}, "held_back"),
+        ("tpot_p99=2s", {"unknown_streamed": 41}, "hidden"), ("tpot_p99=2s", {"output_tokens": 1.0}, "single"),
+        ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_answers": 400}, "uncounted"),
     ):  # fmt: skip
         counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_answers"), 0)
         row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
         assert (row["unjudged"], row["missed_at"]) == (why, 800), (slo, told)
-        assert words in capacity.sustains(row) and words in capacity.c_max(row), (slo, told)
 
 
 def test_a_failed_request_exceeds_every_limit(summary):
@@ -196,14 +192,9 @@ def test_which_requests_and_levels_establish_an_end(summary):
     row = point(by_level(summary, "slow", {4: 0, 8: 20, 16: 200}, requests=1000), "ttft_p95=2s")
     assert row["low"] in (7, 8) and row["c_max"] == 8 and 10 < row["high"] <= 16
     # No level below the lowest is asked for.
-    for low, c_max, words in (
-        (None, 1, "more rounds would establish the lower end."),
-        (None, 2, "more rounds or a lower level would establish the lower end."),
-        (2, 8, "more rounds, or levels between 2 and 8, would raise the lower end."),
-    ):
-        row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
-        load = "1 request/s" if c_max == 1 else f"{c_max} requests/s"
-        assert capacity.low_needs(row) == f"A load of {load} is too near the limit to be established: {words}", (low, c_max)
+    for c_max, words in ((1, "more rounds would"), (2, "more rounds or a lower level would")):
+        row = {"low_needs": "rounds", "low": None, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
+        assert capacity.low_needs(row).endswith(f": {words} establish the lower end."), c_max
 
 
 def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
@@ -290,8 +281,6 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     # A latency of seconds is given in seconds, also beside a limit of milliseconds.
     row = point(curve(summary, [0.1, 3.52], levels=(1, 2)), "ttft_p99=500ms")
     assert capacity.missed_text(row) == "TTFT P99 ≤ 500 ms (3.52 s)"
-    for value, digits in ((3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.00000001, "2.00000001")):
-        assert f"({digits} s)" in misses_text([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]), value
 
 
 def test_a_limit_that_is_met_is_not_named_as_missed(summary):

@@ -4,18 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.findings.capacity.judging import Level, judged_levels, most_given, noise_of, rate_of
-from bench.findings.capacity.points import operating_points, rates_within
+from bench.findings.capacity.points import rates_within
 from bench.statistics.limit import NOMINAL
 from bench.statistics.percentiles import Share, requests_needed
 from bench.statistics.textbook import isotonic
-from bench.study.slo import Slo
 from tests.support.capacity import TTFT, again, curve, point
-from tests.support.planted import frame, rate_row, short_row, steady_row, summary_row
-from tests.support.study import bare_summary
+from tests.support.planted import rate_row, short_row, steady_row, summary_row
 
 T6, T9 = 2.4469, 2.2622  # Student's t of 6 and 9 degrees of freedom at 95 %
 
@@ -59,20 +55,6 @@ def test_where_an_instance_is_operated_and_what_it_carries(summary):
     conversations = point([rate_row(summary, 5, turns=3, rps=14.0), rate_row(summary, 10, turns=3, ttft=9.0, rps=6.6)])
     assert (conversations["unit"], conversations["usable_rps"]) == ("conversations/s", 14)
     assert conversations["usable_high"] == pytest.approx(14 * (1 + with_session(0.01 * T9)), rel=1e-4)
-
-
-@pytest.mark.long(part="inputs")
-@given(
-    st.lists(st.lists(st.floats(0.01, 10), min_size=30, max_size=30), min_size=2, max_size=5),
-    st.floats(0.01, 10),
-    st.floats(1, 3),
-    st.sampled_from(["p50", "p90", "p99"]),
-)
-def test_a_laxer_limit_never_lowers_c_max(ttft, limit, factor, percentile):
-    summary = bare_summary()
-    runs = frame([steady_row(summary, i + 1, requests=30, ttft=values) for i, values in enumerate(ttft)])
-    first, laxer = (operating_points(runs, [Slo("ttft", percentile, at)])["c_max"].item() for at in (limit, limit * factor))
-    assert (laxer or 0) >= (first or 0)
 
 
 def test_how_far_repeats_and_sessions_differ_is_in_the_interval_of_the_rate(summary):

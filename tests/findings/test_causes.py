@@ -70,12 +70,6 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
 
     found, point = relieved(*GAINS, tied=1)
     assert (found.cause, found.evidence, found.level, found.slots) == ("decode", "relieved", point["missed_at"], 4)
-    for said in (
-        "replayed with steps twice as fast, 1.8 times the requests/s (1.7 to 2.0)",
-        "with prompts computed twice as fast, 1.8 times (1.6 to 1.9)", "with four times the KV memory, 1.10 times (1.02 to 1.20)",
-        "without a bound on sequences, no more",
-    ):  # fmt: skip
-        assert said in remedy(found), said
     assert why(found) == "at 16 requests in flight, steps take too long" and why(found, 16.0) == "steps take too long"
     assert remedy(found).startswith("more memory bandwidth")
     # What is not surely apart is a cause alike.
@@ -84,7 +78,7 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     assert "more memory bandwidth" in remedy(found) and "more compute" in remedy(found)
     # A gain beyond what is replayed is so much at least; without any, what the server shows is the cause.
     found, _ = relieved(Gain("sequences", 7.2, 5.0, 9.9, more=True), GAINS[2], tied=1)
-    assert "without a bound on sequences, about 7 times the requests/s (at least 5); with four times" in remedy(found)
+    assert "about 7 times the requests/s (at least 5)" in remedy(found)
     assert relieved(Gain("decode", 1.01, 1.0, 1.03), tied=0)[0].evidence == "slots"
     # Refusals and a request alone need no replay.
     rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
@@ -147,10 +141,7 @@ def test_without_a_verdict_or_a_model_there_is_no_cause(summary):
     runs = frame(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100))
     point = operating_points(runs, TTFT).row(0, named=True)
     for known, said in (
-        (
-            {"why_not": "its limits are not known"},
-            "and the limit was not replayed (its limits are not known)",
-        ),
+        ({"why_not": "its limits are not known"}, "and the limit was not replayed (its limits are not known)"),
         ({"relief": Relief(GAINS[3:], 0)}, "and in replays no resource by itself would bring more"),
     ):
         relief = CurveRelief(deployment="a", workload="w", digest="", **known)
@@ -213,21 +204,6 @@ def test_why_a_burst_misses(summary):
         limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
         assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1], level
         assert (limit.cause, "memory" in remedy(limit)) == (found, False), level
-
-
-def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_raise_max_num_seqs(summary):
-    rows = []
-    for level in (1, 3, 6, 9, 10, 14):
-        usage = {"kv_usage_peak": 0.1 * level}
-        if level > 9:
-            usage = dict.fromkeys(("kv_usage_peak", "kv_usage_queued", "steady_kv_usage_queued"), 0.926)
-        row = served_row(summary, level, room=9, base_ms=20, each_ms=0.2, prompt_ms=50, output=100)
-        rows.append({**row, "kv_usage_queued": None, "steady_kv_usage_queued": None, **TENTH, **usage})
-    facts = {"kv_tokens": 2499 * 16, "kv_blocks": 2499}
-    assert frame(rows, **facts).filter("saturated")["level"].to_list() == [10, 14]
-    found, point = cause(rows, [parse_slo("ttft_p95=180ms")], **facts)
-    assert (point["missed_at"], found.cause) == (10, "kv")
-    assert "max_num_seqs" not in remedy(found)
 
 
 HERE = Bottleneck(level=8.0)

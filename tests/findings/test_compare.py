@@ -12,7 +12,7 @@ from bench.findings.comparison.answered import failures
 from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
 from bench.findings.comparison.effects import ASSUMED_SPREAD, Noise, sessions_for, visible
 from bench.findings.comparison.gate import regressions, unseen
-from bench.findings.comparison.words import difference_text, estimated_percent, sentences, size_text, sure_sentences
+from bench.findings.comparison.words import difference_text, estimated_percent, sure_sentences
 from bench.findings.registry import figures_of
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -144,16 +144,13 @@ def test_which_runs_are_a_pair(summary):
 
 
 def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary):
-    """One session, six levels, two repeats. The levels' mean ± t over levels had no evidence."""
+    """One session, six levels, two repeats."""
     ratios = {level: 0.52 if level >= 12 else 1.0 for level in (2, 4, 6, 8, 12, 16)}
     for seed in range(3):
         found = compare(*in_sessions(summary, ratios, ratios, 0.03, speed=[0.05], seed=seed), [TOKENS])
         assert only(found.overall)["verdict"] == "worse at some loads", seed
         told = dict(found.configurations.select("level", "verdict").iter_rows())
         assert told == {level: "worse" if level >= 12 else "no evidence" for level in ratios}, seed
-        (text,) = sentences(found)
-        for said in ("at 12, 16 in flight −4", "elsewhere no difference seen"):
-            assert said in text, (seed, said)
         assert not regressions(found.effects, 5).is_empty(), seed
 
 
@@ -196,7 +193,6 @@ def test_the_baseline_measured_again_has_no_verdict(summary):
     found = compare_with_baseline(study, [TOKENS])["again"]
     assert of(found.failures, "verdict") == [("no evidence",)]
     assert set(found.effects["verdict"]) == set(found.overall["pooled"]) == {"no evidence"}
-    assert set(sentences(found)) == {"the same deployment in another session"}
     assert sure_sentences(found) == []
 
 
@@ -257,16 +253,6 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
-    # A size is said in two digits.
-    for share, text in (
-        (0.0953, "9.5 %"),
-        (0.5, "50 %"),
-        (2.14, "210 %"),
-        (6.21, "620 %"),
-        (0.004, "0.4 %"),
-        (1e21, "more than 900 %"),
-    ):
-        assert size_text(share) == text, share
 
 
 def test_a_percentile_without_its_bound_is_marked_as_an_estimate(summary):

@@ -2,15 +2,16 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from bench.cli import main
 from bench.runs.files import write_record
 from tests.support import records
 from tests.support.answers import STEADY
+from tests.support.command import bench
 from tests.support.compare import TOKENS, failing, runs
 
 SLOWER = {level: [0.5 * x for x in values] for level, values in STEADY.items()}
@@ -26,23 +27,15 @@ def study(tmp_path, monkeypatch, summary):
     return tmp_path
 
 
-@pytest.fixture
-def compared(capsys):
-    """Runs `bench compare`: its exit status, and what it printed."""
-
-    def run(*arguments):
-        try:
-            status = main(["compare", *map(str, arguments)])
-        except SystemExit as ended:
-            status = ended.code
-        told = capsys.readouterr()
-        return status, told.out, told.err
-
-    return run
+def compared(*arguments):
+    """`bench compare` in this folder: its exit status, and what it printed."""
+    done = bench("compare", *arguments, cwd=Path.cwd())
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.long(part="outputs")
-def test_sets_by_any_name_and_the_exit_status(study, compared):  # noqa: ARG001
+@pytest.mark.usefixtures("study")
+def test_sets_by_any_name_and_the_exit_status():
     for names, worse in (
         (("a", "b"), True),
         (("b", "a"), False),
@@ -59,14 +52,12 @@ def test_sets_by_any_name_and_the_exit_status(study, compared):  # noqa: ARG001
     assert status == 1 and "is worse over all levels by more than 8 %" in err
 
 
-def test_what_cannot_be_seen_is_no_pass(study, compared, summary):  # noqa: ARG001
-    status, _, err = compared("a", "a", "--fail-on-regression", "5")
-    assert status == 3
-    for said in (f"cannot see: {TOKENS}: a difference of 5 % over all levels could be overlooked", "this is no pass"):
-        assert said in err, said
+@pytest.mark.usefixtures("study")
+def test_what_cannot_be_seen_is_no_pass(summary):
     runs(summary, {1: [5.0]}).write_parquet("one.parquet")
     runs(summary, STEADY).with_columns(valid=pl.col("level") != 8).write_parquet("holes.parquet")
     for other, most, said in (
+        ("a", "5", f"cannot see: {TOKENS}: a difference of 5 % over all levels could be overlooked"),
         ("one.parquet", "0", "nothing shows how far runs differ by chance"),
         ("holes.parquet", "60", "no pair of valid runs is comparable at short at 8"),
     ):
@@ -74,7 +65,8 @@ def test_what_cannot_be_seen_is_no_pass(study, compared, summary):  # noqa: ARG0
         assert status == 3 and said in err, other
 
 
-def test_what_is_worse_without_proof_is_no_pass(study, compared, summary):  # noqa: ARG001
+@pytest.mark.usefixtures("study")
+def test_what_is_worse_without_proof_is_no_pass(summary):
     """One session of a level a side shows no noise; any percentile that an SLO may limit can be asked for, of a class too."""
     for metric, extra in (("ttft_p95_s", ()), ("class_chat_tpot_p90_s", ("--allow-blind",))):
         for side, seconds in (("before", 0.1), ("after", 0.399)):
@@ -87,9 +79,8 @@ def test_what_is_worse_without_proof_is_no_pass(study, compared, summary):  # no
     # Failures that are no proof are none of a pass either.
     for name, share in (("ours", {}), ("theirs", {4: 1 / 64})):
         failing(summary, (4, 8), share).write_parquet(f"{name}.parquet")
-    status, _, err = compared(
-        "ours.parquet", "theirs.parquet", "--metric", TOKENS, "--fail-on-regression", "900", "--allow-blind"
-    )
+    gate = ("--metric", TOKENS, "--fail-on-regression", "900", "--allow-blind")
+    status, _, err = compared("ours.parquet", "theirs.parquet", *gate)
     assert status == 3 and "not proven: short at 4 requests in flight: 2 of 128 requests failed" in err
 
 
@@ -112,7 +103,7 @@ def of_a_job(summary, hour, *, speed=1.0, reference=1.0, slow=1.0):
     )
 
 
-def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, compared, summary):
+def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, summary):
     for name, rows in (
         ("stored", of_a_job(summary, 1)),
         ("faster", of_a_job(summary, 2, speed=1.4, reference=1.4)),
@@ -138,24 +129,24 @@ def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, 
         assert f"  {verdict}  " in next(line for line in told[1].splitlines() if line.startswith(TOKENS)), name
     # A machine that is known to repeat itself may say so; and what was measured in turns is as it was.
     assert compared(tmp_path / "stored", tmp_path / "alike", *gate, "--between", "1")[0] == 0
-    turns = of_a_job(summary, 2, speed=1.4, reference=1.4).with_columns(
-        started=pl.col("started").str.replace("T02", "T01"), deployment=pl.lit("b")
-    )
+    in_turns = {"started": pl.col("started").str.replace("T02", "T01"), "deployment": pl.lit("b")}
+    turns = of_a_job(summary, 2, speed=1.4, reference=1.4).with_columns(**in_turns)
     pl.concat([of_a_job(summary, 1), turns]).write_parquet(tmp_path / "both.parquet")
     told = json.loads(compared(f"{tmp_path}/both.parquet:a", f"{tmp_path}/both.parquet:b", "--json", "--metric", TOKENS)[1])
     assert (told["stored"], told["machine"], told["overall"][0]["verdict"]) == (False, None, "better")
 
 
-def test_failures_alone_stop_a_release(study, compared, summary):  # noqa: ARG001
+@pytest.mark.usefixtures("study")
+def test_failures_alone_stop_a_release(summary):
     for name, share in (("ours", {}), ("theirs", {4: 0.5, 8: 1.0})):
         failing(summary, (4, 8), share, valid=False).write_parquet(f"{name}.parquet")
-    status, out, err = compared("ours.parquet", "theirs.parquet", "--fail-on-regression=50")
+    status, _, err = compared("ours.parquet", "theirs.parquet", "--fail-on-regression=50")
     assert status == 1
     assert "regression: short at 8 requests in flight: 128 of 128 requests failed, of the baseline's 0 of 128" in err
-    assert "short at 4 requests in flight: 64 of 128 requests failed, of the baseline's 0 of 128: worse" in out
 
 
-def test_the_table_says_what_was_compared(study, compared, summary):  # noqa: ARG001
+@pytest.mark.usefixtures("study")
+def test_the_table_says_what_was_compared(summary):
     other = runs(summary, {**SLOWER, 16: [1.0]}, deployment="c", facts=(records.launch(), records.facts(engine_version="2")))
     bad = (pl.col("level") == 8) & (pl.col("repeat") == 2)
     other.with_columns(valid=~bad, tpot_p50_s=0.01).write_parquet("c.parquet")
@@ -167,40 +158,27 @@ def test_the_table_says_what_was_compared(study, compared, summary):  # noqa: AR
                          "alone      short at 16 requests in flight, repeat 1: candidate only",
                          "absent     tpot_p50_s: no pair has a value of it on both sides"]  # fmt: skip
     assert next(line for line in lines if line.startswith(TOKENS)).split()[1:3] == ["−50.0", "%"]
-    for said in (
-        "differs    engine_version: 1 → 2", "tokens/s: −50.0 % over all loads", "sessions of each side that find 5 % over all levels",
-        "1 session of each side: too few to show how far sessions differ", "\nshort at 8",
-    ):  # fmt: skip
-        assert said in text, said
-    runs(summary, {1: [9.0, 9.0]}).write_parquet("one.parquet")
-    assert "and 1 more run without a counterpart" in compared("a", "one.parquet")[1]
-
-
-def test_the_result_for_another_program(study, compared):  # noqa: ARG001
+    assert "differs    engine_version: 1 → 2" in text and "sessions of each side that find 5 % over all levels" in text
+    # And for another program.
     told = json.loads(compared("a", "b", "--json", "--metric", TOKENS, "--metric", TOKENS, "--difference", "5")[1])
     assert (told["pairs"], told["baseline"]) == (8, {"source": "a", "runs": 8, "invalid": 0})
     assert [row["verdict"] for row in told["overall"]] == ["worse"]
     assert [row["level"] for row in told["configurations"]] == [1, 2, 4, 8]
-    assert told["regressions"] == [f"{TOKENS} is worse over all levels"]
-    assert "could be overlooked" in told["cannot_see"][0]
     assert (told["plan"][0]["metric"], told["plan"][0]["sessions"] > 20) == (TOKENS, True)
 
 
-def test_a_plan_before_anything_is_measured(compared, monkeypatch):
+def test_a_plan_before_anything_is_measured(monkeypatch):
     told = json.loads(compared("--plan", "--noise", "3", "--between", "4", "--difference", "10", "--json")[1])
     assert 4 <= told["sessions"] <= 10 and told["runs"] == 12 * told["sessions"]  # of six levels, of both sides
     assert told["could_see"][str(told["sessions"])] <= 10
     assert "takes more than 100 sessions of each deployment" in compared("--plan", "--difference", "0.1")[1]
-    assert compared("--plan", "--noise", "0")[0] == 2
-    status, _, err = compared("a")
-    assert status == 2 and "give A, the baseline, and B, the candidate; or --plan" in err
     # It counts the metrics that a comparison has.
     assert json.loads(compared("--plan", "--metric", "ttft_p99_s", "--json")[1])["metrics"] == 1
     monkeypatch.setattr("bench.findings.comparison.effects.EXPECTED", 9)  # as with more rows in columns.toml
     assert json.loads(compared("--plan", "--json")[1])["metrics"] == 9
 
 
-def test_folders_of_parsed_runs(tmp_path, compared, summary):
+def test_folders_of_parsed_runs(tmp_path, summary):
     for side, factor in (("old", 1.0), ("new", 0.8)):
         for level in (1, 2, 4):
             folder = tmp_path / side / "runs" / str(level)
@@ -213,14 +191,10 @@ def test_folders_of_parsed_runs(tmp_path, compared, summary):
     assert status == 0 and "differs    engine_version: old → new" in text and "−20.0 %" in text
     (tmp_path / "new/runs/4/summary.json").write_text('{"level": "high"}')
     status, _, err = compared(tmp_path / "old", tmp_path / "new")
-    assert status == 2
-    assert (
-        "new/runs/4/summary.json: not a valid summary.json (Expected `float`, got `str` - at `$.level`). Parse its run again"
-        in err
-    )
+    assert status == 2 and "new/runs/4/summary.json: not a valid summary.json (Expected `float`, got `str`" in err
 
 
-def test_what_the_user_can_fix_is_one_line_and_status_2(study, compared, summary, monkeypatch):
+def test_what_the_user_can_fix_is_one_line_and_status_2(study, summary):
     mine = runs(summary, STEADY)
     mine.drop("axis", "level").write_parquet("old.parquet")
     mine.with_columns(valid=False).write_parquet("invalid.parquet")
@@ -240,12 +214,7 @@ def test_what_the_user_can_fix_is_one_line_and_status_2(study, compared, summary
         (("a", "long.parquet"), "the baseline has short at 1, 2, 4, 8; the candidate has long at 1, 2, 4, 8."),
         (("results", "long.parquet"), "the baseline has the deployments a, b, the candidate c: none in common."),
         (("h100.tar.gz", "h100.tar.gz:a"), "bench unpack h100.tar.gz`"),
-        *((("a", "b", f"--fail-on-regression={each}"), f"{each!r} is not a percentage of 0 or more.") for each in ("a", "-1", "nan", "inf")),
     ):  # fmt: skip
         status, out, err = compared(*arguments)
         assert (status, out) == (2, ""), arguments
         assert message in err, arguments
-    # A deployment needs a study to be one of.
-    monkeypatch.chdir(study / "empty")
-    status, _, err = compared("a", "b")
-    assert status == 2 and "a: no such file or folder, and no deployment either" in err

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from bench.findings.factors.decided import (
-    METRICS,
     answer,
     cells,
     correlations,
@@ -17,15 +16,12 @@ from bench.findings.factors.decided import (
     factors_of,
     importances,
     marginal_means,
-    metrics_of,
     strength,
     with_metrics,
 )
 from bench.findings.registry import figures_of, load_figure
 from bench.findings.tables import Tables
-from bench.parse.table import summary_frame
-from bench.study.config import Thresholds
-from tests.support import records
+from tests.support.answers import named
 from tests.support.crossed import planted, ttft_importances
 from tests.support.planted import summary_rows
 
@@ -221,20 +217,18 @@ def test_panels_are_geometric_means_by_hand(runs):
 
 @pytest.fixture
 def models(monkeypatch):
-    """In place of scikit-learn's: models that know the metric to be the first factor, each with what it learned of and was asked about."""
+    """In place of scikit-learn's: models that know the metric to be the first factor, each with what it learned of."""
     made = []
 
     class First:
         def __init__(self, **_):
             made.append(self)
-            self.asked = []
 
         def fit(self, x, y):
             self.x, self.y = x, y
             return self
 
         def predict(self, x):
-            self.asked.append(x)
             return x[:, 0]
 
     monkeypatch.setattr("sklearn.ensemble.GradientBoostingRegressor", First)
@@ -266,24 +260,6 @@ def test_importances_are_the_shuffles_mean_and_95_per_cent(models, monkeypatch):
     importances(crossed([(i, 8, 8, float(i - 1)) for i in range(1, 21)]))
     assert all(models[-1].y == models[-1].x[:, 0] - 1)
     assert importances(crossed([(i, 8, 8, 3.0) for i in range(1, 21)])).is_empty()
-
-
-def test_each_of_five_models_learns_four_fifths_and_each_factor_is_shuffled_twenty_times_in_each_of_two_rounds(models):
-    """Nothing depends on the second factor."""
-    found = importances(crossed([(i, 8 * (1 + i % 3), 8, math.e**i) for i in range(1, 31)]))
-    first, second = (of(found, "TTFT (s)", factor) for factor in ("batch size", "input length"))
-    assert first["importance"] == pytest.approx(2, abs=0.2)  # R² of a column in any other order is −1 on average
-    assert (first["score"], second["low"], second["high"]) == (1, 0, 0)
-    rounds = models[:5], models[5:10]
-    learned = [[{*model.x[:, 0]} for model in each] for each in rounds]
-    assert learned[0] != learned[1]
-    for each in (model for models in rounds for model in models):
-        predicted, *shuffled = each.asked
-        assert (len(each.x), len(predicted), [len(x) for x in shuffled]) == (24, 6, [120, 120])
-        assert not {*each.x[:, 0]} & {*predicted[:, 0]}
-        assert len({tuple(shuffled[0][i : i + 6, 0]) for i in range(0, 120, 6)}) == 20
-        assert shuffled[1][:, 0].tolist() == [*predicted[:, 0]] * 20  # the other factor's
-    assert all(sum(i in each for each in of_round) == 4 for of_round in learned for i in range(1, 31))
 
 
 def with_settings(noise, *, batches=(1, 16), **settings):
@@ -343,18 +319,6 @@ def test_an_engine_is_a_factor_to_which_its_settings_belong():
     assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
 
 
-def test_settings_crossed_with_loads_have_the_figures_of_factors():
-    """No length is swept: three loads, two models, two settings."""
-    settings = {"max_num_seqs": {32: 1.0, 128: 2.0}, "flag_eager": {"false": 1.0, None: 1.5}, "dtype": {"x": 1}}
-    study = with_settings(0.05, batches=(1, 4, 16), **settings)
-    one = study.filter(prompt_fixed=32, output_fixed=16).with_columns(workload=pl.lit("crossed"))
-    assert figures_that_apply(one) == FIGURES
-    assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
-    assert figures_that_apply(one.filter(flag_eager="false", tensor_parallel=1)) == []  # twelve configurations are too few
-    for name in FIGURES:
-        assert "Nothing to show" not in drawn(name, Tables(one, pl.DataFrame())), name
-
-
 def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     unknown = planted(1, 0.05).with_columns(parameters=pl.lit(None, dtype=pl.Int64))
     assert of(of_ttft(with_metrics(unknown)), "TTFT (s)", "model")["low"] > 0  # in the order of their names
@@ -364,33 +328,8 @@ def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     assert "devices" not in told["factor"].to_list()
 
 
-@pytest.mark.long(part="outputs")
-def test_what_devices_and_memory_tell_is_analysed_where_it_is_told():
-    memory = {"kv_usage_peak": pl.lit(0.5), "gpu_memory_peak_bytes": pl.lit(None, dtype=pl.Float64)}
-    study = small().with_columns(host_busy_share=1 / pl.col("tensor_parallel"), **memory)
-    told = of_ttft(with_metrics(study))
-    assert of(told, "host utilisation (share)", "devices")["low"] > 0.9
-    assert "peak KV usage (share)" not in told["metric"].to_list()  # the same in all: nothing decides it
-    gpu = study.with_columns(gpu_utilisation_mean=pl.col("level") / 16, kv_usage_peak=pl.col("level") - 1.0)
-    assert [*metrics_of(gpu)] == [*METRICS, "gpu_utilisation_mean", "kv_usage_peak"]
-    by_batch = of(correlations(with_metrics(gpu.filter(parameters=10**7))), "GPU utilisation (share)", "batch size")
-    assert by_batch["r"] == pytest.approx(1)
-    assert of(of_ttft(with_metrics(gpu)), "peak KV usage (share)", "batch size")["low"] > 1  # 0 among its values
-
-
-def as_results(runs, summary, **more):
-    """The made study as `aggregate` would write it."""
-    rows, launches = [], {}
-    by_launch = {"model", "parameters", "tensor_parallel", "valid"}  # or by the verdict
-    for i, row in enumerate(runs.to_dicts()):
-        name = f"{row['model']}-{row['tensor_parallel']}"
-        told = {key: value for key, value in row.items() if value is not None and key not in by_launch}
-        rows.append({**summary, **told, "run": str(i), "deployment": name, "host_busy_share": 0.5, **more})
-        launches[name] = records.launch(
-            deployment=name, model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
-            plan={"parameters": row["parameters"]},
-        )  # fmt: skip
-    return Tables(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
+def as_results(runs):
+    return Tables(named(runs), pl.DataFrame())
 
 
 def small():
@@ -406,23 +345,21 @@ def drawn(name, results):
     return str(load_figure(name).draw(results).to_dict())
 
 
-def test_the_figures_of_a_factor_study(summary):
-    results = as_results(small(), summary)
-    assert figures_that_apply(results.runs) == FIGURES
-    assert figures_that_apply(as_results(small(), summary, arrival="poisson").runs) == []
-    few = small().filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
-    lost = as_results(few, summary, wrong_output_tokens=1)
+def test_the_figures_of_a_factor_study():
+    assert figures_that_apply(small()) == FIGURES
+    assert figures_that_apply(small().with_columns(arrival=pl.lit("poisson"))) == []
+    few = small().filter(tensor_parallel=1, output_fixed=16)
     for name in FIGURES:
-        assert "Nothing to show" in drawn(name, lost), name
-        if name != "factors":  # whose models take seconds
-            assert "Nothing to show" not in drawn(name, results), name
-    assert "permutation" not in drawn("factors", as_results(few, summary))  # of 8 configurations correlations alone
+        assert "Nothing to show" in drawn(name, as_results(few.with_columns(valid=pl.lit(False)))), name
+    assert "Nothing to show" not in drawn("factor-panels", as_results(small()))
+    assert "permutation" not in drawn("factors", as_results(few))  # of 8 configurations correlations alone
 
 
 @pytest.mark.long(part="outputs")
-def test_families_are_not_mixed(summary):
+def test_families_are_not_mixed():
     def panels(runs):
-        return load_figure("factor-panels").draw(as_results(runs, summary)).to_dict()
+        spec = load_figure("factor-panels").draw(as_results(runs)).to_dict()
+        return spec["vconcat"][0] if "vconcat" in spec else spec  # above how busy devices are
 
     one = small()
     of_other = {"family": pl.lit("other"), "workload": "other-" + pl.col("workload")}

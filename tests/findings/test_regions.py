@@ -6,8 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.regions import METHODS, judge
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from bench.findings.regions import equilibrium, regions, saturation_point, turning_point
@@ -16,6 +14,7 @@ from bench.statistics.levels import Levels, studentized_range
 from tests.support.limits import CURVES, ladder, measured
 from tests.support.planted import steady_row
 from tests.support.summaries import table as table_of
+from tests.support.words import cell
 
 THROUGHPUT = "throughput_tokens_per_s"
 BY_NAME = {curve.name: curve for curve in CURVES}
@@ -227,32 +226,13 @@ def test_where_the_noise_comes_from():
         assert (left.why, top.why) == ("noise", "noise")
         for name, point in (("equilibrium", left), ("saturation", top)):
             bound = "" if point.low is None else f"above {point.low:g} ("
-            assert turning_point(cell(name, point, noise=noise), name).startswith(bound + said)
+            assert turning_point({**cell(name, point), "noise": noise}, name).startswith(bound + said)
 
 
 def test_the_studentized_range_is_that_of_scipy():
     for means, freedom in ((4, 1), (4, 8), (9, 3), (9, 8), (20, 38)):
         expected = pytest.approx(stats.studentized_range.ppf(0.95, means, freedom), rel=0.03)
         assert studentized_range(means, freedom) == expected, (means, freedom)
-
-
-@pytest.mark.long(part="inputs")
-@given(st.lists(st.floats(1, 1000), min_size=4, max_size=12), st.floats(0.01, 100), st.integers(1, 3))
-def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, factor, repeats):
-    frame = exact({i + 1: height for i, height in enumerate(heights)}, repeats=repeats)
-    row, scaled = told(frame), told(frame.with_columns(factor * pl.col(THROUGHPUT)))
-    for name in ("equilibrium", "saturation"):
-        at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
-        assert {low, high} <= {None, *frame["level"].to_list()}
-        assert low is None or high is None or low < high
-        assert at is None or (low or 0) <= at <= (high or np.inf)
-        assert turning_point(row, name)
-        assert scaled[f"{name}_kind"] == row[f"{name}_kind"]
-
-
-def cell(name, point, **row):
-    """A row of `regions` with one point."""
-    return {"levels": 9, "top": 96.0, "noise": 0.02, **row, **{f"{name}_{key}": value for key, value in vars(point).items()}}
 
 
 def test_the_rates_of_windows_are_compared_with_one_another(summary):

@@ -1,15 +1,23 @@
-"""The tables of all runs, from runs that are written by hand."""
+"""The tables of all runs, from runs that are written by hand; turns of conversations; and what is parsed once."""
 
 import polars as pl
 import pytest
 
 from bench.errors import BenchError
+from bench.findings.turns import turn_rows
 from bench.parse.deployed import deployed
+from bench.parse.latency import by_turn
+from bench.parse.session import answer_lines, parse_session
 from bench.parse.table import aggregate, summary_frame, timeseries_frame
-from bench.runs.files import write_record
+from bench.runs.columns import TURN_FIELDS
+from bench.runs.files import checksum, read, write_record
+from bench.runs.store import ParsedSession
 from bench.study.config import Thresholds
+from bench.study.plan import Plan
+from bench.study.read import load_config
 from bench.study.slo import parse_slo
 from tests.support import records
+from tests.support.made import made_study, make_run
 from tests.support.summaries import written
 
 
@@ -24,6 +32,9 @@ def test_the_course_of_a_run_by_hand(tmp_path, summary):
     assert throughput["elapsed_s"].to_list() == pytest.approx([0.1, 0.3, 0.5, 0.675])
     assert throughput["value"].to_list() == pytest.approx([0, 5, 0, 1 / 0.15])
     assert course(frame, "completed") == [(0.0, 0.0), (0.75, 1.0), (1.0, 2.0)]
+    one = written(tmp_path / "one", summary)  # an odd number of answers
+    pl.read_parquet(one / "requests.parquet").head(1).write_parquet(one / "requests.parquet")
+    assert course(timeseries_frame([one]), "completed") == [(0.0, 0.0), (0.75, 1.0)]
     assert course(frame, "running") == [(0.0, 1.0), (0.5, 2.0)]
     assert course(frame, "gpu_power_w/0") == [(0.0, 100.0), (0.5, 200.0)]
     assert set(frame["series"]) == {"throughput", "completed", "running", "gpu_power_w/0"}
@@ -38,12 +49,6 @@ def test_the_share_of_slots_at_work_is_the_usage_of_their_cache(tmp_path, summar
     assert "kv_usage" not in set(blocks["series"])
 
 
-def test_an_odd_number_of_answers_is_counted_too(tmp_path, summary):
-    folder = written(tmp_path / "r", summary)
-    pl.read_parquet(folder / "requests.parquet").head(1).write_parquet(folder / "requests.parquet")
-    assert course(timeseries_frame([folder]), "completed") == [(0.0, 0.0), (0.75, 1.0)]
-
-
 def test_a_run_without_scrapes_or_gpus_has_a_course_too(tmp_path, summary):
     frame = timeseries_frame([written(tmp_path / "r", summary, scrape_endpoint=None, gpu_count_seen=None)])
     assert set(frame["series"]) == {"throughput", "completed"}
@@ -56,11 +61,8 @@ def made(folder, summary, **more):
     facts = {"launches": [folder / "launch.json"], "facts": [folder / "deployment.json"]}
     write_record(records.launch(), folder / "launch.json")
     write_record(records.facts(engine_version="1"), folder / "deployment.json")
-    paths = {
-        "summary": folder / "tables/s.parquet",
-        "summary_csv": folder / "tables/s.csv",
-        "timeseries": folder / "tables/t.parquet",
-    }
+    files = {"summary": "s.parquet", "summary_csv": "s.csv", "timeseries": "t.parquet"}
+    paths = {name: folder / "tables" / file for name, file in files.items()}
     aggregate([run / "summary.json"], thresholds=Thresholds(), **facts, **paths, **more)
     return pl.read_parquet(paths["summary"]), pl.read_csv(paths["summary_csv"]), pl.read_parquet(paths["timeseries"])
 
@@ -133,3 +135,59 @@ def test_how_many_requests_a_cache_holds_is_known_where_its_layers_and_prompts_a
     # As vLLM reports it: 1,000 blocks, 265 for each of the longest sequences.
     assert row["kv_tokens_planned"] == int(1000 / (256 + 9) * 4096)
     assert deployed(KV, records.launch(plan=groups), reported)["kv_tokens_planned"] is None
+
+
+def test_each_turn_has_its_latency_and_what_the_cache_served():
+    """Two conversations of two turns, one of which ended early; a chain of requests is a conversation, whatever lies between."""
+    rows = [
+        {"index": 0, "after": None, "outcome": "ok", "ttft_s": 0.4, "prompt_tokens": 100, "cached_tokens": 0},
+        {"index": 1, "after": 0, "outcome": "ok", "ttft_s": 0.1, "prompt_tokens": 150, "cached_tokens": 120},
+        {"index": 2, "after": None, "outcome": "ok", "ttft_s": 0.6, "prompt_tokens": 100, "cached_tokens": 0},
+        {"index": 3, "after": 2, "outcome": "timeout", "ttft_s": None, "prompt_tokens": None, "cached_tokens": None},
+    ]
+    turns = by_turn(pl.DataFrame(rows))
+    assert [(x["turn"], x["requests"], x["ttft_p50_s"], x["prompt_tokens"], x["cached_tokens"]) for x in turns] == [
+        (1, 2, 0.5, 200, 0),
+        (2, 1, 0.1, 150, 120),
+    ]
+    assert by_turn(pl.DataFrame(rows[::2])) is None
+    place = {"deployment": "a", "workload": "w", "family": "w", "axis": "users", "turns": 2, "level": 4.0, "valid": True}
+    runs = pl.DataFrame([{**place, "by_turn": turns}] * 2, schema_overrides={"by_turn": pl.List(pl.Struct(TURN_FIELDS))})
+    found = turn_rows(runs)
+    assert [(x["turn"], x["requests"], x["prompt"], x["cached"], x["hit_rate"]) for x in found] == [
+        (1, 4, 100.0, 0.0, 0.0),
+        (2, 2, 150.0, 120.0, 0.8),
+    ]
+
+
+def test_what_is_parsed_already_is_kept(tmp_path):
+    runs, file = tmp_path / "d000", tmp_path / "1-parsed.json"
+    names = []
+    for run in Plan.of(load_config(made_study(4, 4), source="made")).runs[:2]:
+        (runs / run.name).mkdir(parents=True)
+        make_run(run, runs / run.name, series=5)
+        names.append(run.name)
+    one, other = names
+    records = {name: checksum(runs / name / "run.json") for name in names}
+
+    def parsed(code="a", of=records):
+        """The runs that are parsed, whose summaries are marked before."""
+        for name in names:
+            (runs / name / "summary.json").write_text("{}")
+        parse_session(runs, of, file, code=code)
+        return {name for name in names if (runs / name / "summary.json").read_text() != "{}"}
+
+    assert parsed() == {one, other}
+    assert read(ParsedSession, file) == ParsedSession(code="a", runs=records)
+    assert parsed() == set()
+    assert parsed(of={**records, one: "another"}) == {one}
+    (runs / other / "metrics.csv").unlink()
+    assert parsed(of={**records, one: "another"}) == {other}
+    assert parsed(code="b") == {one, other}
+    (line,) = answer_lines(runs, names)
+    assert line.startswith("d000 · closed: at most ") and "the KV cache was never full" in line
+    next((runs / one).glob("requests.jsonl*")).write_bytes(b"")
+    said = []
+    with pytest.raises(BenchError, match=r"1 of 2 runs cannot be parsed.*bench runs --discard 'd000/RUN'"):
+        parse_session(runs, records, file, code="c", say=said.append)
+    assert [line.partition(": ")[0] for line in said] == [one]

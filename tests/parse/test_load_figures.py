@@ -15,8 +15,6 @@ from tests.support import records
 from tests.support.study import METRICS
 
 DEFINITION = {"workload": "w", "arrival": "closed", "axis": "concurrency", "level": 2, "repeat": 3}
-
-
 NOTHING_SCRAPED = pl.DataFrame(schema=TELEMETRY_SCHEMA)
 
 
@@ -130,28 +128,12 @@ def test_the_queue_is_that_before_the_first_answer_ends_or_that_of_the_second_ha
         telemetry = gauges([9] * 6 + [0, 1, 2, 3, 4, 5, 6, 99], [0.1] * 7 + [0.2, 0.3, 0.4, 1.0, 1.0, 1.0, 0.9])
         assert queued([float(i) for i in range(7)], [first_end], telemetry) == (waiting, usage)
     scraped = gauges([1] * 8, [0.5] * 8)
-    assert (
-        queued([None], [None], scraped)
-        == queued([1.0], [None], scraped)
-        == queued([1.0], [3.0], scraped.clear())
-        == (None, None)
-    )
+    for sent, ends, telemetry in (([None], [None], scraped), ([1.0], [None], scraped), ([1.0], [3.0], scraped.clear())):
+        assert queued(sent, ends, telemetry) == (None, None)
 
 
 def test_a_step_s_recovery_counts_from_its_end_and_from_when_a_request_was_due():
-    """Due each second from 0 s; from 10 s to 15 s a first token takes 5 s, before and afterwards half a second."""
-    due = [float(i) for i in range(40)]
-    slow = [5.0 if 10 <= at < 16 else 0.5 for at in due]
-    table = requests(outcome=["ok"] * 40, scheduled_s=due, first_token_s=[a + b for a, b in zip(due, slow, strict=True)])
-    # Of nine requests from 14 s on two are slow.
-    for lasts_s, found in (
-        (4.0, (True, 0.0)),
-        (1.0, (True, 1.0)),  # of nine from 11 s on five are, of those from 12 s on four
-        (None, (None, None)),
-    ):
-        figures = loaded(table, step=lasts_s and {"start_s": 10.0, "duration_s": lasts_s})
-        assert (figures["recovered"], figures["recovery_s"]) == found
-    # After the step each request leaves 5 s late: a client that waits would call that recovered.
+    """After the step each request leaves 5 s late: a client that waits would call that recovered."""
     due = [float(t) for t in [*range(9), *range(11, 20)]]
     sent = [at if at < 9 else at + 5 for at in due]
     table = requests(

@@ -21,7 +21,6 @@ from bench.cli import main
 from bench.cli.entry import app, loaded
 from bench.report import figure as drawn
 from bench.study.read import load_config, load_workload
-from bench.workloads.endpoints import ENDPOINTS
 from tests.support.cost import PARTS
 from tests.support.figures import results
 from tests.support.study import ROOT
@@ -232,15 +231,6 @@ def test_every_option_and_every_field_of_a_record_has_a_meaning(monkeypatch):
         assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
 
 
-def test_the_page_of_endpoints_has_a_row_for_each(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    page = import_module("hooks").endpoints()
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    assert [row[0] for row in rows] == [f"| `{name}`" for name in ENDPOINTS]
-    assert {len(row) for row in rows} == {7}
-    assert "## Tools, structured output, reasoning" in page
-
-
 def test_the_readme_fits_a_page_and_its_links_lead_somewhere():
     assert len(README.read_text().splitlines()) <= 150
     for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"):
@@ -263,12 +253,6 @@ def anchors(page):
     """The anchors of a page's headings, as the site and code hosts make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
-
-
-def test_the_citation_has_what_its_format_requires_and_the_version_of_the_package():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    assert citation["version"] == import_module("bench").__version__
 
 
 @pytest.mark.long(part="outputs")

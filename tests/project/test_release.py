@@ -1,8 +1,13 @@
-"""What is written for those who install, contain or list the project agrees with it."""
+"""What is written for those who install, contain or list the project agrees with it, and pins that stand in two places with each other."""
 
+import ast
 import re
+import tomllib
+from importlib import import_module
 
+import pytest
 import yaml
+from benchmarks.mutation import GROUPS
 
 from bench import __version__
 from tests.support.command import bench
@@ -52,3 +57,66 @@ def test_the_catalogue_of_workflows_is_told_what_it_asks():
     assert usage["mandatory-flags"].keys() == {"desc", "flags"}
     assert usage["software-stack-deployment"].keys() == {"conda", "apptainer", "apptainer+conda", "report"}
     assert all((ROOT / name).exists() for name in ("workflow/Snakefile", "config/README.md"))
+
+
+# Pins
+
+
+LOCKED = dict(re.findall(r"^([a-z0-9-]+)==([^ \\;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+
+
+def test_the_rules_environment_is_that_of_the_lock():
+    content = yaml.safe_load((ROOT / "workflow/envs/bench.yaml").read_text())
+    pins = dict(pin.split("==") for pin in content["dependencies"][-1]["pip"])
+    assert pins == {name: LOCKED[name] for name in pins}
+
+
+def test_the_lock_and_the_rules_environment_hold_all_that_the_project_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=]", d)[0] for d in [*project["dependencies"], *project["optional-dependencies"]["dev"]]}
+    assert needed <= set(LOCKED)
+    content = yaml.safe_load((ROOT / "workflow/envs/bench.yaml").read_text())
+    pins = {pin.split("==")[0] for pin in content["dependencies"][-1]["pip"]}
+    assert {re.split(r"[<>=]", d)[0] for d in project["dependencies"]} == pins | {"snakemake"}
+    beside = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements-slurm.lock").read_text(), re.MULTILINE)
+    assert {re.split(r"[<>=]", d)[0] for d in project["optional-dependencies"]["slurm"]} <= set(beside)
+    assert not set(beside) & set(LOCKED)
+
+
+def test_every_environment_is_locked_and_renewed():
+    makefile = (ROOT / "Makefile").read_text()
+    for wanted in (ROOT / "workflow/envs").glob("*.in"):
+        pin = next(line for line in wanted.read_text().splitlines() if line.startswith(("vllm", "xllamacpp", "sglang")))
+        assert f"\n{pin} \\\n    --hash=" in f"\n{wanted.with_suffix('.lock').read_text()}"
+        assert pin.split("==")[1] in makefile
+
+
+# What the benchmarks import of the library, also inside functions, is there: most of them run by hand, and seldom
+
+
+@pytest.fixture(scope="module")
+def imported():
+    """What benchmarks import of the library, by module, which is imported."""
+    found = {}
+    for file in [path for path in (ROOT / "benchmarks").rglob("*.py") if ".peers" not in path.parts]:
+        tree = ast.parse(file.read_text())
+        guarded = {
+            id(each) for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)
+        }  # older checkouts
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bench.") and id(node) not in guarded:
+                _, names = found.setdefault(node.module, (import_module(node.module), set()))
+                names |= {each.name for each in node.names}
+    return found
+
+
+def test_what_a_benchmark_imports_of_the_library_is_there(imported):
+    assert len(imported) > 40
+    for name, (module, names) in imported.items():
+        for missing in [each for each in names if not hasattr(module, each)]:
+            import_module(f"{name}.{missing}")
+
+
+def test_what_is_mutated_and_its_tests_are_there():
+    named = {file for modules, tests in GROUPS.values() for file in (*modules, *(f"tests/{name}.py" for name in tests))}
+    assert [file for file in sorted(named) if not (ROOT / file).is_file()] == []

@@ -1,28 +1,21 @@
 """Every figure, on results as they come: invalid runs, no telemetry, a single level, several workloads."""
 
-import html
 import json
 import subprocess
 import sys
 from dataclasses import replace
 
-import altair as alt
 import polars as pl
 import pytest
 
-from bench.errors import BenchError
 from bench.findings.registry import FIGURES, draw_figure, figures_of, load_figure, used_by
-from bench.findings.report import write_report
 from bench.findings.saturation import saturation
 from bench.findings.tables import Tables
 from bench.models.catalogue import Accelerator
 from bench.report import save
-from bench.report.page import write_manifest
-from bench.report.theme import curve_colour
 from bench.study.decision import Decision
 from tests.support.figures import (
     CASES,
-    DECISION,
     GPUS,
     PEAK,
     Undrawn,
@@ -34,9 +27,7 @@ from tests.support.figures import (
     results_of,
     saved_spec,
     spec_of,
-    without_libraries,
 )  # fmt: skip
-from tests.support.planted import answers
 from tests.support.study import bare_summary
 
 WHOLE = Decision(
@@ -88,11 +79,6 @@ def test_every_figure_names_the_curves_that_the_reports_filter_hides_and_every_l
         assert '"tooltip": [' in json.dumps(specs[name]), name
 
 
-def test_vega_lite_takes_figures_of_each_shape(specs):
-    for name in ("slo-margin", "kv-saturation", "economics", "tuning"):
-        alt.Chart.from_dict(specs[name])
-
-
 @pytest.fixture(scope="module")
 def invalid():
     """Every figure of a study without a valid run."""
@@ -112,26 +98,6 @@ def test_every_figure_draws_whatever_comes():
             assert drawn_of(name, case), (name, case)
 
 
-def test_what_is_earned_has_no_panel_for_a_burst(summary):
-    study = results(summary, deployments=("a",), workloads=("short", "chat"), judged=[answers(100)] * 3)
-    closed = pl.col("workload") == "chat"
-    runs = study.runs.with_columns(
-        arrival=pl.when(closed).then(pl.lit("closed")).otherwise("arrival"),
-        steady_tokens_per_s=pl.when(closed).then("throughput_tokens_per_s"),
-    )
-    earned = Tables(runs, study.timeseries, None, DECISION)
-    assert earned.points.filter(workload="short")["operate_at"].item() == 1
-    chart = spec_of("economics", earned)
-    assert {row["curve"] for row in drawn_rows(chart, "curve")} == {"a · chat"}
-
-
-def test_the_interval_of_a_limit_is_the_one_of_the_capacity_table(summary):
-    judged = [answers(ttft=[wait] * 380 + [2 * wait] * 20) for wait in (0.1, 0.3, 2.0)]
-    study = replace(results(summary, judged=judged), decision=Decision(slo=["ttft_p99=1s"]))
-    drawn = {(row["low"], row["high"]) for row in drawn_rows(spec_of("slo-margin", study), "bar")}
-    assert drawn == set(study.points.select("low", "high").iter_rows()) != {(None, None)}
-
-
 def test_loads_of_different_kinds_share_no_axis(summary):
     """A kind of load that shows nothing leaves no gap."""
     burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
@@ -149,15 +115,7 @@ def test_loads_of_different_kinds_share_no_axis(summary):
     assert "Nothing to show" not in json.dumps(saved_spec("memory-pressure", half))
 
 
-def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(summary):
-    study = results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 0.3, 9.0])
-    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("ttft", "ttft_p50_s", [])):
-        rows = drawn_rows(spec_of(name, study), column)
-        assert rows and sorted({row["level"] for row in rows if row.get("valid") is False}) == marked, name
-
-
 def test_every_figure_is_drawn_by_a_function_of_its_own():
-    assert len(FIGURES) <= 18
     charts = [load_figure(name) for name in FIGURES]
     assert [chart.name for chart in charts] == list(FIGURES)
     assert all(chart.title and chart.question.endswith("?") for chart in charts)
@@ -166,8 +124,6 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
         rows = [{**plain, "device": device, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
         assert len(figures_of(rows)) > 5
         assert {*OF_GPUS} & {*figures_of(rows[:1])} == ({*OF_GPUS} if device == "cuda" else set())
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: tuning, comparison, kv-saturation, ttft"):
-        load_figure("pie")
 
 
 def test_which_figures_a_study_has_is_known_without_what_draws_them():
@@ -176,80 +132,12 @@ def test_which_figures_a_study_has_is_known_without_what_draws_them():
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-def test_a_comparison_shows_every_load_and_all_together(summary):
-    study = results(summary, levels=(1, 1, 4, 4, 16, 64), repeat=[1, 2, 1, 2, 1, 1], deployments=("a", "b", "c"))
-    half = pl.when((pl.col("deployment") == "c") & (pl.col("level") > 4)).then(0.4).otherwise(1.0)
-    study = replace(study, runs=study.runs.with_columns(pl.col("throughput_tokens_per_s") * half))
-    spec = spec_of("comparison", study)
-    assert [strip["title"]["text"] for strip in spec["vconcat"]] == [
-        f"{name} against a, by concurrency (requests in flight)" for name in "bc"
-    ]
-    assert spec["vconcat"][0]["title"]["subtitle"] == []
-    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("tokens/s: at 16, 64 in flight −60.0 %, worse")
-    rows = drawn_rows(spec, "verdict")
-    assert {row["load"] for row in rows} == {"1", "4", "16", "64", "all"}
-    assert {row["verdict"] for row in rows} == {"no evidence", "worse"}
-
-
-def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
-    told = results(summary, deployments=("a", "b", "c"))
-    axis = pl.when(pl.col("deployment") == "b").then(pl.lit("request_rate")).otherwise("axis")
-    colours = {}
-    for part in (told, *Tables(told.runs.with_columns(axis=axis), told.timeseries).by_axis()):
-        scale = curve_colour(part).to_dict()["scale"]
-        for curve, colour in zip(scale["domain"], scale["range"], strict=True):
-            assert colours.setdefault(curve, colour) == colour
-    assert len(set(colours.values())) == 3
-
-
-def test_the_note_says_how_invalid_runs_are_drawn(summary):
-    late, wrong = (
-        results(summary, **{key: [0, 0, value]}) for key, value in (("client_loop_lag_max_s", 9), ("wrong_output_tokens", 1))
-    )
-    for name, note, alike in (
-        ("ttft", "Crosses: 2 of 6 invalid runs", True),
-        ("memory-pressure", "Named in their titles: 2 of 2 invalid runs", True),
-        ("kv-saturation", "Crosses", False),  # a late client takes nothing from what the server counted
-    ):
-        for study, noted in ((wrong, True), (late, alike)):
-            subtitle = " ".join(saved_spec(name, study)["title"].get("subtitle", []))
-            assert ("invalid runs" in subtitle, note in subtitle) == (noted, noted), name
-
-
 def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_path):
     for name, said in (("kv-saturation", False), ("gpus", True)):
         svg, png, _ = draw_figure(name, results(summary), tmp_path / name)
         assert png.read_bytes().startswith(b"\x89PNG")
         assert ("Nothing to show: no run has the" in svg.read_text()) == said
         assert " ".join(load_figure(name).reading.split()[:4]) not in svg.read_text()
-
-
-def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(files, specs, tmp_path):
-    study, page = results_of("as it should be"), tmp_path / "report.html"
-    without_libraries(tmp_path)
-    write_report(page, title="t", results=study, specs=[*files.values()], facts=[])
-    write_manifest(tmp_path / "all", figures=[*files.values()], page=page, runs=study.runs, closing=[])
-    text, manifest = page.read_text().replace("&#39;", "&#x27;"), json.loads((tmp_path / "all").read_text())
-    for name, content in specs.items():
-        reading, title = load_figure(name).reading, load_figure(name).title
-        assert content["usermeta"].keys() == {"title", "question", "reading", "note"}, name
-        assert content["usermeta"]["reading"] == reading, name
-        subtitle = content["title"].get("subtitle", [])
-        told = [content["usermeta"][key] for key in ("question", "note")]  # a title that is a finding answers its question
-        assert " ".join(subtitle) == " ".join(filter(None, told)) and bool(told[0]) == (
-            content["usermeta"]["title"] == title
-        ), name
-        assert max(map(len, subtitle), default=0) <= 130, name  # no wider than a panel or two
-        assert html.escape(reading) in text, name
-        assert manifest["texts"][name] == content["usermeta"], name
-
-
-def test_the_utilisation_reaches_from_the_idlest_gpu_to_the_busiest(summary):
-    spec = spec_of("gpus", results(summary, deployments=("a",), **{**GPUS, "gpu_utilisation_mean": [None, 0.35, 0.35]}))
-    spread = {(row["level"], row["low"], row["high"]) for row in drawn_rows(spec, "high")}
-    assert spread == {(4, 0.3, 0.4), (16, 0.3, 0.4)}  # of the first level too little was read
-    titles = [panel["title"]["text"] for panel in spec["concat"]]
-    assert len(titles) == 4 and titles[0].startswith("utilisation")
 
 
 def test_both_points_stand_on_their_curve_with_their_interval(summary):

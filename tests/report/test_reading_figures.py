@@ -1,60 +1,26 @@
-"""What a reader sees at once: titles, legends, axes and marks that state what the data show, in print and in any colours."""
+"""What a reader takes from any figure: axes, colours, labels, marks and notes that state what the data show, by planted runs."""
 
+import json
+import math
 from dataclasses import replace
 
 import polars as pl
+import pytest
 
 from bench.findings.registry import draw_figure
+from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
 from bench.parse.windows import of_windows, whole_runs
-from bench.report.chart_words import WINDOWS
-from bench.report.theme import curve_colour, curve_shape
+from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
+from bench.search.placing import Aim, Answer
+from bench.search.search import Found, Look
+from bench.search.words import draw
+from bench.statistics.observation import Excess, Observation
 from bench.study.decision import Decision
-from tests.support.figures import PEAK, drawn_rows, planted, results, saved_spec, spec_of
-from tests.support.planted import steady_row
+from bench.study.slo import parse_slo
+from tests.support.figures import PEAK, data_of, drawn_rows, encodings, planted, results, saved_spec, spec_of
+from tests.support.planted import answers, steady_row
 from tests.support.summaries import table
-
-
-def marks_of(spec, kind):
-    """Every layer whose mark is `kind`."""
-    found = []
-    for value in spec.values() if isinstance(spec, dict) else spec:
-        if isinstance(value, dict | list):
-            found += marks_of(value, kind)
-    if isinstance(spec, dict) and isinstance(spec.get("mark"), dict) and spec["mark"]["type"] == kind:
-        found.append(spec)
-    return found
-
-
-def test_a_figure_takes_the_title_that_its_data_allow(summary):
-    found = planted(summary, PEAK)
-    rates = found.runs.with_columns(axis=pl.lit("request_rate"), deployment=pl.lit("b"))
-    two = Tables(pl.concat([found.runs, rates]), found.timeseries)
-    for study, title in (
-        (found, "Throughput stops growing at 12 requests in flight"),
-        (results(summary), "Throughput reaches 160 output tokens/s on a and 160 on b"),  # three levels show no turn
-        (two, "Throughput against load"),  # of two kinds of load
-    ):
-        assert saved_spec("throughput", study)["title"]["text"] == title
-
-
-def test_curves_differ_in_shape_as_well_as_in_colour(summary):
-    study = results(summary, deployments=tuple("abcdefghijklmn"), known=False)
-    colour, shape = (channel(study).to_dict() for channel in (curve_colour, curve_shape))
-    assert colour["title"] == shape["title"] and colour["scale"]["domain"] == shape["scale"]["domain"]  # or two legends
-    assert len(set(zip(colour["scale"]["range"], shape["scale"]["range"], strict=True))) == 14
-    assert all(one != darker for one, darker in zip(shape["scale"]["range"], shape["scale"]["range"][7:], strict=False))
-    part = Tables(study.runs.filter(pl.col("deployment") == "c"), study.timeseries, study.runs)
-    assert curve_shape(part).to_dict()["scale"]["range"] == shape["scale"]["range"][2:3]
-
-
-def test_panels_that_are_compared_have_one_kind_of_axis(summary):
-    wide = results(summary, levels=(1, 4, 8, 64), deployments=("a",), known=False)
-    narrow = results(summary, levels=(4, 6, 8, 12), deployments=("b",), known=False)
-    both = Tables(pl.concat([wide.runs, narrow.runs]), pl.concat([wide.timeseries, narrow.timeseries]))
-    for study, kinds in ((both, {"log"}), (narrow, {None})):
-        spec = spec_of("throughput", study)
-        assert {line["encoding"]["x"]["scale"].get("type") for line in marks_of(spec, "line")} == kinds
 
 
 def mixed(summary):
@@ -92,58 +58,6 @@ def test_whole_runs_among_windows_are_marked(summary):
         assert marks not in " ".join(saved_spec(name, clean)["title"].get("subtitle", [])), name
 
 
-def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary):
-    study = Tables(of_windows(mixed(summary))[0], results(summary).timeseries)
-    bursts = Tables(study.runs.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None), study.timeseries)
-    for found, said in ((study, True), (bursts, False)):
-        spec = saved_spec("latency-throughput", found)
-        assert (WINDOWS in " ".join(spec["title"].get("subtitle", []))) == said
-    titles = [mark["encoding"]["y"]["title"] for mark in marks_of(spec_of("predicted-loads", results(summary)), "line")]
-    assert ["TTFT P99 (s, log)", "of whole runs"] in titles
-
-
-def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
-    """A model on several numbers of devices at three levels; `invalid` are pairs of devices and level."""
-    study = results(summary, deployments=tuple(f"d{n}" for n in counts), known=False)
-    devices = pl.col("deployment").str.strip_prefix("d").cast(pl.Int64)
-    rows = study.runs.with_columns(model=pl.lit("m"), engine=pl.lit("e"), tensor_parallel=devices)
-    bad = pl.any_horizontal(
-        pl.lit(False), *((pl.col("tensor_parallel") == n) & (pl.col("level") == level) for n, level in invalid)
-    )
-    return Tables(rows.with_columns(valid=~bad), study.timeseries)
-
-
-def test_a_level_of_which_no_pair_is_valid_is_left_out(summary):
-    for invalid, shown in (
-        (set(), {("d2", 1), ("d2", 4), ("d2", 16), ("d4", 1), ("d4", 4), ("d4", 16)}),
-        ({(4, 16)}, {("d2", 1), ("d2", 4), ("d2", 16), ("d4", 1), ("d4", 4)}),
-        ({(1, 16)}, {("d2", 1), ("d2", 4), ("d4", 1), ("d4", 4)}),
-        ({(1, 1), (1, 4), (1, 16)}, set()),
-    ):
-        spec = saved_spec("settings", tensor_parallel(summary, *invalid))
-        assert {(row["deployment"], row["level"]) for row in drawn_rows(spec, "series")} == shown, invalid
-
-
-def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary):
-    study = results(summary)
-    assert saved_spec("comparison", study)["usermeta"]["note"] == ""
-    bad = pl.col("deployment").eq("b") & pl.col("level").eq(4)
-    spec = saved_spec("comparison", Tables(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision()))
-    assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
-    assert "4" not in {row["load"] for row in drawn_rows(spec, "load")}
-
-
-def test_a_level_that_a_panel_lacks_is_named_with_the_reason(summary):
-    waits = [None, 3.0, 5.0]
-    study = results(summary, deployments=("a", "b"), known=False, ttft_p99_s=waits)
-    study = replace(study, runs=study.runs.with_columns(ttft_p99_s=pl.when(deployment="a").then("ttft_p99_s")))
-    note = saved_spec("ttft", study)["usermeta"]["note"]
-    why = "as no run there has a value."
-    assert f"Not known: TTFT P99 at a 1; b 1, 4 and 16 requests in flight, {why}" in note
-    nowhere = replace(study, runs=study.runs.with_columns(ttft_p99_s=pl.lit(None, dtype=pl.Float64)))
-    assert not saved_spec("ttft", nowhere)["usermeta"]["note"]
-
-
 def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):
     """One load of one curve has no value; the other curve, and another kind of load, lack other ones or none."""
     study = results(summary, deployments=("a", "b"), known=False, ttft_p99_s=[1.0, 3.0, 5.0])
@@ -166,3 +80,169 @@ def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):
     assert not list(tmp_path.iterdir())
     assert len(draw_figure("gpus", study, tmp_path / "gpus")) == 3  # a study's workflow expects it
     assert draw_figure("kv-saturation", study, tmp_path / "kv", leave_out=told.append)
+
+
+def test_an_axis_of_loads_has_a_tick_at_each_measured_one(summary):
+    """A panel of 18 to 29 of a study of 1 to 64 had none: of powers of two there is none between."""
+    study = results(summary, levels=(1, 18, 29, 64))
+    for log in (True, False):
+        assert level_axis(study, log=log).to_dict()["axis"]["values"] == [1, 18, 29, 64]
+
+
+def test_margins_far_beyond_an_end_stand_at_the_edge(summary):
+    study = replace(results(summary, ttft_p99_s=(0.001, 1.0, 100.0)), decision=Decision(slo=["ttft_p99=1s"]))
+    spec = spec_of("slo-margin", study)
+    found = {(row["level"], row["ttft_p99_s"]) for row in drawn_rows(spec, "ttft_p99_s")}
+    assert found == {(1, 0.05), (4, 1.0), (16, 20.0)}
+
+
+def test_the_line_of_a_margin_stays_in_its_panel(summary):
+    """At 4 so many fail that P99 is infinite; at 16 none is answered, so the level has its line alone."""
+    judged, seconds = [answers(100, failed=count) for count in (0, 10, 100)], [0.1, 0.1, None]
+    study = replace(
+        results(summary, judged=judged, ttft_p99_s=seconds, deployments=("a",)), decision=Decision(slo=["ttft_p99=1s"])
+    )
+    spec = spec_of("slo-margin", study)
+    json.dumps(spec, allow_nan=False)
+    rows = drawn_rows(spec, "ttft_p99_s")
+    assert {row["level"]: row["ttft_p99_s"] for row in rows if "run" not in row} == {1: 0.1, 4: 20.0, 16: 20.0}
+    assert {row["level"]: row["ttft_p99_s"] for row in rows if "run" in row} == {1: 0.1, 4: 0.1}
+    ((low, high),) = {tuple(each["scale"]["domain"]) for each in encodings(spec) if each.get("field") == "ttft_p99_s"}
+    assert low <= 0.1 and high == 20.0
+
+
+def scale_of(channel):
+    scale = channel.to_dict()["scale"]
+    return dict(zip(scale["domain"], map(str, scale["range"]), strict=True))
+
+
+def test_colour_and_shape_are_the_deployment_and_dash_the_workload(summary):
+    study = results(summary, deployments=("a", "b"), workloads=("short", "chat"))
+    dash = scale_of(curve_dash(study))
+    for of_deployment in (scale_of(curve_colour(study)), scale_of(curve_shape(study))):
+        for name in "ab":
+            assert of_deployment[f"{name} · short"] == of_deployment[f"{name} · chat"]
+        assert of_deployment["a · short"] != of_deployment["b · short"]
+    assert dash["short"] == "[1, 0]" != dash["chat"]
+    part = Tables(study.runs.filter(pl.col("workload") == "chat"), study.timeseries, study.runs)
+    assert scale_of(curve_dash(part))["chat"] == dash["chat"]  # of a part of a study too
+
+
+def test_names_stand_at_the_ends_of_lines_and_cover_no_other(summary):
+    """A single curve needs none, and of very many there is a legend."""
+    study = results(summary, deployments=("a", "b", "c"))
+    spec = spec_of("ttft", study)
+    assert "legend" not in {key for each in encodings(spec) for key in each}
+    names = spec["datasets"][next(name for name, rows in spec["datasets"].items() if "ink" in rows[0])]
+    assert [row["curve"] for row in names] == ["a", "b", "c"] and {row["end"] for row in names} == {16}
+    span = Span(0.0, 1.1 * 1.6)
+    up = [HEIGHT * (1 - span.share(row["beside"])) for row in names]
+    assert up[1] - up[0] >= 15 and up[2] - up[1] >= 15
+    assert not drawn_rows(spec_of("ttft", results(summary, deployments=("a",))), "ink")
+    assert curve_colour(study).to_dict()["legend"] is None
+    many = results(summary, deployments=tuple("abcdefghi"), known=False)
+    assert not drawn_rows(spec_of("ttft", many), "ink") and curve_colour(many).to_dict()["legend"] is not None
+
+
+def rows_of(spec, panel):
+    return spec["datasets"][data_of(spec["concat"][panel])]
+
+
+# Latency against throughput
+
+
+def curve(summary, **more):
+    """Of deployment a, 16 misses the SLO; throughput falls from 4 to 16, where the tail leaves the median."""
+    spread = [[0.1] * 400, *([p50] * 370 + [p95] * 20 + [p99] * 10 for p50, p95, p99 in ((0.2, 0.3, 0.4), (0.4, 2.0, 4.0)))]
+    planted = {
+        "throughput_tokens_per_s": [10.0, 40.0, 30.0], "throughput_requests_per_s": [1.0, 4.0, 3.0],
+        "ttft_p50_s": [0.1, 0.2, 0.4], "ttft_p95_s": [0.1, 0.3, 2.0], "ttft_p99_s": [0.1, 0.4, 4.0],
+        "tpot_p50_s": [0.01, 0.02, 0.04], "tpot_p95_s": [0.01, 0.02, 0.05], "judged": [answers(ttft=ttft) for ttft in spread],
+    }  # fmt: skip
+    study = results(summary, deployments=("a",), **planted, **more)
+    return replace(study, decision=Decision(slo=["ttft_p95=1s"]))
+
+
+def test_noise_is_no_path_back(summary):
+    """Throughput that falls by no more than runs vary goes straight up; one that falls for certain goes back."""
+    straight = {row["level"]: row["along"] for row in rows_of(spec_of("latency-throughput", curve(summary)), 0)}
+    assert straight[1] == pytest.approx(10) and straight[4] == straight[16] == pytest.approx(math.sqrt(40 * 30))
+    back = planted(summary, PEAK)
+    rows = rows_of(spec_of("latency-throughput", back), 0)
+    assert {row["level"]: row["along"] for row in rows}[24] == pytest.approx(50 * 1.005)
+
+
+# The full cache
+
+
+def test_what_fits_stands_beside_what_is_sustained(summary):
+    """Each run at its part of the predicted load; a cache that holds four times as many does not help one whose limit is elsewhere."""
+    slow = {"a": [0.1, 0.4, 2.0], "b": [0.1, 2.0, 8.0]}
+    study = results(summary, workloads=("short",))
+    parts = [results(summary, deployments=(name,), ttft_p95_s=waits, judged=[answers(ttft=[wait] * 400) for wait in waits])
+             for name, waits in slow.items()]  # fmt: skip
+    fits = pl.col("deployment").replace_strict({"a": 16.0, "b": 64.0})
+    runs = pl.concat([part.runs for part in parts]).with_columns(
+        predicted_saturation=fits, kv_usage_peak=pl.min_horizontal(pl.lit(1.0), pl.col("level") / fits)
+    )
+    runs = runs.with_columns(saturated=pl.col("kv_usage_peak") >= 1.0)
+    study = Tables(runs, study.timeseries, None, Decision(slo=["ttft_p95=1s"]))
+    spec = saved_spec("kv-saturation", study)
+    at = {(row["curve"], row["level"]): (row["full"], row["kv_usage_peak"]) for row in drawn_rows(spec, "burst")}
+    assert at["a", 16] == (1, 1) and at["b", 16] == (0.25, 0.25)
+    beside = {row["curve"]: (row["c_max"], row["missed_at"], row["predicted"]) for row in drawn_rows(spec, "missed_at")}
+    assert beside == {"a": (4, 16, 16), "b": (1, 4, 64)}
+    assert lesson(study) == (
+        "Geometry decides when the cache fills, compute decides what users can have: b's cache holds 64 requests, a's 16, and yet it "
+        "misses TTFT P95 ≤ 1 s at 4 in flight, which a sustains."
+    )
+    assert spec["title"]["text"] == lesson(study).partition(":")[0]
+    elsewhere = runs.with_columns(predicted_saturation=fits / 4)  # the cache fills where nobody predicted it
+    alike = runs.with_columns(predicted_saturation=pl.lit(16.0), kv_usage_peak=pl.col("level") / 16)
+    for other in (elsewhere, alike, runs.filter(deployment="a")):
+        assert lesson(Tables(other, study.timeseries, None, study.decision)) == ""
+
+
+# What is not there
+
+
+def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(summary):
+    judged = [answers(ttft=[wait] * 400) for wait in (0.1, 0.4, 3.0)]
+    told = results(summary, deployments=("a",), ttft_p95_s=[0.1, 0.4, 3.0], judged=judged)
+    for slo, unit, times, title in (
+        ("ttft_p95=1s", "s", 1, "TTFT P95 passes 1 s at 16 in flight"),
+        ("ttft_p95=200ms", "ms", 1000, "TTFT P95 passes 200 ms at 4 in flight"),
+        ("ttft_p95=9s", "s", 1, "TTFT P95 stays within 9 s"),
+        ("tpot_p95=9s", "s", 1, "TTFT P50 is 3 s at the highest load"),
+    ):
+        spec = saved_spec("ttft", replace(told, decision=Decision(slo=[slo])))
+        assert spec["title"]["text"] == title
+        assert [panel["title"]["text"] for panel in spec["concat"]] == ["TTFT P50", "TTFT P95"]
+        drawn = {row["level"]: row["ttft_p95_s"] for row in drawn_rows(spec, "ttft_p95_s") if row.get("run")}
+        assert drawn == pytest.approx({1: 0.1 * times, 4: 0.4 * times, 16: 3.0 * times})
+        titles = [each["title"] for each in encodings(spec) if each.get("field") == "ttft_p95_s"]
+        assert all(text.startswith(f"TTFT P95 ({unit})") for text in titles)
+
+
+# The limit that `bench find` draws
+
+SLOS = [parse_slo("ttft_p95=1s"), parse_slo("tpot_p95=40ms")]
+AIM = Aim(slos=SLOS, failed_share=0.01, held=True, precision=0.2, start=8, lowest=1, highest=96)
+
+
+def limit_of(tmp_path, looks, answer):
+    draw(Found(answer, looks), AIM, tmp_path / "limit")
+    return json.loads((tmp_path / "limit.json").read_text())
+
+
+def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
+    """Of two loads at half and twice their limit, ± 10 %."""
+    looks = [
+        Look(load, 100, 9.0, Observation(load, {SLOS[0].column: Excess(math.log(reached), 0.05)}, 100))
+        for load, reached in ((8.0, 0.5), (32.0, 2.0))
+    ]
+    spec = limit_of(tmp_path, looks, Answer(16, 8, 32, "found"))
+    y = spec["layer"][-1]["encoding"]["y"]
+    low, high = y["scale"]["domain"]
+    assert 0.3 < low < 0.5 and 2.0 < high < 2.6
+    assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO

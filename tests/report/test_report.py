@@ -1,5 +1,6 @@
 """The report's page: what it says, and that it is sound HTML that asks no network for anything. What it does in a browser was tried in one."""
 
+import io
 import json
 import re
 import subprocess
@@ -9,23 +10,19 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-import vl_convert
 
-from bench.findings.accuracy import beside_cells
+from bench.errors import BenchError
 from bench.findings.provenance import deployments, overview, workloads
-from bench.findings.registry import FIGURES, load_figure
-from bench.findings.report import write_report
+from bench.findings.registry import FIGURES, chart, draw_figure, load_figure
 from bench.findings.tables import Tables
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.page import write_manifest, write_markdown
-from bench.runs.columns import schema_of
+from bench.report.paper import Paper, data_of, on_paper, written
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
 from bench.shipped import commit_of
 from bench.study.decision import Decision
-from tests.support.answers import study as of_rows
-from tests.support.figures import FACTS, PEAK, cells, drawn, drawn_rows, planted, results
-from tests.support.planted import steady_row
+from tests.support.figures import FACTS, cells, drawn, results, results_of
 
 
 def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
@@ -93,8 +90,8 @@ def test_no_engine_is_taken_for_another_and_no_cache_of_which_no_server_tells_fo
     assert "not known" not in cells(page)
     assert "not known" in cells(drawn(tmp_path, results(summary, kv_usage_peak=[None] * 3)))
     assert "e 1" in cells(page) and "vLLM" not in page.text
-    for chart in map(load_figure, FIGURES):
-        assert not re.search("vLLM|SGLang|TGI|llama", f"{chart.title} {chart.question} {chart.reading}")
+    for figure in map(load_figure, FIGURES):
+        assert not re.search("vLLM|SGLang|TGI|llama", f"{figure.title} {figure.question} {figure.reading}")
 
 
 def test_each_section_is_there_and_named(tmp_path, summary):
@@ -109,34 +106,6 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     left = ["answers", "levels", "saturation", "runs", "invalid", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
     assert "knee" in [text for _, text in without.find("th")]  # which takes no SLO
-
-
-def test_names_end_no_script_and_open_no_element(tmp_path, summary):
-    nasty = "</script><b a='\"'>&"
-    page = drawn(
-        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["kv-saturation"], pictures=False
-    )
-    assert not page.find("b")
-    rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
-    assert rows[-1]["curves"] == {nasty: [nasty, "short"]}
-    assert {row["curve"] for row in drawn_rows(rows[0], "curve")} == {nasty}
-    assert any(a.get("data-deployment") == nasty for a, _ in page.find("tr"))
-
-
-def test_the_reports_tables_tell_estimates_from_bounds(tmp_path, summary):
-    study = results(summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25])
-    told = [(a.get("title"), text) for a, text in drawn(tmp_path, study).find("td")]
-    assert {("an estimate: n = 4 carries no 99 % bound", "~0.200"), (None, "0.800 (≤ 1.250)")} <= set(told)
-
-
-def test_failures_are_told_with_the_runs_and_make_none_invalid(tmp_path, summary):
-    page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 2], outcome_http_503=[0, 0, 2]))
-    assert "Requests failed in 1 of 3 runs." in page.text
-    assert "2 of 4 requests failed (2 http_503)" in page.text
-    assert "50.0 %" in cells(page)
-    assert "None: 3 runs passed every check" in page.text
-    assert not [text for _, text in page.find("th") if text.startswith("✕")]
-    assert "Requests failed" not in drawn(tmp_path, results(summary)).text
 
 
 def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
@@ -158,37 +127,6 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 
-@pytest.mark.long(part="outputs")
-def test_the_report_compares_with_the_baseline(tmp_path, summary):
-    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
-    slower = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
-    for factor, told in ((slower, ["−50.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
-        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
-        page = drawn(tmp_path, Tables(runs, study.timeseries))
-        assert "Against a" in [text for _, text in page.find("h2")]
-        assert set(told) <= set(cells(page))
-        assert "How far sessions of b differ is assumed" in page.text
-        assert "differs: engine_version: a → b" in page.text
-    assert not [text for text in cells(page) if "worse" in text]
-    assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text
-    assert "no pair of runs whose latencies compare" in drawn(tmp_path, results(summary, wrong_output_tokens=[1, 1, 1])).text
-
-
-def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
-    study = results(summary, deployments=("a", "b"))
-    level = study.runs["level"].max()
-    lost = (pl.col("deployment") == "b") & (pl.col("level") == level)
-    runs = study.runs.with_columns(valid=pl.col("valid") & ~lost, ttft_p50_s=pl.when(pl.col("deployment") == "a").then(0.1))
-    text = drawn(tmp_path, Tables(runs, study.timeseries)).text
-    assert f"both sides measured short at {level:g} requests in flight, but no pair of their runs is valid and compares" in text
-    assert "ttft_p50_s: no pair has a value of it on both sides" in text
-
-
-def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
-    for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "only 2 levels with a valid run, and 4")):
-        assert words in drawn(tmp_path, planted(summary, throughput)).text
-
-
 def test_what_was_locked_is_read_from_the_records(summary):
     study = results(summary, prompt_tokens=[32, 40.0, 48])
     (found,) = deployments([FACTS], study.runs)
@@ -201,18 +139,6 @@ def test_what_was_locked_is_read_from_the_records(summary):
     assert (sent["arrival"], sent["prompt"], sent["output"], sent["stream"]) == ("burst", "32 to 48", "32", "yes")
 
 
-def test_the_page_says_whose_metrics_were_not_read_and_how_many_requests_waited(tmp_path, summary):
-    measured = results(summary, deployments=("a",))
-    page = drawn(tmp_path, measured)
-    assert "its metrics were not read" not in page.text
-    assert "sent again after its" not in page.text
-    unknown = dict.fromkeys(("running_peak", "waiting_peak", "waiting_standing", "kv_usage_peak", "preemptions", "prefix_hits"))
-    waited = {"honour_retry_after": [True] * 3, "retried": [0, 1, 2], "retry_wait_max_s": [None, 3.0, 5.0]}
-    page = drawn(tmp_path, results({**summary, **unknown}, deployments=("a",), **waited))
-    assert "a: its metrics were not read, so its queue, its KV cache and the causes of its limits are not known." in page.text
-    assert "Of all runs, 3 of 12 requests were refused and sent again, after waits of up to 5 s." in page.text
-
-
 def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summary):
     moments = ["2026-01-31T23:10:00.000+00:00", "2026-02-01T00:20:00.000+00:00", "2026-01-31T22:00:30.000+00:00"]
     study = results(summary, started=moments, deployments=("a",))
@@ -220,12 +146,8 @@ def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summa
     page = drawn(tmp_path, study, commit="0123456789abcdef, with changes that are not committed")
     told = " ".join(text for _, text in page.find("dd"))
     assert "2026-01-31 22:00 to 2026-02-01 00:20 UTC" in told and "NVIDIA X" in told and "commit 0123456789ab" in told
-    assert "driver 570.1" in page.text
-    assert "0123456789abcdef, with changes" in page.text
-    assert "Which commit measured the runs is not recorded" in page.text
     measured = results(summary, commit=["fedcba9876543210", "fedcba9876543210", "aaaa"], deployments=("a",))
-    text = drawn(tmp_path, measured).text
-    assert "The runs were measured by" in text and "commit fedcba9876543210" in text
+    assert "commit fedcba9876543210" in drawn(tmp_path, measured).text
 
 
 def test_a_commit_is_told_with_what_changed_since(tmp_path):
@@ -241,58 +163,10 @@ def test_a_commit_is_told_with_what_changed_since(tmp_path):
     assert commit_of(tmp_path / "absent") is None
 
 
-def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
-    made = []
-
-    def bundle():
-        made.append(1)
-        return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
-
-    monkeypatch.setattr("bench.report.page.vl_convert.javascript_bundle", bundle)
-    for _ in range(2):
-        write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
-        assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert len(made) == 1 + 2  # two of them are the test's
-    assert {file.name for file in tmp_path.iterdir()} == {"report.html", f".vega-{vl_convert.__version__}.js"}
-
-
 def test_what_writes_the_report_imports_nothing_that_draws():
     """The report and the list of figures are jobs of their own, which would pay 0.4 s each for altair."""
     asked = "import sys; import bench.findings.report; print(*sorted({'altair', 'requests', 'scipy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"
-
-
-def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_below_it(tmp_path, summary):
-    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
-    slow = [steady_row(base, level, e2e=0.5, rps=2.0 * level) for level in (1, 2)]  # Little's law: level ÷ 0.5 s
-    study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
-    page = drawn(tmp_path, study)
-    heads = re.findall(r'<th scope="col">(.*?)</th>', page.text.partition("One instance at what it sustains")[2])
-    assert heads.index("TTFT P50, P99 (s)") == 3
-    assert "Little's law gives" not in page.text
-    fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
-    assert "Little&#39;s law gives 0.1 times the requests/s" in drawn(tmp_path, fast).text
-
-
-@pytest.mark.long(part="outputs")
-def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tmp_path, summary):
-    study = results(summary, levels=(1, 4), deployments=("a", "b"), baseline="a")
-    assert "Tasks solved" not in drawn(tmp_path, study).text
-    rows = [
-        {**run, "task": f"t/{i}", "answers": 1, "right": int(i < (3 if run["deployment"] == "a" else 2))}
-        for run in study.runs.select("deployment", "run", "digest").to_dicts()
-        for i in range(4)
-    ]
-    graded = replace(study, grades=pl.DataFrame(rows, schema=schema_of("grades")))
-    page = drawn(tmp_path, graded, summary=tmp_path / "report.md")
-    assert {"75.0 %", "50.0 %", "−25.0 points", "19.4 to 99.4 %"} <= set(cells(page))
-    assert "| b · short | 4 | 40 | 50.0 % | 6.8 to 93.2 % | 4 | 0 | −25.0 points |" in (tmp_path / "report.md").read_text()
-    assert "tasks left out" not in page.text
-    lost = graded.grades.with_columns(right=pl.when(pl.col("task") != "t/3").then("right"))
-    assert "1 of 4 tasks left out (t/3): tests there call" in drawn(tmp_path, replace(study, grades=lost)).text
-    alike = {"share": 4 / 12, "low": 0.099, "high": 0.651}
-    assert [text for text, _ in beside_cells(alike, 6144, 4.0)] == ["33 %", "10 to 65 %", "6,144", "4"]
-    assert {text for text, _ in beside_cells({}, None, None)} == {"–"}
 
 
 def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
@@ -304,15 +178,75 @@ def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
     assert text.count("busy") == 2 and text.count("|") == 7  # no more cells than one
 
 
-def test_each_level_has_its_price_and_an_invalid_one_its_values_marked(tmp_path, summary):
-    """What others disturbed is shown with their share, and bold nowhere."""
-    study = results(summary, deployments=("a",), host_other_share=[0.0, 0.0, 0.4], throughput_tokens_per_s=[10.0, 40.0, 80.0])
-    text = drawn(tmp_path, study).text.partition("<caption>Every level</caption>")[2].partition("</table>")[0]
-    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.S)]
-    heads = next(row for row in rows if row[:2] == ["curve", "load"])
-    levels = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads) and row[0].endswith("a · short")]
-    assert [row["curve"] for row in levels] == ["a · short", "a · short", "✕ invalid: a · short"]
-    assert [row["tokens/s"] for row in levels] == ["10", "40", "80"]
-    assert [row["others' work".replace("'", "&#39;")] for row in levels] == ["–", "–", "40 %"]
-    price = [row["USD a million output tokens"] for row in levels]
-    assert price[:2] == [f"{1e6 / 3600 / speed:.3g}" for speed in (10, 40)] and price[2] == "–"
+# A figure as a paper takes it: millimetres that come out as millimetres, one panel, other words and colours, the data beside it
+
+
+COLOURS = {"a": ("#0072B2", "#003C5E"), "b": ("#CC79A7", "#7A2E58")}
+
+
+def small():
+    """A chart of two panels side by side, as Altair writes one."""
+    rows = [{"curve": name, "level": level, "seconds": level / 10, "beside": "a"} for name in "ab" for level in (1, 4)]
+    colour = {"field": "curve", "scale": {"domain": ["a", "b"], "range": ["#0072B2", "#CC79A7"]}, "legend": None}
+    panels = [
+        {"data": {"name": f"d{i}"}, "mark": {"type": "line"}, "width": 300, "height": 100,
+         "encoding": {"x": {"field": "level", "type": "quantitative", "title": "level of a"}, "y": {"field": "seconds", "type": "quantitative"},
+                      "color": colour}}
+        for i in (1, 2)
+    ]  # fmt: skip
+    title = {"text": "What a does", "subtitle": ["a note"]}
+    return {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "title": title, "concat": panels, "columns": 2,
+            "datasets": {"d1": rows, "d2": rows[:1], "names": [{"ink": "#003C5E", "curve": "a"}]}}  # fmt: skip
+
+
+def test_millimetres_come_out_as_millimetres():
+    width = 85.0
+    whole = on_paper(small(), Paper(width), COLOURS)
+    pdf, svg = written(whole, "pdf", width), written(whole, "svg", width).decode()
+    ((box,),) = [re.findall(rb"/MediaBox \[0 0 ([\d.]+) [\d.]+\]", pdf)]
+    assert float(box) * 25.4 / 72 == pytest.approx(width, abs=0.05)
+    assert f' width="{width:g}mm" height="' in svg[:300]
+    letters = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1]) / (width * 96 / 25.4)
+    assert letters == pytest.approx(1.31, abs=0.02)  # 14 pixels of layout are 8 points on paper
+    assert on_paper(small(), Paper(60.0), COLOURS)["columns"] == 1  # or each panel would be too narrow
+
+
+def test_words_colours_and_panels_are_as_wanted():
+    paper = Paper(title="Mine", labels={"a": "MHA", "level of MHA": "load"}, colours={"a": "black"}, panel=2)
+    whole = on_paper(small(), paper, COLOURS)
+    assert whole["title"]["text"] == "Mine" and "concat" not in whole
+    assert whole["encoding"]["color"]["scale"] == {"domain": ["MHA", "b"], "range": ["black", "#CC79A7"]}
+    assert whole["encoding"]["x"]["title"] == "load" and whole["encoding"]["x"]["field"] == "level"
+    assert whole["datasets"]["names"] == [{"ink": "black", "curve": "MHA"}]
+    assert whole["datasets"]["d2"][0]["curve"] == "MHA"
+    assert on_paper(small(), Paper(title=""), COLOURS)["title"] is None
+    assert small() == on_paper(small(), Paper(), COLOURS)
+    for wrong, said in (
+        (Paper(panel=3), "--panel 3: the figure has 2"),
+        (Paper(colours={"c": "red"}), "--colors: no deployment 'c'. There are: a, b"),
+    ):
+        with pytest.raises(BenchError, match=re.escape(said)):
+            on_paper(small(), wrong, COLOURS)
+
+
+def test_the_data_stand_beside_it():
+    assert data_of(small()).height == 4 and "ink" not in data_of(small()).columns
+    alone = on_paper(small(), Paper(panel=2), {})
+    table = pl.read_csv(io.BytesIO(written(alone, "csv")))
+    assert table.select("curve", "level", "seconds").rows() == [("a", 1, 0.1)]
+
+
+def test_a_figure_is_saved_in_the_forms_asked_for(tmp_path):
+    study = results_of("as it should be")
+    files = draw_figure("ttft", study, tmp_path / "ttft", paper=Paper(panel=1), kinds=["csv", "json"])
+    assert [file.suffix for file in files] == [".csv", ".json"]
+    assert "concat" not in json.loads(files[1].read_text())
+    assert set(pl.read_csv(files[0])["ttft_p50_s"].drop_nulls()) == {0.1, 0.4, 1.6}
+
+
+def test_a_shipped_figure_is_an_altair_chart(summary):
+    """With its title and its limits, and to be altered."""
+    study = replace(results(summary), decision=Decision(slo=["ttft_p99=1s"]))
+    found = chart("ttft", study)
+    assert found.to_dict(validate=False)["title"]["text"].startswith("TTFT P99 passes 1 s")
+    assert found.properties(title="mine").to_dict(validate=False)["title"] == "mine"

@@ -6,10 +6,9 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from benchmarks.said.check import CLAIMS, KINDS, Claim, check
+from benchmarks.said.check import KINDS, check
 from benchmarks.said.studies import KINDS as STUDIES
 from benchmarks.said.studies import make
-from benchmarks.said.truth import Curve, Level
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 FEW = ("searched", "overloaded")  # of the quick suite
@@ -94,25 +93,6 @@ TABLES = (
     ("capacity", "usable_low", "searched", "one value"), ("capacity", "operate_at", "searched", "one value"),
     ("saturation", "measured", "searched", "one value"), ("saturation", "saturation_at", "free", "one value"),
 )  # fmt: skip
-
-
-def test_the_lowest_level_that_can_be_judged_is_one_with_a_run_that_is_long_enough():
-    """At 9.6 each window is too short; at 16.8 requests pile up, which is a verdict. 21.6 lacks a class that an SLO limits."""
-    curve = Curve("a", "w", slos={"TTFT P90 of chat ≤ 1 s": ("ttft", 0.9, 1.0, "chat")})
-    for load, why, of in ((9.6, "short", "chat"), (16.8, "grows", "chat"), (21.6, None, "rag")):
-        judged = [{"ok": True, "ttft": 0.1, "request_class": of}]
-        run = {"level": load, "steady_from_s": 1.0, "steady_why": why, "steady": why is None, "judged": judged}
-        curve.rows.append(run)
-        curve.levels[load] = Level(load, [run])
-    ((pattern, ends),) = [(pattern, wrong) for _, pattern, wrong in CLAIMS if wrong.__name__ == "_end"]
-    for said, wrong in (
-        ("C_max below 16.8 conversations/s, the lowest level that can be judged", None),
-        ("C_max below 9.6 conversations/s, the lowest level that can be judged", "that is 16.8"),
-        ("at 21.6 conversations/s, the highest load that can be judged", "that is 16.8"),
-        ("at 9.6 conversations/s, the lowest, it misses", None),
-        ("at 12 conversations/s, the lowest, it misses", "that is 21.6"),
-    ):
-        assert ends(Claim(re.search(pattern, said), said, None, None), curve) == wrong, said
 
 
 def find_faults(studies, place, faults):

@@ -1,5 +1,6 @@
 """Every sentence on results, kept in snapshots to be read as a whole: RENEW=1 renews them. What is concluded is tested by value, elsewhere."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,8 +8,10 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.findings import advice, causes, fleet
+from bench.findings import advice, causes, fleet, lengths, recovery
+from bench.findings import levels as alone
 from bench.findings import saturation as saturates
+from bench.findings import settings as setting_gain
 from bench.findings.advice import Advice
 from bench.findings.capacity import words as capacity
 from bench.findings.capacity.judging import Miss, Unsettled
@@ -16,12 +19,17 @@ from bench.findings.capacity.points import operating_points
 from bench.findings.causes import RULES, Bottleneck
 from bench.findings.comparison import words as comparison
 from bench.findings.comparison.compare import Differs
+from bench.findings.comparison.effects import Ratio
+from bench.findings.factors import words as factors
+from bench.findings.factors.decided import Decided
+from bench.findings.lengths import LengthCost, StreamingGain
 from bench.findings.predicted import DOUBTS, doubt_text
 from bench.findings.regions import POINTS, turning_point
+from bench.findings.settings import Load, SettingGain
 from bench.findings.streams import stream_notes
 from bench.parse import validity as verdicts
 from bench.parse.drift import Drift, RoundPart
-from bench.parse.validity import CHECKS, Reason, Verdict
+from bench.parse.validity import CHECKS, Reason
 from bench.predict.calibration import Doubt
 from bench.report import chart_words as charts
 from bench.runs import sentences as loads
@@ -233,48 +241,32 @@ def test_what_a_search_found():
     snapshots.same("searches", lines)
 
 
-def test_searches_for_several_slos_stand_together():
-    assert searches.answer([("a", searched())]).question == "What is the highest load within TTFT P99 ≤ 1 s?"
-    both = [("a", searched()), ("b", searched(slos=("TPOT P99 ≤ 1 s",)))]
-    assert searches.answer(both).question == "What is the highest load within the SLOs?"
-
-
 # Turning points, charts and predictions
-
-
-def test_turning_points():
-    snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
 
 
 FILLED = {"deployment": "a", "workload": "w", "axis": "concurrency", "cache_known": True, "measured": 20.0, "below": 16.0,
           "predicted": 15.7}  # fmt: skip
 
 
-def test_the_title_names_the_loads_that_fill_the_cache():
-    for rows, title in (
-        ([{}], "The KV cache is full at 20 in flight (15.7 predicted)"),
-        ([{"predicted": None}], "The KV cache is full at 20 in flight"),
-        ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}],
-         "The KV cache is full at 20 in flight on a (15.7 predicted) and 64 in flight on b (64 predicted)"),
-        ([{"measured": None}], "No load filled the KV cache"),
-        ([{}, {"deployment": "b", "measured": None}], "The KV cache is full at 20 in flight on a (15.7 predicted)"),
-        ([{}, {"workload": "v", "predicted": None, "measured": 28.0}],
-         "The KV cache is full at 20 in flight on a · w (15.7 predicted) and 28 in flight on a · v"),
-        ([{"cache_known": False}], None),
-        ([{"axis": "request_rate"}], None),
-        ([{"deployment": name} for name in "abcdef"], None),
-    ):  # fmt: skip
-        assert saturates.title([{**FILLED, **row} for row in rows]) == title, rows
-
-
-def test_a_title_states_no_more_than_the_curves_show():
-    some = saturates.prediction_title([0, 1, None])
-    assert some == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
-    assert saturates.prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
+def test_titles_state_no_more_than_the_curves_show():
+    b = {"deployment": "b"}
+    full = [[{}], [{"predicted": None}], [{}, {**b, "measured": 64.0, "predicted": 64.0}], [{"measured": None}], [{}, {**b, "measured": None}],
+            [{}, {"workload": "v", "predicted": None, "measured": 28.0}]]  # fmt: skip
+    lines = [saturates.title([{**FILLED, **row} for row in rows]) for rows in full]
+    for rows in ([{"cache_known": False}], [{"axis": "request_rate"}], [{"deployment": name} for name in "abcdef"]):
+        assert saturates.title([{**FILLED, **row} for row in rows]) is None, rows
+    lines += [saturates.prediction_title(apart) for apart in ([0, 1, None], [1])]
     assert saturates.prediction_title([None]) is None
-    points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
-    assert charts.throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
-    assert charts.throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
+    points = [pl.DataFrame({"saturation_at": at}) for at in ([16.0, 24.0], [16.0, None])]
+    assert charts.throughput_title(points[1], "requests/s") is None
+    told = pl.DataFrame(
+        {"deployment": ["a", "b"], "workload": ["chat", "chat"], "usable_rps": [2.0, 9.0], "tokens_per_s": [760.4, 1289.0]}
+    )
+    snapshots.same("titles", [*lines, charts.throughput_title(points[0], "requests/s"), charts.sustained_title(told)])
+
+
+def test_turning_points():
+    snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
 
 
 def test_doubts_about_predictions():
@@ -361,18 +353,108 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
             Reason.of(code)
 
 
-def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
-    assert Verdict(()).failed_share is None
-    for failed, requests, more, said in (
-        (0, 0, {}, None), (0, 4, {"outcome_ok": 4}, None), (1, 4, {"outcome_timeout": None}, "1 of 4 requests failed"),
-        (2, 4, {"outcome_timeout": 2}, "2 of 4 requests failed (2 timeout)"),
-    ):  # fmt: skip
-        assert verdicts.failures({"failed": failed, "requests": requests, **more}) == said
-
-
 def test_a_count_of_one_takes_the_singular():
     assert [count_text(n, "run", of=of) for n, of in ((1, 3), (1, 1))] == ["1 of 3 runs", "1 of 1 run"]
     assert [count_text(n, "run") for n in (1, 2)] == ["1 run", "2 runs"]
     assert [is_are(1), is_are(0), was_were(1), was_were(2)] == ["is", "are", "was", "were"]
     point = {**POINT, "c_max": 8.0, "requests": 1, "runs": 1}
     assert capacity.evidence(point) == "1 request in 1 run was judged at 8 requests in flight."
+
+
+# Each question's answer, its certainty and its advice
+
+
+def answer_lines(name, answer):
+    parts = (("", answer.lines), ("sure: ", answer.sure), ("do: ", answer.do))
+    return [f"{name}: {answer.question}", *(f"  {part}{line}" for part, lines in parts for line in lines)]
+
+
+def test_lengths_and_streaming():
+    at = {"deployment": "a", "axis": "concurrency", "level": 1.0, "measured": 16, "runs": 16}
+    line = {"slope": 0.5, "slope_half": 0.02, "r_squared": 0.997}
+    prompt = LengthCost(workload="prefill", kind="prompt", lengths=(128, 2048), **at, **line)
+    output = LengthCost(workload="decode", kind="output", lengths=(32, 512), **at, **{**line, "slope": 10.0})
+    gain = StreamingGain("a", "concurrency", 1.0, 1024, 512, 0.35, 5.5, 5.6, 2, 2)
+    cases = {
+        "both and streaming": ([prompt, output], [gain]),
+        "at two loads": ([prompt, replace(prompt, level=16.0), replace(output, level=16.0)], []),
+        "not significant": ([prompt, replace(output, slope_half=20.0)], []),
+        "too few": ([replace(prompt, lengths=None, slope=None, measured=0)], []),
+        "streaming not known": ([], [replace(gain, first_s=None, valid=1)]),
+    }  # fmt: skip
+    snapshots.same("lengths", [line for name, case in cases.items() for line in answer_lines(name, lengths.answer(*case))])
+
+
+def test_settings_and_devices():
+    gain = Ratio(1.5, 1.4, 1.6)
+    loads = (
+        Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,), 0.42),
+        Load(16.0, Ratio(3.5, None, None), "no evidence", None, (1, 2), ()),
+    )
+    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), gain, "better",
+                          loads, 12, True, True, ())  # fmt: skip
+    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False, loads=loads[:1])
+    ngram = replace(seqs, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_type",), deployments=("plain", "ngram"),
+                    differences=(Differs("flag_spec_type", None, "ngram"),))  # fmt: skip
+    cases = {
+        "devices": [devices],
+        "workers": [replace(devices, devices=(1, 4), gpus=False)],
+        "without a pair": [replace(devices, pairs=0, whole=None, verdict=None, loads=())],
+        "a setting": [seqs],
+        "for the worse, and not established": [
+            replace(seqs, verdict="worse"),
+            replace(seqs, verdict="no evidence", whole=Ratio(1.1, None, None)),
+        ],
+        "a mode and its parameters": [ngram],
+    }
+    lines = [line for name, gains in cases.items() for line in answer_lines(name, setting_gain.answer(gains))]
+    lines += [", ".join(map(str, row.values())) for row in setting_gain.rows([devices, seqs])]
+    snapshots.same("settings", lines)
+
+
+def test_factors():
+    row = {"metric": "makespan (s)", "factor": "output length", "importance": 1.0, "low": 0.5, "high": 1.5, "score": 0.9, "n": 24,
+           "change": 12.0, "first": "16.0", "last": "512.0"}  # fmt: skip
+    others = [
+        {**row, "factor": name, "importance": 0.5, "low": low, "change": change, "first": first, "last": last}
+        for name, low, change, first, last in (
+            ("kv_cache_memory", 0.1, 1.5, str(2.0**30), str(2.0**31)), ("devices", 0.1, 1.01, "1.0", "2.5"), ("engine", 0.1, 1.5, "a", "b"),
+            ("model", 0.1, None, None, None), ("dtype", 0.0, 1.5, "a", "b"),
+        )
+    ]  # fmt: skip
+    found = Decided("f", (row, *others, {**row, "metric": "TTFT (s)", "low": 0.0}), 24, 24)
+    unknown = replace(found, effects=({**row, "importance": None, "score": -0.2},))
+    cases = {
+        "known": [found],
+        "two families of no model": [unknown, replace(unknown, family="g")],
+        "too few, of invalid runs": [replace(found, effects=(), configurations=6)],
+        "too few measured": [replace(found, effects=(), configurations=6, measured=6)],
+    }
+    snapshots.same("factors", [line for name, each in cases.items() for line in answer_lines(name, factors.answer(each))])
+
+
+def test_single_loads_and_steps():
+    level = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 4.0, "work": None, "runs": 1, "valid": 1, "tokens_per_s": 123.0,
+             "latencies": [(0.1, True), (math.inf, False)]}  # fmt: skip
+    levels = [level, {**level, "runs": 2, "work": "embedding"}, {**level, "tokens_per_s": None, "latencies": [(None, False)] * 2},
+              {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
+    shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
+    step = {"deployment": "a", "workload": "w", "axis": "request_rate", "level": 4.0}
+    steps = [
+        {**step, "valid": valid, "recovered": recovered, "recovery_s": after}
+        for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
+    ]
+    snapshots.same(
+        "alone", [*answer_lines("one load", alone.answer(levels, shown)), *answer_lines("steps", recovery.answer(steps))]
+    )
+
+
+def test_where_curves_saturate():
+    """As many are sent as fit: 16 that fill the cache exactly do not wait; between two levels the prediction decides if it lies there."""
+    rows = [{"deployment": f"d{i}", "workload": "w", "axis": "concurrency", "predicted": predicted, "below": below, "measured": measured, "levels_apart": apart,
+             "cache_known": i != 1, **cell("saturation", point)}
+            for i, (point, predicted, below, measured, apart) in enumerate([
+                (TURNS[0], 16.0, 15.0, 16.0, 0), (TURNS[3], None, None, None, None), (TURNS[5], 42.7, 40.0, 50.0, 1), (TURNS[8], 10.0, 12.0, 16.0, None),
+                (TURNS[4], 10.0, None, None, None), (TURNS[1], None, None, 8.0, None)])]  # fmt: skip
+    answers = (saturates.answer(rows, several_workloads=each) for each in (False, True))
+    snapshots.same("saturates", [line for each in answers for line in answer_lines("", each)])

@@ -16,8 +16,6 @@ from bench.study.decision import Decision
 from tests.support import records
 
 EMPTY = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
-
-
 WRONG = {"host_other_share": 0.9, "scrape_gap_max_s": 99.0}  # no part of a run with them can be trusted
 
 
@@ -87,17 +85,6 @@ def streamed_rows(summary, *, first=0.35, whole=5.6, wrong=()):
 def named(runs):
     """The made runs of a factor study under the names of deployments."""
     return runs.with_columns(deployment=pl.format("{}-{}", "model", "tensor_parallel"))
-
-
-def compared_rows(summary, *, ratio=1.0, levels=(1, 2, 4), wrong=()):
-    """`new` is `ratio` times as fast as `old`."""
-    random = np.random.default_rng(4)
-    return [
-        {**summary, "deployment": name, "workload": "w", "family": "w", "run": f"w_{level}_{session}", "axis": "concurrency",
-         "level": float(level), "concurrency": level, "session": session, "repeat": session, "ttft_p50_s": None,
-         "throughput_tokens_per_s": noisy(100.0 * level * (1.0 if name == "old" else ratio), 0.01, random), **(WRONG if name in wrong else {})}
-        for session in range(1, 5) for level in levels for name in ("old", "new")
-    ]  # fmt: skip
 
 
 TWO = {"one": {"tensor_parallel": 1}, "two": {"tensor_parallel": 2}}

@@ -43,11 +43,7 @@ ONE = {
 
 
 TASK = CallTask("t/0", {each["name"]: each for each in (AREA, PLAY)}, [{"geo.area": ONE}])
-
-
 TWO = [{"play": {"artist": [name], "minutes": [20, ""]}} for name in ("Taylor Swift", "Maroon 5")]
-
-
 BOTH = CallTask("t/1", TASK.functions, TWO)
 
 

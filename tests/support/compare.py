@@ -40,35 +40,15 @@ def failing(summary, levels, share, *, valid=True, factor=1.0):
 
 
 LADDER = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-
-
 NAMES = [name for name, metric in METRICS.items() if metric.source != "gpus"]  # what there is without a GPU
-
-
 _SIGNS = np.array([1.0 if METRICS[name].higher_is_better else -1.0 for name in NAMES])
-
-
 _NOISIER = {"ttft_p50_s": 1.5, "ttft_p99_s": 3.0, "e2e_p50_s": 1.2}
-
-
 _SCALES = np.array([_NOISIER.get(name, 1.0) for name in NAMES])
-
-
 _MEMORY = 6.0  # sessions over which the machine's speed is correlated (1 / e)
-
-
 _START = 0.01
-
-
 _REFERENCE = 0.05  # noise of a reference load
-
-
 _TPOT_S = 0.008 + 0.0014 * np.array(LADDER)  # of the made server: a step's cost, and what each sequence adds
-
-
 _COLUMNS = ["deployment", "workload", "axis", "level", "session", "repeat", "nth", "metric", "log_ratio"]
-
-
 Effect = np.ndarray[Any, Any]  # [metric, level] ln ratio
 
 

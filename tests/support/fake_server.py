@@ -33,8 +33,8 @@ class FakeServer:
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
         exposition: makes the answer of /metrics, which is `metrics` otherwise, its token counters risen by `prompted` and `generated`.
-        prompted, generated: tokens so far. metrics_delay_s: time that /metrics takes.
-        token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
+        prompted, generated: tokens so far.
+        token_offset: added to the number of tokens that it says it made.
         ends: after how many tokens each answer ends by itself, in turn; asked for with `ignore_eos`, none does. None: none ever does.
         chat_template, turn_template, tokens_a_letter: how it counts a chat: tokens of its template, of what that adds for each further
             turn, and of a letter after a space. reasons: tokens of reasoning with which each streamed chat begins.
@@ -56,7 +56,6 @@ class FakeServer:
     gap_s: float = 0.005
     first_of: dict[str, float] = field(default_factory=dict)
     token_offset: int = 0
-    prompt_offset: int = 0
     chat_template: int = 0
     turn_template: int = 0
     reasons: int = 0
@@ -71,7 +70,6 @@ class FakeServer:
     exposition: Callable[[FakeServer], str] | None = None
     prompted: int = 0
     generated: int = 0
-    metrics_delay_s: float = 0.0
     pages: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
     prefix: str = ""
@@ -115,8 +113,6 @@ async def answer(server: FakeServer, reader: asyncio.StreamReader, writer: async
                 async with server.slots or nullcontext():
                     await _complete(server, body, arrival, writer)
             else:
-                if path == "/metrics" and server.metrics_delay_s:
-                    await asyncio.sleep(server.metrics_delay_s)
                 told = server.exposition(server) if server.exposition else _counting(server)
                 text = (told if path == "/metrics" else server.pages.get(path, _PAGES.get(path, "{}"))).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
@@ -158,7 +154,7 @@ def _empty(status: int, headers: dict[str, str]) -> bytes:
 
 def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
     if "messages" not in body:
-        return len(body["prompt"]) + server.prompt_offset
+        return len(body["prompt"])
     text = "".join(message.get("content") or "" for message in body["messages"])
     template = server.chat_template + len(body["messages"]) // 2 * server.turn_template
     return template + text.count(" ") * server.tokens_a_letter + text.count(".")

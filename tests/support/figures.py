@@ -28,14 +28,8 @@ from tests.support.study import bare_summary
 from tests.support.summaries import FACTS, LAUNCH
 
 DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
-
-
 LAUNCHES = {name: replace(LAUNCH["a"], deployment=name) for name in ("a", "b")}
-
-
 KNOWN = {name: replace(FACTS["a"], deployment=name) for name in ("a", "b")}
-
-
 SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
 
 
@@ -159,8 +153,6 @@ def planted(summary, throughput, **more):
 
 
 PEAK = {1: 10, 2: 20, 4: 40, 8: 60, 12: 75, 16: 60, 24: 50}
-
-
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 
 

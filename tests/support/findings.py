@@ -5,6 +5,7 @@ import polars as pl
 from bench.findings.report import write_report
 from bench.findings.tables import Tables
 from bench.study.decision import Decision
+from tests.support.figures import without_libraries
 from tests.support.summaries import FULL, frame
 
 SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_million_tokens=5)
@@ -25,6 +26,7 @@ def study(summary, decision=SLO, **curves):
 
 def reported(folder, results, **more):
     """The report's page and its Markdown."""
+    without_libraries(folder)
     page, short = folder / "report.html", folder / "report.md"
     write_report(page, title="t", results=results, specs=[], facts=[], summary=short, **more)
     return page.read_text(), short.read_text()

@@ -99,12 +99,10 @@ class Fleet:
         lines = []
         for ours, name in METRICS.items():
             value = values.get(ours, 0)
-            shown = (
-                [f"{name} {value}"]
-                if not isinstance(value, tuple)
-                else [f'{name}{{engine="{i}"}} {v}' for i, v in enumerate(value)]
+            engines = (
+                [f'{{engine="{i}"}} {each}' for i, each in enumerate(value)] if isinstance(value, tuple) else [f" {value}"]
             )
-            lines += shown if ours != self.lacks.get(worker) else []
+            lines += [name + shown for shown in engines if ours != self.lacks.get(worker)]
         if self.start_times:
             lines.append(f"process_start_time_seconds {1000.0 + max(0.0, since)}")
         return "\n".join(lines) + "\n"
@@ -130,38 +128,15 @@ class Fleet:
                         "received": at + 0.001 * worker,
                     }
                     file.write(json.dumps({**line, **told, **({"last": True} if last else {})}) + "\n")
-        made = [
-            records.request(
-                index=i,
-                after=None if i % self.turns == 0 else i - 1,
-                output_asked=int(self.tokens[i]),
-                completion_tokens=int(self.tokens[i]),
-                scheduled_s=float(self.sent[i]),
-                sent_s=float(self.sent[i]),
-                first_token_s=float(self.sent[i]) + 0.1,
-                last_token_s=float(self.sent[i]) + SERVES_S,
-                end_s=float(self.sent[i]) + SERVES_S,
-                e2e_s=SERVES_S,
-                token_times_s=[float(self.sent[i]) + 0.1, float(self.sent[i]) + SERVES_S],
-            )
-            for i in range(self.requests)
-        ]
+        made = []
+        for i, (at, count) in enumerate(zip(self.sent.tolist(), self.tokens.tolist(), strict=True)):
+            told = {"after": None if i % self.turns == 0 else i - 1, "output_asked": count, "completion_tokens": count}
+            made.append(records.answered([at + 0.1, at + SERVES_S], index=i, sent_s=at, prompt=4, **told))
         write_requests(made, folder / REQUESTS)
-        definition = {
-            **records.DEFINITION,
-            "arrival": "poisson",
-            "axis": "request_rate",
-            "level": 10.0,
-            "num_requests": self.requests,
-        }
-        record = records.run(
-            definition=definition,
-            workers=self.records,
-            scrape_interval_s=INTERVAL_S,
-            duration_s=self.end_s,
-            files=checksums(folder, (REQUESTS, TELEMETRY)),
-        )
-        write_record(record, folder / RECORD)
+        load = {"arrival": "poisson", "axis": "request_rate", "level": 10.0, "num_requests": self.requests}
+        files = checksums(folder, (REQUESTS, TELEMETRY))
+        watched = {"workers": self.records, "scrape_interval_s": INTERVAL_S, "duration_s": self.end_s}
+        write_record(records.run(definition={**records.DEFINITION, **load}, files=files, **watched), folder / RECORD)
 
     def parsed(self, folder: Path) -> dict[str, Any]:
         """The run's summary."""

@@ -17,12 +17,13 @@ from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import checksums, write_record
 from bench.runs.launch import MemoryPlan
 from bench.runs.request import RequestRecord, write_requests
-from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
+from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client
 from bench.servers.facts import hardware
 from bench.servers.launch import memory_plan
 from bench.servers.metrics import GAUGES, find_catalogue
 from bench.servers.spec import DeploymentSpec
 from bench.study.specs import PROTOCOL, RunSpec
+from tests.support import records
 
 __all__ = ["made_facts", "made_study", "make_run"]
 
@@ -71,20 +72,12 @@ def made_study(runs: int, a_deployment: int) -> dict[str, Any]:
 def made_facts(spec: DeploymentSpec) -> DeploymentFacts:
     """A deployment's facts, as a session gathers them from a server that runs."""
     plan = _memory(spec)
-    tokens, size = plan.kv_tokens or 0, plan.block_size
-    return DeploymentFacts(
-        deployment=spec.name,
-        digest=spec.digest,
-        engine_version="0.32.0",
-        managed=True,
-        command=("true",),
-        environment={},
-        ready_s=1.0,
-        kv_blocks=tokens // size,
-        block_size=size,
-        kv_tokens=tokens,
-        hardware=hardware(),
-    )
+    cache = {
+        "kv_tokens": plan.kv_tokens or 0,
+        "block_size": plan.block_size,
+        "kv_blocks": (plan.kv_tokens or 0) // plan.block_size,
+    }
+    return records.facts(deployment=spec.name, digest=spec.digest, command=("true",), hardware=hardware(), **cache)
 
 
 def _memory(spec: DeploymentSpec) -> MemoryPlan:
@@ -103,34 +96,30 @@ def make_run(run: RunSpec, folder: Path, *, series: int = 350) -> None:
         folder: an existing folder. series: in each of the 302 scrapes, 200 ms apart, the first before the load, the last after it.
     """
     generator = random.Random(run.digest)
-    records = _requests(int(run.level), run.workload.num_requests or 0, generator)
-    write_requests(records, folder / REQUESTS)
-    lines = (json.dumps(scrape) + "\n" for scrape in _scrapes(run, records, series, generator))
+    answered = _requests(int(run.level), run.workload.num_requests or 0, generator)
+    write_requests(answered, folder / REQUESTS)
+    lines = (json.dumps(scrape) + "\n" for scrape in _scrapes(run, answered, series, generator))
     with gzip.open(folder / TELEMETRY, "wt", compresslevel=1, encoding="utf-8") as file:  # as the scraper does
         file.writelines(lines)
-    record = RunRecord(
-        protocol=PROTOCOL,
-        deployment_digest=run.deployment.digest,
-        engine_version="0.32.0",
-        device=hardware().cpu,
-        digest=run.digest,
-        round=run.repeat,
-        definition=run.definition,
-        started="2026-01-01T00:00:00.000+00:00",
-        clock_start_s=_CLOCK_START_S,
-        duration_s=_DURATION_S,
-        drain_s=0.01,
-        scrape_interval_s=_INTERVAL_S,
-        scrape_endpoint=_ENDPOINT,
-        client=Client(
-            processes=1, cpu_s=0.6, cpu_share=0.01, reads=len(records) * _OUTPUT, resent=0,
-            loop_lag_p50_s=0.001, loop_lag_p99_s=0.001, loop_lag_max_s=0.001,
-            schedule_delay_p50_s=0.001, schedule_delay_p99_s=0.001, schedule_delay_max_s=0.001,
-            send_spread_s=0.001, clock_skew_s=0.0,
-        ),
-        prefix=Prefix(primed_tokens=0, expected_tokens=0),
-        host=Host(busy_share=0.5, steal_share=0.0),
-        files=checksums(folder, (REQUESTS, TELEMETRY)),
+    times = (f"{name}_{each}_s" for name in ("loop_lag", "schedule_delay") for each in ("p50", "p99", "max"))
+    client = {
+        "processes": 1,
+        "cpu_s": 0.6,
+        "cpu_share": 0.01,
+        "reads": len(answered) * _OUTPUT,
+        "resent": 0,
+        "clock_skew_s": 0.0,
+    }
+    known = {
+        "deployment_digest": run.deployment.digest,
+        "digest": run.digest,
+        "round": run.repeat,
+        "definition": run.definition,
+    }
+    record = records.run(
+        protocol=PROTOCOL, engine_version="0.32.0", device=hardware().cpu, clock_start_s=_CLOCK_START_S, duration_s=_DURATION_S,
+        drain_s=0.01, scrape_interval_s=_INTERVAL_S, scrape_endpoint=_ENDPOINT, files=checksums(folder, (REQUESTS, TELEMETRY)),
+        client=Client(**client, **dict.fromkeys((*times, "send_spread_s"), 0.001)), **known,
     )  # fmt: skip
     write_record(record, folder / RECORD)
 
@@ -139,7 +128,7 @@ def _requests(level: int, count: int, generator: random.Random) -> list[RequestR
     """A closed loop of `count` requests that holds `level` of them for a minute."""
     mean_s = _DURATION_S / -(-count // level)
     free = [0.0] * level
-    records = []
+    made = []
     for index in range(count):
         begin = free[index % level]
         first = 0.01 + 0.002 * level * generator.random()
@@ -148,46 +137,24 @@ def _requests(level: int, count: int, generator: random.Random) -> list[RequestR
         times = [round(begin + first + gap * (k + 0.2 * generator.random()), 6) for k in range(_OUTPUT - 1)]
         times.append(round(begin + whole, 6))
         free[index % level] = begin + whole
-        records.append(
-            RequestRecord(
-                index=index,
-                after=None,
-                outcome="ok",
-                error=None,
-                status=200,
-                prompt_asked=_PROMPT,
-                output_asked=_OUTPUT,
-                prompt_tokens=_PROMPT,
-                completion_tokens=_OUTPUT,
-                cached_tokens=None,
-                scheduled_s=round(begin, 6),
-                sent_s=round(begin, 6),
-                headers_s=round(begin + first / 2, 6),
-                first_byte_s=times[0],
-                first_token_s=times[0],
-                first_output_s=times[0],
-                last_token_s=times[-1],
-                end_s=times[-1],
-                ttft_s=round(times[0] - begin, 6),
-                e2e_s=round(times[-1] - begin, 6),
-                token_times_s=times,
-            )
-        )
-    return records
+        made.append(records.answered(times, index=index, sent_s=round(begin, 6), prompt=_PROMPT))
+    return made
 
 
-def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, generator: random.Random) -> Iterator[dict[str, Any]]:
+def _scrapes(
+    run: RunSpec, answered: Sequence[RequestRecord], series: int, generator: random.Random
+) -> Iterator[dict[str, Any]]:
     """What the server would have said, scrape after scrape, in the scraper's form."""
     kv_tokens = _memory(run.deployment).kv_tokens or 0
     fitting = kv_tokens // (_PROMPT + _OUTPUT)
-    sent, ends = sorted(r.sent_s or 0.0 for r in records), sorted(r.end_s or 0.0 for r in records)
+    sent, ends = sorted(r.sent_s or 0.0 for r in answered), sorted(r.end_s or 0.0 for r in answered)
     lines = [line if line.startswith("#") else f"{line.rpartition(' ')[0]} 0" for line in with_catalogue(series)]
     heads = {i: line[:-1] for i, line in enumerate(lines) if not line.startswith("#")}
     names = {i: sample_name(head) for i, head in heads.items()}
     ours = find_catalogue(names.values()).names
     places = {gauge: next(i for i, name in names.items() if name == ours[gauge]) for gauge in GAUGES}
     counter = next(i for i, name in names.items() if name == ours["server_generation_tokens"])
-    generated = sorted(time for record in records for time in record.token_times_s)
+    generated = sorted(time for record in answered for time in record.token_times_s)
     still = {
         ours[name]
         for name in (*GAUGES, "server_generation_tokens", "prefix_hits", *(() if run.level > fitting else ("preemptions",)))

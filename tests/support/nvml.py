@@ -11,8 +11,6 @@ from bench.study.read import load_config
 from tests.support.study import ROOT
 
 FAKE = ROOT / "tests/support/fake_nvml"
-
-
 GIB = 2**30
 
 

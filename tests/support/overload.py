@@ -25,23 +25,11 @@ Floats = npt.NDArray[np.float64]
 
 # Moments of sending (s) → those of the ends, and which ones are answers.
 Served = tuple[Floats, npt.NDArray[np.bool_]]
-
-
 Serve = Callable[[Floats], Served]
-
-
 _LOADS = (0.3, 3.0)  # times what is carried
-
-
 _REQUESTS = (120, 3000)
-
-
 _SERVERS, _SERVERS_SEED = 200, 22  # of the capacity benchmark; two thirds of them are open loops
-
-
 _KINDS = ("engine", "shared", "queue", "latencies")
-
-
 _MACHINES = ("even", "stall", "slow start", "drift", "slow spell")
 
 

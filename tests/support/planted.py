@@ -34,22 +34,20 @@ def evenly(count, marked):
     return [(i + 1) * marked // count > i * marked // count for i in range(count)]
 
 
-def answers(count=400, *, slow=0, failed=0, ttft=0.1, slow_ttft=9.0, tpot=0.01, e2e=0.5):
+def answers(count=400, *, slow=0, failed=0, ttft=0.1, tpot=0.01, e2e=0.5):
     """Requests as a summary's column `judged` has them. `slow` and `failed` count requests; times are in s, one for all or a list."""
     late, lost = evenly(count, slow), evenly(count, failed)[::-1]
     each = {name: value if isinstance(value, list) else [value] * count for name, value in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e))}  # fmt: skip
     return [
-        {"ok": not lost[i], **{name: values[i] for name, values in each.items()}, **({"ttft": slow_ttft} if late[i] else {})}
+        {"ok": not lost[i], **{name: values[i] for name, values in each.items()}, **({"ttft": 9.0} if late[i] else {})}
         for i in range(count)
     ]
 
 
-def steady_row(
-    summary, level, *, requests=400, slow=0, failed=0, ttft=0.1, slow_ttft=9.0, tpot=0.01, e2e=0.5, rps=None, **more
-):
+def steady_row(summary, level, *, requests=400, slow=0, failed=0, ttft=0.1, tpot=0.01, e2e=0.5, rps=None, **more):
     """A closed loop in steady state: `requests` are judged, `rps` (2 × level by default) are carried."""
     rps = 2.0 * level if rps is None else rps
-    judged = answers(requests, slow=slow, failed=failed, ttft=ttft, slow_ttft=slow_ttft, tpot=tpot, e2e=e2e)
+    judged = answers(requests, slow=slow, failed=failed, ttft=ttft, tpot=tpot, e2e=e2e)
     return {
         **summary,
         "arrival": "closed",
@@ -153,16 +151,13 @@ def table(sent, times, *, failed=(), stream=True):
     """The tidy table of requests. Args: times: requests × tokens (s). failed: indices of requests that got a 503 after 10 ms."""
     rows = []
     for i, (at, tokens) in enumerate(zip(sent, times, strict=True)):
-        lost = i in failed
-        last = at + 0.01 if lost else float(tokens[-1])
-        chunks = [] if lost else tokens.tolist() if stream else [last]
-        first = float(tokens[0]) if stream and not lost else None
-        rows.append(vars(records.request(
-            index=i, outcome="http_error" if lost else "ok", status=503 if lost else 200, prompt_asked=8, output_asked=len(tokens),
-            prompt_tokens=None if lost else 8, completion_tokens=None if lost else len(tokens), scheduled_s=at, sent_s=at, headers_s=last,
-            first_byte_s=last, first_token_s=first, first_output_s=first, last_token_s=None if lost else last, end_s=last,
-            ttft_s=None if first is None else first - at, e2e_s=None if lost else last - at, token_times_s=chunks,
-        )))  # fmt: skip
+        whole = {"headers_s": float(tokens[-1]), "first_token_s": None, "first_output_s": None, "ttft_s": None}
+        nothing = dict.fromkeys(
+            ("first_token_s", "first_output_s", "last_token_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens")
+        )
+        lost = {"outcome": "http_error", "status": 503, "headers_s": at + 0.01, "end_s": at + 0.01, "token_times_s": []}
+        told = {**nothing, **lost} if i in failed else {} if stream else {**whole, "token_times_s": [float(tokens[-1])]}
+        rows.append(vars(records.answered([float(each) for each in tokens], index=i, sent_s=float(at), prompt=8, **told)))
     return latency_columns(pl.LazyFrame(rows, schema=REQUEST_SCHEMA)).collect()
 
 
@@ -179,50 +174,39 @@ def parsed(requests, *, rate=None, level=None, slos=(), arrival="poisson", run="
 
 def calibrated(runs):
     """A model of each deployment of a summary table, whose predictions are the levels themselves, 10 % about them; measured is 5 % more."""
-    models = []
-    for name, group in runs.group_by("deployment", maintain_order=True):
-        rows = group.select("run", "workload", "axis", "level").to_dicts()
-        places = [{key: row[key] for key in ("workload", "axis", "level")} for row in rows]
-        models.append(
-            ModelRecord(
-                deployment=name[0],
-                digest="d",
-                parameters={key: Interval(0.002, 0.001, 0.003) for key in PARAMETERS},
-                steps=400,
-                runs=len(rows),
-                judged=tuple(Judgement("level", metric, 0.04, 0.9, len(rows), len(rows) + 1) for metric in METRICS),
-                predicted=tuple(
-                    PredictedLoad(
-                        **place,
-                        numbers={m: Interval(place["level"], 0.9 * place["level"], 1.1 * place["level"]) for m in METRICS},
-                        doubts=(),
-                        shares={"queue": 0.25, "decode": 0.75},
-                    )
-                    for place in places
-                ),
-                measured=tuple(
-                    MeasuredLoad(run=row["run"], **place, numbers=dict.fromkeys(METRICS, 1.05 * place["level"]))
-                    for row, place in zip(rows, places, strict=True)
-                ),
-            )
-        )
-    return Calibration(models=tuple(models))
+
+    def predicted(level, **place):
+        numbers = dict.fromkeys(METRICS, Interval(level, 0.9 * level, 1.1 * level))
+        return PredictedLoad(**place, level=level, numbers=numbers, doubts=(), shares={"queue": 0.25, "decode": 0.75})
+
+    def model(name, rows):
+        known = {
+            "digest": "d",
+            "parameters": dict.fromkeys(PARAMETERS, Interval(0.002, 0.001, 0.003)),
+            "steps": 400,
+            "runs": len(rows),
+        }
+        return ModelRecord(
+            deployment=name, **known,
+            judged=tuple(Judgement("level", metric, 0.04, 0.9, len(rows), len(rows) + 1) for metric in METRICS),
+            predicted=tuple(predicted(**{key: row[key] for key in ("workload", "axis", "level")}) for row in rows),
+            measured=tuple(MeasuredLoad(**row, numbers=dict.fromkeys(METRICS, 1.05 * row["level"])) for row in rows),
+        )  # fmt: skip
+
+    parts = runs.select("deployment", "run", "workload", "axis", "level").partition_by(
+        "deployment", as_dict=True, include_key=False
+    )
+    return Calibration(models=tuple(model(name, part.to_dicts()) for (name,), part in parts.items()))
 
 
 def searched(**changed):
     """What a search found."""
-    found = {
+    of = {
         "name": "w_auto",
         "workload": "short",
         "digest": "d",
         "axis": "concurrency",
         "slos": ("TTFT P99 ≤ 1 s",),
         "precision": 0.2,
-        "why": "found",
-        "limit": 3,
-        "low": 2,
-        "high": 3,
-        "seconds": 60,
-        "runs": (),
     }
-    return SearchRecord(**{**found, **changed})
+    return SearchRecord(**{**of, "why": "found", "limit": 3, "low": 2, "high": 3, "seconds": 60, "runs": (), **changed})

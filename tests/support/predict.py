@@ -13,8 +13,6 @@ from tests.support import records
 from tests.support.naive_engine import serve
 
 TRUE = StepTime(0.0, 0.008, 3e-4, (64.0,), (2e-4, 2.5e-4), 4e-7, 2e-9)
-
-
 LIMITS = Limits(tokens=512, sequences=32, blocks=None)
 
 

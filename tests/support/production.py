@@ -19,17 +19,9 @@ from bench.beside.production.drifted.served import SAMPLES, Window
 from bench.results import Results
 
 SLOTS = 16
-
-
 STEP_S, EACH_S, PROMPT_S = 0.008, 0.001, 0.0002  # of a step, for each request in it, and of a prompt token
-
-
 STARTS_DIFFER = 0.03
-
-
 LEVELS = (1, 2, 4, 8, 16, 24, 32)
-
-
 HOUR_S = 3600.0
 
 
@@ -269,11 +261,7 @@ def _kept(random: np.random.Generator, planted: Planted, name: str) -> pl.DataFr
 
 
 WAS = Planted()
-
-
 HARD = {"missing": 0.2, "hole": True, "restart": True}
-
-
 WITHOUT = {ours: name for ours, name in NAMES.items() if not ours.startswith(("ttft", "itl", "hits", "queries"))}
 
 

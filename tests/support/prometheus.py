@@ -26,8 +26,6 @@ def samples(*series):
 
 
 PROMETHEUS = shutil.which("prometheus") and shutil.which("promtool")
-
-
 BEGIN = 1_795_000_000  # of the planted hour (s since 1970)
 
 

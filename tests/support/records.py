@@ -144,3 +144,14 @@ def request(**fields: Any) -> RequestRecord:
             **fields,
         }
     )
+
+
+def answered(times: list[float], *, sent_s: float, prompt: int, **fields: Any) -> RequestRecord:
+    """A request that was sent when it was due, and got a token at each of these moments; `fields` are what is otherwise."""
+    first, last, count = round(times[0], 6), round(times[-1], 6), len(times)
+    known = {
+        "prompt_asked": prompt, "prompt_tokens": prompt, "output_asked": count, "completion_tokens": count, "token_times_s": times,
+        "scheduled_s": sent_s, "sent_s": sent_s, "headers_s": first, "first_byte_s": first, "first_token_s": first, "first_output_s": first,
+        "last_token_s": last, "end_s": last, "ttft_s": round(first - sent_s, 6), "e2e_s": round(last - sent_s, 6),
+    }  # fmt: skip
+    return request(**{**known, **fields})

@@ -18,8 +18,6 @@ from bench.study.read import load_config
 from tests.support.made import made_facts, made_study, make_run
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 
 

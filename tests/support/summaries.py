@@ -10,11 +10,7 @@ from tests.support import records
 from tests.support.planted import steady_row
 
 PLAN = {"parameters": 10, "kv_bytes_per_token": 64, "kv_tokens": 640, "block_size": 32}
-
-
 LAUNCH = {"a": records.launch(plan=PLAN)}
-
-
 FACTS = {"a": records.facts(engine_version="1", kv_tokens=640, kv_blocks=20)}
 
 
@@ -34,17 +30,15 @@ def frame(summary, curves, facts=None):
     rows, launches = [], {}
     for name, told in curves.items():
         deployment, _, workload = name.partition("/")
-        more = {key: value for key, value in told.items() if key not in ("levels", "launch", "share_failed")}
+        more = {key: value for key, value in told.items() if key not in ("levels", "launch")}
         own = told.get("launch", {})
         parallel = {"tensor_parallel": 1, "gpus": own.get("tensor_parallel", 1)}
         launches[deployment] = records.launch(**{"deployment": deployment, "model": deployment, **parallel, **own})
         for i, level in enumerate(told["levels"]):
             times = {name: told.get(column, [default] * 99)[i] for name, column, default in
                      (("ttft", "ttft_p99_s", 0.1), ("tpot", "tpot_p95_s", 0.01), ("e2e", "e2e_mean_s", 0.5))}  # fmt: skip
-            failed = round(400 * told.get("share_failed", [0.0] * 99)[i])
-            base = steady_row(
-                summary, level, failed=failed, rps=told.get("throughput_requests_per_s", {i: 2.0 * level})[i], **times
-            )
+            rps = told.get("throughput_requests_per_s", {i: 2.0 * level})[i]
+            base = steady_row(summary, level, rps=rps, **times)
             base |= {"deployment": deployment, "workload": workload or "short", "run": f"{workload}{level}"}
             defaults = {"ttft_p99_s": 0.1, "ttft_p50_s": 0.1, "e2e_mean_s": 0.5, "itl_p50_s": 0.01, "requests": 4, "itl_p99_s": 0.01,
                         "prefix_hit_rate": None, "tpot_p50_s": 0.01, "e2e_p50_s": 0.5, "ttft_p99_bound_s": None, "ttft_n": 4}  # fmt: skip
