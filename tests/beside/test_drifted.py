@@ -364,7 +364,7 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
     def says(data):
         return json.dumps({"status": "success", "data": data})
 
-    monkeypatch.setattr("bench.beside.production.drifted.served.http.get", get)
+    monkeypatch.setattr("bench.http.get", get)
     window = Window("http://p/", {"job": 'a"b'}, 1000.0, 1150.0)
     chosen = r'{job="a\"b"}'
     answers[f"count by (__name__) (last_over_time({chosen}"] = says(

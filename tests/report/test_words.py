@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.findings import advice, causes, fleet, lengths, recovery
+from bench.findings import advice, causes, course, fleet, lengths
 from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
@@ -20,7 +20,7 @@ from bench.findings.causes import RULES, Bottleneck
 from bench.findings.comparison import words as comparison
 from bench.findings.comparison.compare import Differs
 from bench.findings.comparison.effects import Ratio
-from bench.findings.factors import words as factors
+from bench.findings.factors import decided as factors
 from bench.findings.factors.decided import Decided
 from bench.findings.lengths import LengthCost, StreamingGain
 from bench.findings.predicted import DOUBTS, doubt_text
@@ -445,7 +445,7 @@ def test_single_loads_and_steps():
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
     snapshots.same(
-        "alone", [*answer_lines("one load", alone.answer(levels, shown)), *answer_lines("steps", recovery.answer(steps))]
+        "alone", [*answer_lines("one load", alone.answer(levels, shown)), *answer_lines("steps", course.answer(steps))]
     )
 
 
