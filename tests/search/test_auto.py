@@ -42,7 +42,7 @@ class Folder:
     def _arguments(self):
         (self.path / "study.yaml").write_text(yaml.safe_dump(self.content))
         study = ["--snakefile", str(ROOT / "workflow/Snakefile"), "--configfile", "study.yaml", "--cores", "1"]
-        return [*study, "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY]
+        return [*study, "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY, Paths.session("a")]
 
     def start(self, *, group=False):
         return subprocess.Popen(
