@@ -585,9 +585,11 @@ def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iter
         return
     curve = study.curves.get((row.get("deployment") or curves[0].deployment, curves[0].workload), curves[0])
     at, slo = row.get("run") or row.get("level"), slo_of(title)
-    times = slo[2] if slo and "÷ its limit" in title else 0.001 if "(ms" in title else 1.0
     values = {name: row[name] for name in row.keys() & curve.rows[0].keys() if name.endswith(("_s", "_peak"))}
-    values |= {name: row[name] * times for name in row.keys() & set(_PERCENTILES) if row[name] not in (None, *_EDGES)}
+    for name in _PERCENTILES:
+        for unit, times in (("ms", 0.001), ("of_limit", slo[2] if slo else 0.0)):
+            if (value := row.get(f"{name.removesuffix('_s')}_{unit}")) not in (None, *_EDGES):
+                values[name] = value * times
     if where == "figure kv-saturation" and not row.get("run") and "kv_usage_peak" in values:
         values[_COUNTED] = values.pop("kv_usage_peak")
     yield from (

@@ -76,6 +76,12 @@ class Results:
             raise BenchError(f"{where} has no deployment {found.deployment!r}. There are: {', '.join(names)}.")
         return found
 
+    @staticmethod
+    def of_study(folder: Path) -> bool:
+        """Whether a study's command has made the tables of a folder."""
+        names = Paths.SUMMARY, Paths.TIMESERIES, Paths.ANALYSIS
+        return all((folder / Path(name).name).exists() for name in names)
+
     @property
     def own(self) -> pl.DataFrame:
         """The runs of the deployment that was named; all where none was."""
@@ -97,7 +103,7 @@ class Results:
 
     def facts(self, deployment: str) -> DeploymentFacts | None:
         """What was running as a deployment; None where nobody has measured it here."""
-        file = self.folder / Path(Paths.FACTS.format(deployment=deployment)).relative_to(Paths.RESULTS)
+        file = self._beside(Paths.FACTS.format(deployment=deployment))
         return read(DeploymentFacts, file) if file.is_file() else None
 
     def analysis(self, name: str) -> pl.DataFrame:
@@ -160,7 +166,7 @@ class Results:
         """What figures of a study are drawn from. Raises BenchError where its time series are not there."""
         from bench.findings.tables import Tables  # noqa: PLC0415 - few callers draw
 
-        calibration = self.folder / Path(Paths.CALIBRATION).name
+        calibration, tuning = (self._beside(name) for name in (Paths.CALIBRATION, Paths.TUNING))
         series, analysis = self.folder / Path(Paths.TIMESERIES).name, self.folder / Path(Paths.ANALYSIS).name
         if self._table is None or not series.exists():
             raise BenchError(
@@ -170,13 +176,16 @@ class Results:
             *(self._table, series, Decision(slo=list(slos_of(analysis)))),
             analysis=analysis if analysis.is_dir() else None,
             calibration=calibration if calibration.is_file() else None,
+            tuning=tuning if tuning.is_file() else None,
         )
 
     def figures(self) -> list[str]:
         """The names of the figures that these runs can answer."""
         from bench.findings.registry import figures_of  # noqa: PLC0415 - as above
 
-        return figures_of(self.runs.to_dicts())
+        slos = list(slos_of(self.folder / Path(Paths.ANALYSIS).name))
+        rows = [{**row, "slo": slos} for row in self.runs.iter_rows(named=True)]
+        return figures_of(rows, tuned=self._beside(Paths.TUNING).is_file())
 
     def figure(self, name: str) -> alt.TopLevelMixin:
         """One of `figures` as an Altair chart, under the study's SLOs: notebooks show it, `.properties` alters it, `.save` writes it.
@@ -192,8 +201,11 @@ class Results:
     def _table(self) -> Path | None:
         return _table(self.place)
 
+    def _beside(self, path: str) -> Path:
+        return self.folder / Path(path).relative_to(Paths.RESULTS)
+
     def _file(self, pattern: str, deployment: str, run: str) -> Path:
-        return self.folder / Path(pattern.format(deployment=deployment, run=run)).relative_to(Paths.RESULTS)
+        return self._beside(pattern.format(deployment=deployment, run=run))
 
     def _of_run(self, pattern: str, deployment: str, run: str) -> pl.DataFrame:
         file = self._file(pattern, deployment, run)

@@ -5,12 +5,14 @@ import re
 from pathlib import Path
 from typing import get_args
 
+import polars as pl
 import pytest
 import yaml
 
 from bench.cli import main
 from bench.cli.commands.init import Template
 from bench.errors import BenchError
+from bench.results import Results
 from bench.study.begin import TEMPLATES, begin
 from bench.study.plan import Plan
 from bench.study.read import load_file
@@ -131,9 +133,8 @@ def test_the_workflow_is_a_module_of_another_one(tmp_path):
 def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
     done = bench("demo", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    *_, report, place, planted = done.stdout.splitlines()
-    assert report.startswith("The report: results/report.html")
-    assert place == "In the folder here: open here/results/report.html"
+    *_, planted, report = done.stdout.splitlines()
+    assert report == "The report: here/results/report.html (in short: here/results/report.md)"
     assert planted == "Planted: 8 in flight, 118 requests/s (8 slots, 0.068 s an answer)"
     results = tmp_path / "here/results"
     assert (results / "report.md").read_text().splitlines()[0].startswith("## planted-server sustains ")
@@ -144,5 +145,13 @@ def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
     rates = [float(rate.replace(",", "")) for rate in re.findall(r"([\d,]+) tokens/s, TTFT", done.stderr)]
     assert len(rates) == 3 and max(rates) < 1.1 * 118 * 8
     assert bench("runs", cwd=tmp_path / "here").stdout.startswith("Study: study.yaml (the study measured last here)")
+    # By the study's own thresholds and SLOs, as the report has it.
+    figures = bench(
+        "figures", "here/results", "--output-dir", "drawn", "--figure", "slo-margin", "--format", "csv", cwd=tmp_path
+    )
+    assert figures.stdout.splitlines() == ["drawn/slo-margin.csv"], figures.stderr
+    drawn = pl.read_csv(tmp_path / "drawn/slo-margin.csv").drop_nulls("run")
+    assert (drawn["valid"].all(), drawn["ttft_p90_of_limit"].min() < 1) == (True, True)
+    assert "slo-margin" in Results.open(results).figures()
     again = bench("demo", "here", cwd=tmp_path)
     assert (again.returncode, "is there already. Name a new folder" in again.stderr) == (2, True)

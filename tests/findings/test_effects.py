@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bench.findings.comparison.answered import failures
-from bench.findings.comparison.effects import Noise, effects, sessions_for
+from bench.findings.comparison.effects import Noise, Ratio, effects, sessions_for
 from bench.findings.comparison.gate import blind, needed, regressions, unseen
 from tests.support.planted import summary_rows
 
@@ -194,20 +194,29 @@ def test_a_regression_is_worse_by_more_than_the_percentage():
     assert [row["metric"] for row in blind(found, 12.5)] == [TTFT, "e2e_p50_s"]  # as much is seen
     assert [row["metric"] for row in blind(found, 12.45)] == [TOKENS, TTFT, "e2e_p50_s"]
     assert needed({"noise": None}, 10, 1) is None
+    # Not where the interval excludes it, unless the machine got faster meanwhile.
+    for metric, low, high, machine, excluded in (
+        (TTFT, 0.6, 0.8, None, True), (TTFT, 0.9, 1.09, None, True), (TTFT, 0.9, 1.11, None, False),
+        (TOKENS, 0.91, 1.3, None, True), (TOKENS, 0.89, 1.3, None, False), (TTFT, 0.6, 0.8, Ratio(0.7, 0.6, 0.8), False),
+    ):  # fmt: skip
+        assert (blind(comparison((metric, 0.3, 0.02), low=low, high=high, machine=machine), 10) == []) is excluded, (
+            metric,
+            high,
+        )
     # A level of which nothing is compared is unseen unless it surely fails more.
     levels = pl.DataFrame({"deployment": "a", "workload": "w", "axis": "concurrency", "level": [1.0, 2.0, 4.0]})
     failed = [{**row, "verdict": verdict} for row, verdict in zip(levels.to_dicts(), ("worse", "better"), strict=False)]
     assert [row["level"] for row in unseen(SimpleNamespace(uncompared=levels.to_dicts(), failures=failed))] == [2, 4]
 
 
-def comparison(*rows, absent=()):
+def comparison(*rows, absent=(), low=None, high=None, machine=None):
     """`overall` of a comparison: the metric, what it could see, and whether its noise is known."""
     overall = [
         {"deployment": "a", "metric": metric, "could_see": seen, "noise": noise, "spread": 0.05, "levels": 2, "repeats": 1.0,
-         "spread_assumed": False}
+         "spread_assumed": False, "low": low, "high": high}
         for metric, seen, noise in rows
     ]  # fmt: skip
-    return SimpleNamespace(overall=pl.DataFrame(overall), absent=list(absent))
+    return SimpleNamespace(overall=pl.DataFrame(overall), absent=list(absent), machine=machine)
 
 
 def sent(*runs, level=4.0, **more):

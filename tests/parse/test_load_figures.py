@@ -9,8 +9,10 @@ from bench.parse.load import Recovery, asked_figures, load_figures, recovery
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import request_share
+from bench.runs.columns import COLUMNS
 from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.run import ReferenceLoad
+from bench.workloads.workload import Workload
 from tests.support import records
 from tests.support.study import METRICS
 
@@ -70,6 +72,11 @@ def test_what_was_asked_by_hand():
     }  # fmt: skip
     assert {name: told[name] for name in expected} == expected
     assert told["output_tokens"] == pytest.approx((3 + 9 + 20 + 40) / 12)  # conversations begin with whole requests
+
+
+def test_each_key_of_a_workload_has_its_column():
+    """A run's definition has those that are not their default, and a table of runs refuses what it does not know."""
+    assert Workload.model_fields.keys() - COLUMNS.keys() == {"step"}  # `turns`, `body` and the like are written as text
 
 
 def test_what_of_a_request_the_first_of_a_closed_loop_are():

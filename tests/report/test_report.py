@@ -242,6 +242,9 @@ def test_a_figure_is_saved_in_the_forms_asked_for(tmp_path):
     assert [file.suffix for file in files] == [".csv", ".json"]
     assert "concat" not in json.loads(files[1].read_text())
     assert set(pl.read_csv(files[0])["ttft_p50_s"].drop_nulls()) == {0.1, 0.4, 1.6}
+    study = replace(study, decision=Decision(slo=["ttft_p50=500ms"]))  # drawn in its unit
+    (data,) = draw_figure("ttft", study, tmp_path / "limited", paper=Paper(panel=1), kinds=["csv"])
+    assert set(pl.read_csv(data)["ttft_p50_ms"].drop_nulls()) == {100, 400, 1600}
 
 
 def test_a_shipped_figure_is_an_altair_chart(summary):

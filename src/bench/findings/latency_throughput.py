@@ -23,6 +23,7 @@ from bench.report.theme import (
     limit_line,
     line_ends,
     nothing_to_show,
+    unit_column,
     whole_note,
     with_curve,
     with_whole,
@@ -140,7 +141,11 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     median, tail = f"{slo.metric}_p50_s", slo.column
     unit = slo.unit if slo.limit_s else "ms" if (levels[tail].max() or 0) < 1 else "s"  # type: ignore[operator]
     times = 1.0 if unit == "s" else 1000.0
-    levels, invalid = (rows.with_columns(pl.col({median, tail}) * times) for rows in (levels, invalid))
+    levels, invalid = (
+        rows.with_columns((pl.col(name) * times).alias(unit_column(name, unit)) for name in {median, tail})
+        for rows in (levels, invalid)
+    )
+    median, tail = unit_column(median, unit), unit_column(tail, unit)
     values = [value for rows in (levels, invalid) for name in {median, tail} for value in rows[name]]
     up = Span.of(values, within=[slo.limit_s * times] if slo.limit_s else [])
     x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=across.scale)

@@ -11,7 +11,17 @@ from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
 from bench.report.figure import alt, figure
-from bench.report.theme import Span, curve_column, load_panel, nothing_to_show, panels_a_row, whole_note, with_curve, with_whole
+from bench.report.theme import (
+    Span,
+    curve_column,
+    load_panel,
+    nothing_to_show,
+    panels_a_row,
+    unit_column,
+    whole_note,
+    with_curve,
+    with_whole,
+)
 from bench.runs.latencies import class_column, class_names
 from bench.study.slo import Slo, time_text
 
@@ -92,6 +102,7 @@ def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
             load_panel(
                 *(results, runs, slo.column, f"{slo.name} ({unit})"),
                 form=partial(pl.Expr.mul, other=times),
+                drawn=unit_column(slo.column, unit),
                 heading=slo.name,
                 span=span,
                 limit=limit,

@@ -255,6 +255,7 @@ def load_panel(
     title: str,
     *,
     form: Callable[[pl.Expr], pl.Expr] | None = None,
+    drawn: str | None = None,
     heading: str = "",
     format: str = ".3g",
     span: Span | None = None,
@@ -268,11 +269,13 @@ def load_panel(
 
     Args:
         runs: rows of `with_curve` with `level`, `valid` and `column`. form: of the column's values as they are drawn, such as in
-            milliseconds. title: of the axis. span: of it; None: of the values.
-            limit: where a dashed line lies, and what it is. hollow: as of `points`. over: layers above these.
+            milliseconds. drawn: the column's name then, since its own names its unit. title: of the axis. span: of it; None: of the
+            values. limit: where a dashed line lies, and what it is. hollow: as of `points`. over: layers above these.
     """
     levels = _levels(runs, column, form)
     runs = runs.with_columns(form(pl.col(column))) if form else runs
+    if drawn:
+        levels, runs, column = levels.rename({column: drawn}), runs.rename({column: drawn}), drawn
     within = [limit[0]] if limit else []
     span = span or Span.of([*runs[column].to_list(), *levels[column].to_list()], within=within)
     ticks = alt.Axis(format="%") if format.endswith("%") else span.ticks
@@ -293,6 +296,11 @@ def load_panel(
     ]
     top = alt.TitleParams(heading, fontSize=15, fontWeight="normal", anchor="start") if heading else alt.Undefined
     return alt.LayerChart(layer=layers, width=width, height=height, title=top)
+
+
+def unit_column(column: str, unit: str) -> str:
+    """The name of a column of seconds in this unit, `ms` or `s`."""
+    return f"{column.removesuffix('_s')}_{unit}"
 
 
 def series_colour(results: Curves, rows: pl.DataFrame, **more: Any) -> alt.Color:

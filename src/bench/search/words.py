@@ -313,7 +313,7 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
 def _rows(found: Found) -> pl.DataFrame:
     """What each run reached of each limit, with its 95 % interval."""
     rows = [
-        (each.load, criterion_text(key), *(_readable(math.exp(excess.value + side * Z * excess.error)) for side in (0, -1, 1)))
+        (each.load, criterion_text(key), *(_readable(excess.value + side * Z * excess.error) for side in (0, -1, 1)))
         for each in found.observations
         for key, excess in each.excesses.items()
         if key not in (FAILED, GROWTH)
@@ -322,8 +322,9 @@ def _rows(found: Found) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _readable(reached: float) -> float:
-    return min(_FARTHEST, max(_CLOSEST, reached))
+def _readable(excess: float) -> float:
+    """What was reached of a limit, within the axis. Args: excess: its logarithm, of which the end of an interval may be any."""
+    return math.exp(min(math.log(_FARTHEST), max(math.log(_CLOSEST), excess)))
 
 
 def _chart(rows: pl.DataFrame, found: Found, aim: Aim) -> alt.LayerChart:

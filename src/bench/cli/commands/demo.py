@@ -39,13 +39,13 @@ def demo(
     folder.mkdir(parents=True)
     truth = Planted()
     with chdir(folder), _planted() as base_url:
-        for line in _measured(_study(base_url, truth)):
-            print(line)
-    print(f"In the folder {folder}: open {folder}/results/report.html")
+        *found, _ = _measured(_study(base_url, truth))  # the last one names the report by its place in the folder
+    print(*found, sep="\n")
     print(
         f"Planted: {truth.slots} in flight, {truth.highest_rate(_TOKENS):.0f} requests/s "
         f"({truth.slots} slots, {truth.answer_s(_TOKENS):g} s an answer)"
     )
+    print(f"The report: {folder}/results/report.html (in short: {folder}/results/report.md)")
 
 
 @contextmanager
@@ -64,7 +64,8 @@ def _study(base_url: str, truth: Any) -> dict[str, Any]:
     """A closed loop below, at and beyond the planted slots; within the SLO while no request waits."""
     return {
         "study": {
-            "title": f"A planted server: {truth.slots} slots, so what does it sustain?",
+            "title": f"A demo: is it found that a planted server has {truth.slots} slots, and so sustains {truth.slots} in flight, "
+            f"{truth.highest_rate(_TOKENS):.0f} requests/s?",
             "ladders": [{"deployment": _NAME, "workload": "load", "concurrency": [4, 8, 12]}],
         },
         "engines": {"planted": {"source": "external", "base_url": base_url}},

@@ -18,6 +18,7 @@ from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
+    from bench.findings.tables import Tables
     from bench.report.paper import Paper
 
 _LEAST_MM, _MOST_MM = 40, 400  # of a figure's width; convention
@@ -51,22 +52,42 @@ def figures(
     threshold: ThresholdValues = None,
     json: Json = False,
 ) -> None:
-    """Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
-    summary table beside them. Below a study's results/, the deployments' facts and the study's SLOs are used too.
+    """Draws SVG, PNG and Vega-Lite JSON. Of a study's results/ it draws what the report does, by the study's SLOs and thresholds.
+    Of any other folder it gathers every summary.json below DIR (`bench parse` writes it), and puts a summary table beside the figures.
     """
-    from bench.findings.analysis import slos_of
     from bench.findings.registry import draw_figure, figures_of, load_figure
+    from bench.report.figure import KINDS
+    from bench.results import Results
+
+    paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
+    for name in figure or []:
+        load_figure(name)  # refuse a wrong name before any work
+    if Results.of_study(folder) and not threshold:
+        study = Results.open(folder)
+        results, names = study.tables, figure or study.figures()
+    else:
+        results = _gathered(folder, output_dir, threshold)
+        names = figure or figures_of(results.runs.to_dicts())
+    written = []
+    for name in tracked(names, "Drawing"):
+        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
+    if json:
+        print_json([str(path) for path in written])
+        return
+    for path in written:
+        print(path)
+
+
+def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Tables:
+    """The parsed runs below a folder; their tables are written into the other one."""
+    from bench.findings.analysis import slos_of
     from bench.findings.tables import Tables
     from bench.parse.table import aggregate
-    from bench.report.figure import KINDS
     from bench.runs.paths import Paths
     from bench.study.decision import Decision
     from bench.study.read import kept_thresholds, thresholds_of
 
-    paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     thresholds = thresholds_of(threshold)
-    for name in figure or []:
-        load_figure(name)  # refuse a wrong name before any work
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(f"{folder}: no summary.json at any depth; `bench parse` writes one into a run's folder.")
@@ -82,24 +103,7 @@ def figures(
         summary_csv=output_dir / "summary.csv",
         timeseries=timeseries,
     )
-    calibration = folder / Path(Paths.CALIBRATION).name
-    tuning = folder / Path(Paths.TUNING).relative_to(Paths.RESULTS)
-    results = Tables.read(
-        summary,
-        timeseries,
-        Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name)),
-        calibration=calibration if calibration.is_file() else None,
-        tuning=tuning if tuning.is_file() else None,
-    )
-    names = figure or figures_of(results.runs.to_dicts(), tuned=results.tuning is not None)
-    written = []
-    for name in tracked(names, "Drawing"):
-        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
-    if json:
-        print_json([str(path) for path in written])
-        return
-    for path in written:
-        print(path)
+    return Tables.read(summary, timeseries, Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name)))
 
 
 def _paper(
@@ -111,10 +115,22 @@ def _paper(
     millimetres = re.fullmatch(r"(\d+(?:\.\d+)?) ?mm", width.strip()) if width is not None else None
     if width is not None and (millimetres is None or not _LEAST_MM <= float(millimetres[1]) <= _MOST_MM):
         raise BenchError(f"--width {width}: give millimetres from {_LEAST_MM} to {_MOST_MM}, such as 85mm.")
+    for name, colour in _pairs("--colors", colors).items():
+        if not (re.fullmatch(r"#(?:[0-9a-fA-F]{3}){1,2}", colour) or _named(colour)):
+            raise BenchError(
+                f"--colors {name}={colour}: no such colour. Give one by its name in CSS, such as navy, or as #1b6 or #11bb66."
+            )
     found = Paper(
         float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), _pairs("--colors", colors), panel
     )
     return None if found == Paper() else found
+
+
+def _named(colour: str) -> bool:
+    """Whether CSS has a colour of that name."""
+    from bench.report.figure import alt
+
+    return colour.lower() in alt.ColorName.resolve_references()["enum"]
 
 
 def _pairs(name: str, texts: Sequence[str] | None) -> dict[str, str]:

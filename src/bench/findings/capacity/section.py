@@ -79,6 +79,7 @@ def _panel(results: Tables, runs: pl.DataFrame, slo: Slo, bars: pl.DataFrame, sp
     return load_panel(
         *(results, runs, slo.column, title),
         form=lambda value: (value / slo.limit_s).clip(_CLOSEST, _FARTHEST),
+        drawn=f"{slo.column.removesuffix('_s')}_of_limit",
         heading=str(slo),
         format=".0%",
         span=span,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings.comparison.effects import CONFIGURATION, Noise, metric_of, sessions_for, shared_by_machine
+from bench.findings.comparison.effects import CONFIGURATION, Noise, Ratio, metric_of, sessions_for, shared_by_machine
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison
@@ -51,7 +51,8 @@ def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
 
 
 def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
-    """The metrics in which a regression of `percent` over all levels could have been overlooked: fewer than 8 of 10 are found.
+    """The metrics in which a regression of `percent` over all levels could have been overlooked: fewer than 8 of 10 are found, and the
+    interval does not exclude it.
 
     Returns:
         `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
@@ -65,9 +66,17 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
             "sessions": needed(row, percent, metrics),
         }
         for row in found.overall.iter_rows(named=True)
-        if row["could_see"] is None or 100 * row["could_see"] > percent
+        if (row["could_see"] is None or 100 * row["could_see"] > percent) and not _excluded(row, percent, found.machine)
     ]
     return rows + [{"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent]
+
+
+def _excluded(row: Mapping[str, Any], percent: float, machine: Ratio | None) -> bool:
+    """Whether the interval of a row lies wholly on the better side of a regression of `percent`; not where the machine got faster."""
+    if row["low"] is None or row["high"] is None or (machine and shared_by_machine(machine) == "better"):
+        return False
+    higher, share = metric_of(row["metric"]).higher_is_better, percent / 100
+    return bool(row["low"] > 1 - share if higher else row["high"] < 1 + share)
 
 
 def unseen(found: Comparison) -> list[Mapping[str, Any]]:
