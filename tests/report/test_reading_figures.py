@@ -92,7 +92,7 @@ def test_an_axis_of_loads_has_a_tick_at_each_measured_one(summary):
 def test_margins_far_beyond_an_end_stand_at_the_edge(summary):
     study = replace(results(summary, ttft_p99_s=(0.001, 1.0, 100.0)), decision=Decision(slo=["ttft_p99=1s"]))
     spec = spec_of("slo-margin", study)
-    found = {(row["level"], row["ttft_p99_s"]) for row in drawn_rows(spec, "ttft_p99_s")}
+    found = {(row["level"], row["ttft_p99_of_limit"]) for row in drawn_rows(spec, "ttft_p99_of_limit")}
     assert found == {(1, 0.05), (4, 1.0), (16, 20.0)}
 
 
@@ -104,10 +104,10 @@ def test_the_line_of_a_margin_stays_in_its_panel(summary):
     )
     spec = spec_of("slo-margin", study)
     json.dumps(spec, allow_nan=False)
-    rows = drawn_rows(spec, "ttft_p99_s")
-    assert {row["level"]: row["ttft_p99_s"] for row in rows if "run" not in row} == {1: 0.1, 4: 20.0, 16: 20.0}
-    assert {row["level"]: row["ttft_p99_s"] for row in rows if "run" in row} == {1: 0.1, 4: 0.1}
-    ((low, high),) = {tuple(each["scale"]["domain"]) for each in encodings(spec) if each.get("field") == "ttft_p99_s"}
+    rows = drawn_rows(spec, "ttft_p99_of_limit")
+    assert {row["level"]: row["ttft_p99_of_limit"] for row in rows if "run" not in row} == {1: 0.1, 4: 20.0, 16: 20.0}
+    assert {row["level"]: row["ttft_p99_of_limit"] for row in rows if "run" in row} == {1: 0.1, 4: 0.1}
+    ((low, high),) = {tuple(each["scale"]["domain"]) for each in encodings(spec) if each.get("field") == "ttft_p99_of_limit"}
     assert low <= 0.1 and high == 20.0
 
 
@@ -218,10 +218,11 @@ def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(
         spec = saved_spec("ttft", replace(told, decision=Decision(slo=[slo])))
         assert spec["title"]["text"] == title
         assert [panel["title"]["text"] for panel in spec["concat"]] == ["TTFT P50", "TTFT P95"]
-        drawn = {row["level"]: row["ttft_p95_s"] for row in drawn_rows(spec, "ttft_p95_s") if row.get("run")}
+        column = f"ttft_p95_{unit}"
+        drawn = {row["level"]: row[column] for row in drawn_rows(spec, column) if row.get("run")}
         assert drawn == pytest.approx({1: 0.1 * times, 4: 0.4 * times, 16: 3.0 * times})
-        titles = [each["title"] for each in encodings(spec) if each.get("field") == "ttft_p95_s"]
-        assert all(text.startswith(f"TTFT P95 ({unit})") for text in titles)
+        titles = [each["title"] for each in encodings(spec) if each.get("field") == column]
+        assert titles and all(text.startswith(f"TTFT P95 ({unit})") for text in titles)
 
 
 # The limit that `bench find` draws
@@ -246,3 +247,7 @@ def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
     low, high = y["scale"]["domain"]
     assert 0.3 < low < 0.5 and 2.0 < high < 2.6
     assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO
+    # Of a run that shows next to nothing the interval has no end that could be drawn.
+    vague = [Look(8.0, 50, 9.0, Observation(8.0, {SLOS[0].column: Excess(0.0, 1.5e7)}, 50))]
+    (row,) = drawn_rows(limit_of(tmp_path, vague, Answer(8, 0, math.inf, "runs")), "reached")
+    assert (row["low"], row["reached"], row["high"]) == (pytest.approx(0.05), 1.0, pytest.approx(20.0))
