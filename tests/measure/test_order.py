@@ -44,6 +44,12 @@ def test_a_round_has_every_level_of_every_ladder_once(several):
     assert {run.key for run in runs} == {run.key for run in plan.runs if run.deployment.name == "a"}
 
 
+def test_deployments_that_share_loads_measure_them_in_the_same_order(several):
+    plan = plan_of(several)
+    short = [run for run in plan.runs_of("a") if run.workload_name == "short"]
+    assert loads(short) == loads(plan.runs_of("b"))
+
+
 def test_the_order_of_rounds_is_drawn_from_the_seed(several):
     first, again = (plan_of(several).runs_of("a") for _ in range(2))
     assert loads(first) == loads(again)

@@ -233,6 +233,13 @@ def test_what_is_usual_moves_with_the_rounds_that_are_measured_again(machine, se
     assert sum(": run " in line for line in said) == 12
 
 
+def test_no_reference_where_none_is_asked_for(machine, server, content):
+    content["measurement"] = {"reference_requests": 0}
+    found, said = machine.session(against(server, content))
+    assert (len(machine.sent), {record["reference"] for record in found}) == (6, {None})
+    assert not any("reference" in line for line in said)
+
+
 def test_a_reference_that_fails_is_none_and_ends_nothing(machine, server, content):
     machine.seconds, machine.at = None, {": run 6 of": 1.0}
     found, said = machine.session(against(server, content, levels=[1, 2, 4]))

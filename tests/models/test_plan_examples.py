@@ -6,20 +6,13 @@ The manual, the chapter and the guide are the study's documents on inference, de
 import pytest
 
 from bench.models.catalogue import accelerators, catalogue
-from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.model import Architecture
+from bench.models.config_json import geometry_of_entry
 from bench.servers.plan import Demand, Setting, plan
 
-GB, MB = 1e9, 1e6
-H100, A100, RTX = 3.35e12, 2.0e12, 1.008e12  # bytes/s, as the documents print them
-
-
-def llama(**shape):
-    return geometry_of(config_of(Architecture(**{"head_dim": 128, "vocabulary": 32_000, "context": 16_384} | shape)))
-
+GB = 1e9
+H100 = 3.35e12  # bytes/s, as the documents print it
 
 LLAMA_70B = geometry_of_entry(catalogue()["llama-3.3-70b"])
-# The same with a KV head for each query head, which is how the manual counts at first.
 
 
 def test_the_guides_fewest_gpus():

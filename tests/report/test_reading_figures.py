@@ -249,5 +249,5 @@ def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
     assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO
     # Of a run that shows next to nothing the interval has no end that could be drawn.
     vague = [Look(8.0, 50, 9.0, Observation(8.0, {SLOS[0].column: Excess(0.0, 1.5e7)}, 50))]
-    (row,) = drawn_rows(limit_of(tmp_path, vague, Answer(8, 0, math.inf, "runs")), "reached")
+    row = drawn_rows(limit_of(tmp_path, vague, Answer(8, 0, math.inf, "runs")), "slo")[0]
     assert (row["low"], row["reached"], row["high"]) == (pytest.approx(0.05), 1.0, pytest.approx(20.0))

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,8 @@ def there(tmp_path_factory):
         Path("logs/measure/d000").mkdir(parents=True)
         Path("logs/measure/d000/1.log").write_text("d000: ready")
         assert "deploy" in workflow(*launches(Plan.of(load_file(CONFIG))))
+        Path(Paths.facts("d000")).with_name("server.log").write_text("started with --api-key sk-of-mine")
+        patch.setenv("VLLM_API_KEY", "sk-of-mine")
         assert main(["pack"]) == 0
     return folder
 
@@ -82,6 +85,12 @@ def copy(there, tmp_path, monkeypatch):
 
 def states(study):
     return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(), ())}
+
+
+def test_what_a_log_says_of_a_secret_is_not_packed(packed):
+    with tarfile.open(packed) as tar:
+        logs = [tar.extractfile(member).read() for member in tar if member.name.endswith("server.log")]
+    assert any(b"started with" in log for log in logs) and not any(b"sk-of-mine" in log for log in logs)
 
 
 @pytest.mark.workflow

@@ -58,6 +58,10 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     again = find(server.base_url, *into, "--json", *near)
     assert json.loads(again.stdout)["limit"] == result["limit"]
     assert not any(path.endswith("completions") for path, _ in server.requests[before:])
+    # Runs of another form of request are not this one's.
+    sent = len(server.requests)
+    assert find(server.base_url, *into, *near, "--set", "omit=ignore_eos", "--set", "max_runs=1").returncode in (0, 3)
+    assert len([path for path, _ in server.requests[sent:] if path.endswith("completions")]) > 40
     lower = find(server.base_url, *into, *near[:2], *near[4:], "--at-least", "12")
     assert lower.returncode == 1
     assert "in flight" in lower.stdout
@@ -122,7 +126,7 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
     with fake_server(first_s=0.05, gap_s=0.01, token_offset=1, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as server:
         done = find(server.base_url, "--set", "max_runs=1", "--set", "start=1", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
-    assert "The highest load within the SLOs is not known." in done.stdout
+    assert "The highest load within TTFT P90 ≤ 500 ms is not known." in done.stdout
     assert "no run can be trusted: " in done.stdout
     assert "had another output length than asked for" in done.stdout
     assert "max_runs" not in done.stdout

@@ -41,6 +41,7 @@ def test_a_load_begins_near_the_limit_after_seconds():
         found = probe(aim(f"ttft_p90={server.limit_s}s", held=True), closed_loop(server))
         assert found.seconds <= 50, server
         assert found.load == int(found.load), server
+        # A percentile of a few answers is one of them, so that a probe may stop early.
         assert 0.4 * server.most() <= found.load <= 1.5 * server.most()
 
 

@@ -43,6 +43,13 @@ def aim(**changed):
     return Aim(**{**given, **changed})
 
 
+def test_a_search_sends_enough_of_a_rare_class():
+    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, None, 64.0)
+    many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
+    assert aim.requests(4, 1.0, [], near=False) == 50
+    assert many.requests(4, 1.0, [], near=False) == 200  # 20 of the class, two of them beyond its P90
+
+
 def test_the_excess_is_the_logarithm_of_the_percentile_over_its_limit():
     found = observed(row(np.linspace(0.1, 2.0, 200)), [SLO], 0.01)
     assert found.excesses[COLUMN].value == pytest.approx(math.log(np.quantile(np.linspace(0.1, 2.0, 200), 0.9)), abs=0.01)

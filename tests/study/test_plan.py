@@ -18,6 +18,26 @@ def plan_of(content, **changes):
     return Plan.of(load_config({**content, **changes}, source="test"), root=ROOT)
 
 
+def test_what_is_part_of_what_a_deployment_is(content):
+    """A model that was edited measures anew; a key that was renewed does not."""
+    content["engines"]["e"] = {"source": "external", "base_url": "http://h"}
+    catalogued = {"models": {"m": {"catalogue": "gpt2-xl"}}}
+    packaged, server = {"package": "a==1", "sha256": "0" * 64, "path": "m.gguf"}, {"e": content["engines"]["e"]}
+    local = {"e": {"kind": "llama.cpp", "source": "command", "command": ["llama-server"]}}
+    for before, after, same in (
+        (catalogued, {"models": {"m": {"catalogue": "gpt2-xl", "config": {"n_layer": 47}}}}, False),
+        (
+            {"models": {"m": packaged}, "engines": local},
+            {"models": {"m": {**packaged, "sha256": "1" * 64}}, "engines": local},
+            False,
+        ),
+        ({}, {"engines": {"e": {**server["e"], "headers": {"X-Key": "$A_KEY"}}}}, True),
+        ({}, {"engines": {"e": {**server["e"], "metrics": "http://h:1/metrics"}}}, False),
+    ):
+        digests = [plan_of(content, **changes).deployments["a"].digest for changes in (before, after)]
+        assert (digests[0] == digests[1]) is same, after
+
+
 def test_a_run_is_called_by_all_that_defines_its_load_and_repeats_multiply(content):
     runs = plan_of(content).runs
     assert [run.name.rsplit("_", 1) for run in runs] == [

@@ -32,6 +32,16 @@ def test_a_study_its_scale_and_a_selection_reach_the_workflow():
     assert "gpt2" not in result.stdout
 
 
+def test_a_pack_measures_alone_and_packs_what_was_measured():
+    said = subprocess.run(
+        ["make", "-n", "pack", "CONFIG=config/studies/h200.yaml", "SCALE=cpu"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    assert (
+        "snakemake --nolock --cores all measured --keep-going --configfile config/studies/h200.yaml --config  scale=cpu" in said
+    )
+    assert "bench pack --configfile config/studies/h200.yaml  --scale cpu" in said
+
+
 def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text((ROOT / "config/studies/quick.yaml").read_text().replace("kv_cache_memory", "kv_cache_size"))

@@ -1,4 +1,6 @@
 # What a session's job asks for, of a SLURM cluster too, and what comes before the first one. All else is in src/bench/measure/slurm.py.
+import re
+
 from bench.measure.slurm import put_programs, refuse_untaken, refuse_wrong_profile, session_needs
 from bench.runs.files import read
 from bench.runs.launch import Launch
@@ -23,11 +25,11 @@ def memory_of(wildcards, input):
 
 
 def given(name):
-    """What the profile gives every session of a resource, `set-resources` first; None if it gives none, empty if one that differs."""
+    """What the profile gives every session of a resource, `set-resources` first; None if it gives none, empty if a rule alone can work it out."""
     settings = workflow.resource_settings
     own = (settings.overwrite_resources or {}).get("measure", {}).get(name) or (settings.default_resources or {}).get(name)
     text = None if own is None or own.raw is None else str(own.raw).strip("'\"")  # a value is known to a rule alone
-    return "" if text and "wildcards" in text else text
+    return text if text is None or re.fullmatch(r"(?!None$)[\w.,:-]+", text) else ""
 
 
 def prepare_slurm(sessions):

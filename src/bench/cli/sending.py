@@ -65,8 +65,10 @@ class Sending:
     what else the command knows.
 
     Attributes:
-        settings: by such a key the default, and what checks a value.
+        settings: by such a key the default, and what checks a value. decides: keys of a workload that the command decides itself.
     """
+
+    decides: ClassVar[frozenset[str]] = frozenset()
 
     settings: ClassVar[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
         "vocabulary": (1000, whole(_FEWEST_IDS)),  # prompt ids are below this, which is safe for real models
@@ -214,9 +216,11 @@ def said_by_set(option: str, command: str) -> str | None:
     """How to say what an unknown option of a command asks for, where it is a key that `--set` takes; None where it is none."""
     from bench.workloads.workload import Workload
 
-    settings = next((each.settings for each in Sending.__subclasses__() if each.__name__.lower() == command), {})
-    name = option.lstrip("-").replace("-", "_")
-    key = next((key for key in (name, f"{name}_s") if key in Workload.model_fields or key in settings), None)
+    sending = next((each for each in Sending.__subclasses__() if each.__name__.lower() == command), None)
+    if sending is None:  # its `--set` takes other keys
+        return None
+    name, keys = option.lstrip("-").replace("-", "_"), {*Workload.model_fields, *sending.settings} - sending.decides
+    key = next((key for key in (name, f"{name}_s") if key in keys), None)
     return key and f"No such option: {option}. Write --set {key}=VALUE."
 
 

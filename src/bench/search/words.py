@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from bench.axes import AXES, CONCURRENCY, RATE
-from bench.errors import count_text, shown_share, two_digits
+from bench.errors import count_text, listed, shown_share, two_digits
 from bench.measure.progress import duration_text
 from bench.parse.observation import CAP
 from bench.report.blocks import Answer as Answered
@@ -169,7 +169,7 @@ def _unit(aim: Aim) -> LoadUnit:
 
 def answer_text(answer: Answer, aim: Aim, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
-    name = "The highest load within the SLOs is" if whole else "limit"
+    name = f"The highest load within {listed([str(slo) for slo in aim.slos])} is" if whole else "limit"
     if answer.why == "alone":
         return "No load meets the SLOs" if whole else "no load meets the SLOs"
     if not answer.known:

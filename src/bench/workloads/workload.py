@@ -169,9 +169,9 @@ class Workload(Strict):
     cache: Literal["unique", "shared", "repeated", "natural", "as_is"] = Field(
         default="unique",
         description="What a prefix cache can reuse within a run. `unique`: nothing. `shared`: a common beginning "
-        "(`shared_prefix`). `repeated`: one prompt for all. `natural`: what prompts of a file have in common. "
-        "`as_is`: the same without the letters ahead of each, so that answers compare; a server may know such a "
-        "prompt from an earlier run.",
+        "(`shared_prefix`). `repeated`: one prompt for all. `natural`: what prompts of a file have in common, "
+        "behind eight letters that differ from run to run. `as_is`: without these letters, so that answers compare; a "
+        "server may know such a prompt from an earlier run.",
     )
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."

@@ -60,6 +60,7 @@ class Find(Sending):
     The API key is read from OPENAI_API_KEY.
     """
 
+    decides: ClassVar = frozenset({"num_requests", "duration_s", "trace", "step", "stop_overloaded"})
     settings: ClassVar = {
         **Sending.settings,
         "failed_share": (0.01, above(0, 1, least=True)),

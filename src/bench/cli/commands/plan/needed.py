@@ -59,14 +59,18 @@ def print_needed(
         "GPUs of one",
         "in flight",
         "requests/s",
+        "TTFT ms, alone",
         "TPOT ms",
         "instances",
         "GPUs",
         "USD/h",
         "GPUs at the ceilings",
     ]
-    print_table([head, *map(_needed_row, rows)], "<>>>>>>>>")
+    print_table([head, *map(_needed_row, rows)], "<>>>>>>>>>")
     print(f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean.")
+    print(
+        "TTFT is that of one request alone, so a limit on it leaves no room for a queue; several GPUs count as that many times as fast."
+    )
     for why in dict.fromkeys(f"{row['accelerator']}, {row['tensor_parallel']}: {row['why']}" for row in rows if row["why"]):
         print(f"– {why}")
     of_price: dict[str, dict[str, None]] = {}
@@ -86,12 +90,15 @@ def print_needed(
         print(
             f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
         )
-        print(f"Then size the fleet by that, in place of this plan's: `bench fleet {fleet}`.")
+        print(f"Then size the fleet by that, in place of this plan's, with a safety factor: `bench fleet {fleet}`.")
 
 
 def _needed_row(row: Mapping[str, Any]) -> list[str]:
-    tpot, cost = row["tpot_s"], row["usd_per_hour"]
+    cost, times = row["usd_per_hour"], (row["ttft_s"], row["tpot_s"])
     numbers = [number_text(row[key]) for key in ("in_flight", "requests_per_s")]
-    numbers += ["–" if tpot is None else f"{1000 * tpot:.3g}", *(number_text(row[key]) for key in ("instances", "gpus"))]
+    numbers += [
+        *("–" if each is None else f"{1000 * each:.3g}" for each in times),
+        *(number_text(row[key]) for key in ("instances", "gpus")),
+    ]
     ceiling = number_text(row["at_the_ceilings"]["gpus"])
     return [row["accelerator"], str(row["tensor_parallel"]), *numbers, f"{cost:,.2f}" if cost else "–", ceiling]
