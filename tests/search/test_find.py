@@ -73,7 +73,7 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
             ),
             (["--set", "vocabulary=9"], "--set vocabulary=9: it has to be a whole number of 16 or more"),
             (["--set", "precision=0"], "--set precision=0: it has to be a number of 2 or more and below 100"),
-            (["--set", "start=6000"], "above the highest load that is tried"),
+            (["--set", "start=6000"], "above the highest load to try"),
             (["--at-least", "6000"], "Raise that: --set most=N"),
             (["--slo", "ttft_p90=1s"], "one percentile has two limits"),
             (["--set", "archetype=chat"], "Use --request-rate, which counts conversations/s"),
