@@ -66,7 +66,7 @@ AXES = {
             beside=" users",
             letter="u",
             held=True,
-            no_search="conversations that begin together keep in step, and their latencies with them. Use an open loop and "
+            no_search="conversations that begin together keep in step, and so do their latencies. Use an open loop and "
             "`request_rate: auto`, which counts conversations/s, or give levels",
         ),
         Axis(

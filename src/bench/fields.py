@@ -97,19 +97,18 @@ def checked_address(value: str, *, of_metrics: bool = False) -> str:
         host, port = url.hostname or "", url.port  # a port beyond 65535 raises
         host.encode("idna")  # as looking it up does: an empty or overlong part raises
     except ValueError as error:
-        raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
+        why = "" if "@" in value else f" ({error})"  # which may quote a password
+        raise ValueError(f"not an address{why}; write http://HOST:PORT, such as http://127.0.0.1:8000") from None
     if url.username is not None or url.password is not None:
-        raise ValueError("an address that holds a user or a password; give a key in OPENAI_API_KEY instead")
+        raise ValueError("contains a user or a password; export a key as OPENAI_API_KEY instead")
     path = url.path.rstrip("/")
     if not of_metrics and (end := _ENDPOINT.search(path)) and end.end() == len(path):
         more = " and what follows it" if url.query or url.fragment else ""
-        raise ValueError(
-            f"an endpoint's address, and requests add the endpoint's path themselves; leave out {end[0].removeprefix('/v1')}{more}"
-        )
+        raise ValueError(f"requests add the endpoint's path themselves; leave out {end[0].removeprefix('/v1')}{more}")
     asked = url.query and not (of_metrics and re.fullmatch(r"model=[^&=]+", url.query))
     odd = (
         asked or (port is None and url.netloc.endswith(":")) or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
     )
     if url.scheme not in ("http", "https") or not host or odd:
-        raise ValueError("no address; write http://HOST:PORT, such as http://127.0.0.1:8000, with a path at most")
+        raise ValueError("not an address; write http://HOST:PORT, such as http://127.0.0.1:8000, with at most a path")
     return value

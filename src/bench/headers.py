@@ -46,12 +46,12 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         checked_name(name)
         if not _VARIABLE.search(value):
             raise ValueError(
-                f"{name} has a value of its own; export the value, and name its variable, such as {name}: $GATEWAY_KEY"
+                f"{name} contains the value itself; export it, and name its variable, such as {name}: $GATEWAY_KEY"
             )
         if not _VALUE.fullmatch(value):
-            raise ValueError(f"{name} has a value that no header can have: it is one line of ASCII, without spaces around it")
+            raise ValueError(f"{name} has a value that cannot be sent; give one line of ASCII, without spaces around it")
     if len({name.lower() for name in headers}) < len(headers):
-        raise ValueError("a header stands twice; upper and lower case make no difference")
+        raise ValueError("a header appears twice; upper and lower case are the same")
     return dict(headers)
 
 
@@ -75,7 +75,7 @@ def _value(where: str, found: re.Match[str]) -> str:
         raise BenchError(f"{where}: the variable {variable} is {'empty' if value == '' else 'not set'}. Export it.")
     if not _VALUE.fullmatch(value):
         raise BenchError(
-            f"{where}: the variable {variable} holds what no header can: it must be one line of ASCII, without spaces around it."
+            f"{where}: the variable {variable} cannot be sent in a header: it must be one line of ASCII, without spaces around it."
         )
     return value
 
@@ -105,7 +105,7 @@ def own_headers(address: str, base_url: str, headers: Mapping[str, str]) -> dict
         return dict(headers)
     if not _VALUE.fullmatch(key):
         raise BenchError(
-            "OPENAI_API_KEY holds what no header can: it must be one line of ASCII, without spaces around it. Export it again."
+            "OPENAI_API_KEY cannot be sent in a header: it must be one line of ASCII, without spaces around it. Export it again."
         )
     return {"Authorization": f"Bearer {key}", **headers}
 

@@ -45,7 +45,7 @@ def _entries(kind: str) -> Mapping[str, EntryPoint]:
             continue
         if name in found:
             package = f"{entry.dist.name}=={entry.dist.version}" if entry.dist else entry.value
-            raise BenchError(f"{package}: its {kind} {name!r} has a name of Saturate's own. Give it another.")
+            raise BenchError(f"{package}: its {kind} {name!r} has the name of a built-in one. Rename it.")
         found[name] = entry
     return found
 
@@ -61,7 +61,7 @@ def plugged(kind: str, own: Collection[str]) -> dict[str, Any]:
     """
     for name in names(kind):
         if name in own:
-            raise BenchError(f"{origin(kind, name)}: its {kind} {name!r} has a name of Saturate's own. Give it another.")
+            raise BenchError(f"{origin(kind, name)}: its {kind} {name!r} has the name of a built-in one. Rename it.")
     return {name: plugin(kind, name) for name in names(kind)}
 
 

@@ -68,7 +68,7 @@ class Results:
         else:
             raise BenchError(
                 f"{text}: no such file or folder, and no deployment either, as {study} is missing. Give a folder with results or a "
-                "summary.parquet, with :DEPLOYMENT behind it if it has several."
+                "summary.parquet, followed by :DEPLOYMENT if it has several."
             )
         names = sorted(set(found.runs["deployment"]))
         if found.deployment not in names:
@@ -115,7 +115,7 @@ class Results:
             BenchError: there is no such table, or the study's command has not written it.
         """
         if name not in TABLES:
-            raise BenchError(f"{name}: no table of an analysis. There are: {', '.join(TABLES)}.")
+            raise BenchError(f"{name}: not a table of an analysis. There are: {', '.join(TABLES)}.")
         return read_table(self.folder / Path(Paths.ANALYSIS).name, name)
 
     def capacity(self, slos: Sequence[str] = (), failed_share: float = 0.01) -> pl.DataFrame:
@@ -128,7 +128,7 @@ class Results:
             BenchError: neither the table nor a file beside it has the requests of a run; or an argument is none.
         """
         if not 0 <= failed_share <= 1:
-            raise BenchError(f"failed_share is {failed_share:g}: a share of requests is 0 to 1.")
+            raise BenchError(f"failed_share is {failed_share:g}: give a share of requests, 0 to 1.")
         decision = Decision(slo=[text for text in slos if parse_slo(text)], failed_share=failed_share)
         table, folder = self._table, self.folder / Path(Paths.ANALYSIS).name
         stored = folder / "capacity.parquet"

@@ -23,8 +23,8 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value in seen:
             raise BenchError(
-                f"{key.start_mark.name}: line {key.start_mark.line + 1}: the name {key.value!r} stands twice in one mapping. "
-                "Only one of the two would count; put all entries under the first, or rename one."
+                f"{key.start_mark.name}: line {key.start_mark.line + 1}: the key {key.value!r} appears twice in one mapping. Only one "
+                "would count; put all entries under the first, or rename one."
             )
         seen.add(str(key.value))
     loader.flatten_mapping(node)
@@ -67,7 +67,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise BenchError(f"{path}: a value cannot be read: {error}. Put it in quotes if it is a text.") from None
     if not isinstance(content, dict):
         raise BenchError(
-            f"{path}: holds no mapping; a configuration starts with `study:`, and a file of devices with the name of one."
+            f"{path}: not a mapping; a configuration starts with `study:`, a file of devices with a device's name."
         )
     return content
 

@@ -233,9 +233,9 @@ def test_two_prometheus_of_one_server_and_a_single_scrape_are_refused():
         )
         return pl.concat([one, other])
 
-    with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
+    with pytest.raises(BenchError, match=r"differ in replica\. Choose one: --label replica=VALUE"):
         find_drift(*changed_window(10, twice))
-    with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
+    with pytest.raises(BenchError, match="no server has two scrapes in this time"):
         find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") == pl.col("at_s").min())))
 
 

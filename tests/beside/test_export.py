@@ -384,8 +384,8 @@ def test_each_run_is_a_file(tmp_path):
     for file in files:
         jsonschema.validate(yaml.safe_load(file.read_text()), SCHEMA)
     for more, said in (
-        ((), "has 2 runs, and a file is of one. Give --output DIR"),
-        (("--output", files[0]), "it is a file, and runs are written into a folder"),
+        ((), "has 2 runs, but a file holds one. Give --output DIR"),
+        (("--output", files[0]), "this is a file, but each run needs its own"),
     ):
         done = bench("export", RUNS, "--form", "benchmark-report", *more)
         assert done.returncode == 2 and said in done.stderr, said
@@ -415,4 +415,4 @@ def test_runs_of_one_name_are_told_apart_by_deployment(tmp_path):
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["x_one.yaml", "y_one.yaml"]
     parsed("z", "x")
     done = bench(*arguments)
-    assert done.returncode == 2 and "several runs would be x_one.yaml, by deployment and name" in done.stderr
+    assert done.returncode == 2 and "several runs would be called x_one.yaml" in done.stderr

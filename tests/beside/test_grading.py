@@ -142,7 +142,7 @@ def test_a_set_is_read_by_what_is_sent_and_refused_where_it_cannot_be_graded(tmp
     assert told == {prompt_digest(PROMPT): "t/0", prompt_digest(chat): "t/1"}
     for rows, said in (
         ([{"prompt": "Hello"}], "line 1 has no text under task_id, entry_point, test"),
-        ([ROW, ROW], "line 2 asks what an earlier one does"),
+        ([ROW, ROW], "line 2 repeats an earlier prompt"),
     ):
         (tmp_path / said).write_text("\n".join(map(json.dumps, rows)))
         with pytest.raises(BenchError, match=said):
@@ -252,12 +252,12 @@ def test_a_task_that_needs_more_than_data_is_left_out_of_all_runs(tmp_path, summ
     file = graded_study(tmp_path, summary, {"a": {first: WHOLE, second: WHOLE}, "b": {first: WHOLE, second: "no"}}, rows)
     done = bench("grade", tmp_path, "--set", file, "--keep", "--json")
     assert [each["solved"] for each in json.loads(done.stdout)] == [{"t/0": 1.0}] * 2
-    assert done.stderr.count("1 of 2 tasks left out (t/1): tests there call the function with what is no data") == 1
+    assert done.stderr.count("1 of 2 tasks left out (t/1): tests there call it with values that are not data") == 1
     grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
     assert grades.filter(task="t/1")["right"].to_list() == [None, None]
     (tmp_path / "one.jsonl").write_text(json.dumps(rows[1]))
     done = bench("grade", tmp_path, "--set", tmp_path / "one.jsonl")
-    assert "the tests of all tasks call their functions with what is no data" in done.stderr
+    assert "the tests of all tasks call functions with values that are not data" in done.stderr
 
 
 @pytest.mark.usefixtures("shared")
@@ -340,7 +340,7 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
     sound = sandbox.read_text()
     sandbox.write_text(sound.replace('("return 3", "failed")', '("return 3", "passed")'))
     assert "grade" in project.run()
-    assert "Answers are not graded: the sandbox says failed of a program that is to be passed" in report.read_text()
+    assert "Answers are not graded: the sandbox says failed for a program that should be passed" in report.read_text()
     assert {"grade", "report"} <= set(project.run())
     sandbox.write_text(sound)
     assert {"grade", "report"} <= set(project.run())

@@ -167,14 +167,14 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, number):
 
 
 def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
-    two = "it has 2 curves, and one server is guarded by one workload. Name both: "
+    two = "it has 2 curves. Choose one server and one workload: "
     apart = [{**row, "role": role} for row, role in zip(workers(2), ("prefill", "decode"), strict=True)]
     for number, (change, options, said) in enumerate([
-        ({"point": BELOW}, (), "there is nothing to guard by"),
-        ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
+        ({"point": BELOW}, (), "no load is known to be sustained"),
+        ({"point": {"basis": "burst"}}, (), "no capacity under a continuous load"),
         ({"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]}, (), two),
-        ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
-        ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
+        ({}, ("--deployment", "b"), "--deployment b: not in results, which has: a"),
+        ({}, ("--workload", "b"), "--workload b: not in results, which has: short"),
     ]):  # fmt: skip
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -209,7 +209,7 @@ def test_one_worker_is_a_server(tmp_path, summary):
 def test_a_fleet_s_speed_is_not_compared(tmp_path, summary):
     fleet(tmp_path, summary, 2)
     done = bench("drifted", "--prometheus", "http://127.0.0.1:9", "--label", "job=a", cwd=tmp_path)
-    assert done.returncode == 2 and "a is a fleet, and what is compared is one server's load and speed" in done.stderr
+    assert done.returncode == 2 and "a is a fleet, but production is compared with one server" in done.stderr
 
 
 # Judged by the programs that load it: rules by promtool, on planted series of a server and of fleets

@@ -115,7 +115,7 @@ def test_loads(tmp_path):
         assert peer.load == load, changes
 
 
-NO_LOAD = "no load that is read"
+NO_LOAD = "cannot be read"
 
 
 def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
@@ -126,7 +126,7 @@ def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
         (vllm, rate | {"ramp_up_strategy": "linear", "max_concurrency": None}, "ramp_up_strategy"),
         (vllm, rate, "max_concurrency is 2"),
         (vllm, {"max_concurrency": 3, "start_times": [1, 2, 3, 4, 5]}, "the first 3 requests were sent within 2 s"),
-        (vllm, slow, "request_rate is 5, and start_times come at 0.1 requests/s"),
+        (vllm, slow, "request_rate is 5, but start_times come at 0.1 requests/s"),
         (guidellm, {"strategy": poisson | {"max_concurrency": 3}}, "max_concurrency is 3"),
         (guidellm, {"strategy": streams | {"rampup_duration": 9.0}}, "rampup_duration is 9"),
         (guidellm, {"strategy": {"type_": "sweep"}}, "type_ is 'sweep'"),
@@ -211,7 +211,7 @@ def test_a_file_that_is_no_result_does_not_stop_the_import_of_its_folder(tmp_pat
     (tmp_path / "stray.json").write_text("{,}")
     done = bench("import", tmp_path, "--json")
     assert done.returncode == 0 and len(json.loads(done.stdout)["imported"]) == 1
-    assert "stray.json: skipped, as it is no JSON" in done.stderr
+    assert "stray.json: skipped, as it is not JSON" in done.stderr
 
 
 def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
@@ -224,20 +224,20 @@ def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
         (
             inference_perf,
             {"stage": RATE, "load": None},
-            "there is no config.yaml beside it, or nothing in it: it says how requests",
+            "config.yaml is missing or empty beside it, and says how requests",
         ),
         (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
-        (vllm, {"request_rate": "4.0"}, "request_rate is '4.0', and no number"),
-        (vllm, {"p99_ttft_ms": "79.7"}, "p99_ttft_ms is '79.7', and no number"),
+        (vllm, {"request_rate": "4.0"}, "request_rate is '4.0', not a number"),
+        (vllm, {"p99_ttft_ms": "79.7"}, "p99_ttft_ms is '79.7', not a number"),
         (vllm, {"ttfts": ["0.05"] * 5}, "ttfts[0] is '0.05'"),
         (vllm, {"completed": 9}, "start_times has 5 requests, and completed and failed come to 10: 5 are missing"),
         (vllm, {"completed": 9, "failed": None}, "come to 9: 4 are missing"),
         (vllm, {"completed": 2, "failed": 0}, "come to 2: 3 are not counted"),
         (aiperf, {"request_count": {"avg": 12.0}}, "profile_export.jsonl has 5 requests"),
         (aiperf, {"request_count": {"avg": 12.0}}, "come to 13: 8 are missing"),
-        (aiperf, {"request_count": {"avg": "4.0"}}, "request_count.avg is '4.0', and no number"),
-        (aiperf, {"time_to_first_token": {"avg": "65"}}, "avg is '65', and no number"),
-        (vllm, {"ttfts": [0.1]}, "not of one length"),
+        (aiperf, {"request_count": {"avg": "4.0"}}, "request_count.avg is '4.0', not a number"),
+        (aiperf, {"time_to_first_token": {"avg": "65"}}, "avg is '65', not a number"),
+        (vllm, {"ttfts": [0.1]}, "differ in length"),
         (vllm, {"backend": "openai-embeddings"}, "backend is 'openai-embeddings'"),
         (guidellm, {"benchmarks": []}, "benchmarks is empty"),
         (aiperf, {"input_config": {}}, "input_config.phases is missing"),
@@ -297,10 +297,10 @@ def test_files_that_stand_together_are_asked_for(tmp_path):
     seven = json.dumps({"load_summary": {"count": 7, "concurrency": 2}, "benchmark_time_seconds": 1.0})
     for write, name, text, said in (
         (inference_perf, stage, seven, "5 requests, and the stages beside it 7: 2 are missing"),
-        (inference_perf, stage, None, f"there is no {stage} beside it, which says what load was sent"),
+        (inference_perf, stage, None, f"{stage} is missing beside it, and holds the load that was sent"),
         (inference_perf, stage, "{", f"{stage} has no aggregates of a stage"),
-        (aiperf, records, '{"metadata": 1}\n', f"{records}:1.metadata is 1, and no object"),
-        (aiperf, records, "{\n", f"{records}, line 1 is no record of a request"),
+        (aiperf, records, '{"metadata": 1}\n', f"{records}:1.metadata is 1, not an object"),
+        (aiperf, records, "{\n", f"{records}, line 1 is not a request record"),
     ):
         with pytest.raises(BenchError, match=re.escape(said)):
             read_peers(changed_of(write, name, text))

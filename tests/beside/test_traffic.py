@@ -175,17 +175,17 @@ def test_what_is_ambiguous_is_asked_for(tmp_path):
     cases = [
         (HEAD + "0,1,2\n5,1,2\n", {}, r"the unit of timestamp is not known.* `--columns arrival=timestamp:s` sends them at 0, 5 s; "),
         (HEAD + "0.5,1,2\n5.25,1,2\n", {}, r"`--columns arrival=timestamp:ms` sends them at 0, 0\.00475 s"),
-        (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time that is read, and no number. Write it .*: 2026-11-28T16:45:00Z. Or name another column"),
-        (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is no date .* year first, which no order of day and month confuses"),
-        (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is no date .*: 2026-11-28T16:45:00Z"),
-        (HEAD + '"Nov 28, 2026 4:45 PM",1,2\n', {}, "is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + "yesterday,1,2\n", {}, "'yesterday' is neither a number nor a readable date and time. Write the year .*: 2026-11-28T16:45:00Z. Or name another column"),
+        (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is neither .* readable date .* year first, so that day and month cannot be confused"),
+        (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is neither a number nor a readable date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + '"Nov 28, 2026 4:45 PM",1,2\n', {}, "is neither a number nor a readable date .*: 2026-11-28T16:45:00Z"),
         (HEAD + "2026-11-27,1,2\n2026-11-28,1,2\n", {}, "timestamp holds dates without a time of day.*as 2026-11-27T16:45:00Z"),
         (HEAD + "2026-11-28 00:00:00,1,2\n2026-11-28 00:00:00,1,2\n", {}, "timestamp holds dates without a time of day"),
-        (HEAD.replace("\n", ",num_model_requests\n") + "1760000000,9,9,1\n1760000060,30000,6000,15\n", {}, "num_model_requests is 15 in a row: .*sums"),
+        (HEAD.replace("\n", ",num_model_requests\n") + "1760000000,9,9,1\n1760000060,30000,6000,15\n", {}, "num_model_requests is 15 in a row: such rows sum"),
         (HEAD.replace("\n", ",Request Count\n") + "1760000000,9,9,2.0\n", {}, "Request Count is 2.0 in a row.*Export a row for each request"),
         (jsonl({"data": [{"start_time": 1760000000, "results": [{"input_tokens": 9, "output_tokens": 9, "num_model_requests": 4}]}]}), {}, "num_model_requests is 4 in a row"),
-        (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
-        (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"given": {"arrival": "timestamp:ms"}}, "timestamp holds dates, which have no unit. Leave :ms out"),
+        (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, others have none. Give theirs: --time-zone"),
+        (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"given": {"arrival": "timestamp:ms"}}, "timestamp holds dates, which have no unit. Remove :ms"),
         (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
         (HEAD + "1760000000,0,2\n1760000000,5,\n", {}, r"none of 2 rows .*1 have no count of answer tokens \(line 3: ''\); 1 have a prompt of 0 tokens \(line 2"),
         (HEAD, {}, "holds no requests"),
@@ -198,7 +198,7 @@ def test_what_is_ambiguous_is_asked_for(tmp_path):
 def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
     usage = {"input": 191, "input_cached_tokens": 2304, "output": 70, "output_reasoning": 30}
     for row, said in (
-        ({"t": 0, "a": 1, "b": 2}, "It may be: --columns arrival=NAME,prompt=NAME,output=NAME."),
+        ({"t": 0, "a": 1, "b": 2}, "Perhaps: --columns arrival=NAME,prompt=NAME,output=NAME."),
         (
             {"start_ms": 0, "n_prompt": 1, "n_output": 2},
             "--columns arrival=start_ms:ms,prompt=n_prompt,output=n_output. Found: ",
@@ -278,7 +278,7 @@ def test_a_part_of_a_log(tmp_path, capsys):
     assert (dated.prompt_tokens.tolist(), dated.began) == ([18], datetime(2026, 11, 2, 12, 0, 8, tzinfo=UTC))
     relative = written(tmp_path, LOGS["seconds"], "relative.csv")
     for path, part, message in (
-        (file, {"begin": "20"}, "no request came in that part; the last came 9 s after the first"),
+        (file, {"begin": "20"}, "no request in that part; the last came 9 s after the first"),
         (file, {"end": "noon"}, "--to noon: neither seconds"),
         (file, {"begin": "0001-01-01"}, "--from 0001-01-01: before 2001"),
         (relative, {"end": "2026-11-02"}, "--to 2026-11-02: arrivals of this log are not dates"),
@@ -293,7 +293,7 @@ def test_a_part_of_a_log(tmp_path, capsys):
         ("no count of answer tokens", 25, "line 52")
     ]
     assert main(["traffic", file]) == 0
-    assert "All that follows is of the other 74 %: more requests came than it says." in capsys.readouterr().out
+    assert "What follows covers the other 74 %: more requests came than it says." in capsys.readouterr().out
 
 
 # As providers, proxies and clocks write them.
@@ -406,7 +406,7 @@ def test_the_load_goes_where_the_study_s_does_and_is_as_long_as_its_slos_take(tm
     embeds = {"w": {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "endpoint": "embeddings"}}
     shutil.rmtree(tmp_path / "load")
     for workloads, more, said in (
-        (base["workloads"], (), "go to several endpoints: chat, completions. Say which with --endpoint"),
+        (base["workloads"], (), "go to several endpoints: chat, completions. Choose one with --endpoint"),
         (embeds, (), "The study's workloads go to embeddings: its answers have no tokens"),
         (embeds, ("--endpoint", "rerank"), "--endpoint rerank: its answers have no tokens"),
     ):

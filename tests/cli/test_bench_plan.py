@@ -181,7 +181,7 @@ def test_why_there_is_no_answer(capsys):
 
     capacity, held, fewest, text = why("gpt2", "h100", "--prompt-length", "1000", "--output-length", "100")
     assert capacity > 0 and held is None and fewest is None
-    assert text == "a request of 1,000 + 100 tokens is beyond the model's context of 1,024. Shorten it."
+    assert text == "a request of 1,000 + 100 tokens exceeds the model's context of 1,024. Shorten it."
     for model, device, options, found, said in (
         ("gpt2-xl", "a10", ("--tensor-parallel", "2"), [None, None, 1], "--tensor-parallel may be 1."),
         ("llama-3.3-70b", "h100", (), [None, None, 2], "--tensor-parallel 2 holds the demand"),

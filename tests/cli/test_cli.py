@@ -99,7 +99,7 @@ def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, ca
     plan = with_searches(content, "b", "c")
     assert left() == [
         *(f"missing  {each.key}" for each in (*plan.runs, *plan.searches)),
-        "To measure: 2 runs and 2 searches, 3 starts of a server, a time that the first runs will tell. How long a search takes is "
+        "To measure: 2 runs and 2 searches, 3 starts of a server, a time that the first runs will show. How long a search takes is "
         "not known ahead, and not in this.",
     ]
     search, other = plan.searches
@@ -165,9 +165,12 @@ def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(s
     measured(run)
     judged(["another"], LATE)
     main(["runs"])
-    assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
+    assert (
+        "Note: 1 of the measured runs has no verdict: results/summary.parquet is missing, or belongs to another study"
+        in capsys.readouterr().out
+    )
     assert main(["runs", "--discard", "invalid"]) == 2
-    assert "The command that measured this study judges them" in capsys.readouterr().err
+    assert "Run the command that measured this study: it judges them" in capsys.readouterr().err
     assert run.record.exists()
     judged([run], {})
     main(["runs", "--discard", "invalid"])
@@ -238,7 +241,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert server.peak == 2
     parsed = bench("parse", tmp_path)
     assert parsed.returncode == 0
-    assert "s (an estimate: n = 4 carries no 99 % bound)" in parsed.stdout
+    assert "s (an estimate: n = 4 is too few for a 99 % bound)" in parsed.stdout
     assert re.search(r"latency, throughput +(valid|invalid)\n", parsed.stdout)  # a busy machine is no fault of the code
     assert "UserWarning" not in parsed.stderr
     record = json.loads((tmp_path / "run.json").read_text())

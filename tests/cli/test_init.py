@@ -62,7 +62,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path):
         begin(tmp_path)
     with pytest.raises(BenchError, match=r"thesis\.tex is a file\. Name a new"):
         begin(tmp_path / "thesis.tex")
-    with pytest.raises(BenchError, match=r"thesis\.tex/study: Not a directory\. Name a folder that can be written\."):
+    with pytest.raises(BenchError, match=r"thesis\.tex/study: Not a directory\. Name a writable folder\."):
         begin(tmp_path / "thesis.tex/study")
     assert files(tmp_path) == {"thesis.tex", "thesis.pdf"}
     other = tmp_path / "other"
@@ -154,4 +154,4 @@ def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
     assert (drawn["valid"].all(), drawn["ttft_p90_of_limit"].min() < 1) == (True, True)
     assert "slo-margin" in Results.open(results).figures()
     again = bench("demo", "here", cwd=tmp_path)
-    assert (again.returncode, "is there already. Name a new folder" in again.stderr) == (2, True)
+    assert (again.returncode, "already exists. Name a new folder" in again.stderr) == (2, True)

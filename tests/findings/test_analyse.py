@@ -118,5 +118,5 @@ def test_a_table_of_another_version_is_refused(tmp_path, compared):
     with pytest.raises(BenchError, match=r"saturation\.parquet: another version wrote it, with other columns \(noise\)"):
         _ = read_analysis(tmp_path).saturation
     (tmp_path / "capacity.parquet").unlink()
-    with pytest.raises(BenchError, match=r"capacity\.parquet: is no table"):
+    with pytest.raises(BenchError, match=r"capacity\.parquet: not a table"):
         _ = read_analysis(tmp_path).capacity

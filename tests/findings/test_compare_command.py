@@ -116,8 +116,8 @@ def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, 
         (tmp_path / name).mkdir()
         rows.write_parquet(tmp_path / name / "summary.parquet")
     for name, status, verdict, said in (
-        ("faster", 3, "no evidence", "what is better may be the machine's, and is no verdict"),
-        ("slower", 3, "no evidence", "what is worse may be the machine's, and is no verdict"),
+        ("faster", 3, "no evidence", "what is better may be the machine's doing, and is no verdict"),
+        ("slower", 3, "no evidence", "what is worse may be the machine's doing, and is no verdict"),
         ("worse", 1, "worse", "no more than chance"),
         ("hidden", 3, "no evidence", "at the speed that the machine had for the baseline"),
         ("silent", 1, "worse", "No reference load of both sides"),
@@ -205,10 +205,10 @@ def test_what_the_user_can_fix_is_one_line_and_status_2(study, summary):
     for arguments, message in (
         (("a", "c"), "c: no such file or folder, and results/summary.parquet has no deployment 'c'. There are: a, b."),
         (("results:c", "a"), "results has no deployment 'c'. There are: a, b."),
-        (("a", "text"), "text: is no summary table: "),
+        (("a", "text"), "text: not a summary table: "),
         (("a", "old.parquet"), "old.parquet: lacks axis, level: another program wrote it"),
         (("a", "empty"), "empty: neither summary.parquet, nor results/summary.parquet, nor a summary.json at any depth."),
-        (("a", "b", "--metric", "watts"), "--metric watts: not among those that are compared: throughput_tokens_per_s, "),
+        (("a", "b", "--metric", "watts"), "--metric watts is not compared. Name one of throughput_tokens_per_s, "),
         (("a", "b", "--metric", "ttft_p50_s"), "ttft_p50_s: no pair of runs has a value on both sides."),
         (("a", "invalid.parquet"), "invalid.parquet: None of the 8 runs is valid, so only the server's counts hold."),
         (("a", "long.parquet"), "the baseline has short at 1, 2, 4, 8; the candidate has long at 1, 2, 4, 8."),

@@ -89,11 +89,11 @@ def test_what_cannot_be_answered_says_why(study):
     for arguments, words in (
         ([*load, "--peak-rps", "4", "--traffic", "x.csv"], "Give --peak-rps"),
         ([*load, "--peak-rps", "4", "--set", "start_up_s=9"], "--set start_up_s needs a course of traffic"),
-        ([*load, "--peak-rps", "4", "--set", "time_scale=3"], "--set time_scale says nothing of a fleet for a load that was not measured"),
-        ([*load, "--traffic", "short.csv"], "an hour is the least"),
+        ([*load, "--peak-rps", "4", "--set", "time_scale=3"], "--set time_scale does not apply to a fleet for a load that was not measured"),
+        ([*load, "--traffic", "short.csv"], "give an hour or more"),
         ([*SLO, "--peak-rps", "4", "--prompt-length", "9"], "--prompt-length and --output-length"),
         ([*SLO, "--peak-rps", "4", "--workload", "closed.yaml"], "levels of concurrency"),
-        ([*replay, "--peak-rps", "4"], "--peak-rps says nothing of a fleet for a recorded trace, which is the traffic, on instances"),
+        ([*replay, "--peak-rps", "4"], "--peak-rps does not apply to a fleet for a recorded trace, which is the traffic, on instances"),
     ):  # fmt: skip
         status, text = planned(*arguments)
         assert status == 2 and words in text, arguments

@@ -199,11 +199,11 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, summary):
     curve.write_parquet(table)
     for arguments, told in (
         ("RESULTS --peak-rps 100", "--slo is missing"),
-        ("RESULTS --peak-rps 100 --sustained-rps 3", "RESULTS says nothing of a fleet from --sustained-rps"),
+        ("RESULTS --peak-rps 100 --sustained-rps 3", "RESULTS does not apply to a fleet from --sustained-rps"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=100ms", "at 1 request in flight it misses TTFT P99 ≤ 100 ms (500 ms)"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results, which have short"),
         ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "no answer at 1 request in flight has that latency"),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set limit=3", "--set limit says nothing of a fleet for a measured load"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set limit=3", "--set limit does not apply to a fleet for a measured load"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set failed_share=5", "--set failed_share=5: it has to be a number of 0 or more and below 1"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),
     ):  # fmt: skip

@@ -59,7 +59,7 @@ def test_a_file_that_cannot_be_a_configuration(tmp_path):
         (b"study: !!python/object:os.system {}", "not valid YAML"),
         (b"\xff\xfes\x00t\x00u\x00", "not UTF-8"),
         *((text, "") for text in (b"", b"- 1\n", b"a: [", b"a: b: c")),
-        (b"a: 1\nb: 2\na: 3\n", "line 3: the name 'a' stands twice"),
+        (b"a: 1\nb: 2\na: 3\n", "line 3: the key 'a' appears twice"),
     ):  # fmt: skip
         path.write_bytes(text)
         assert said in file_refusal(path), text[:40]
@@ -93,16 +93,16 @@ LLAMA = {
 
 
 def test_a_config_json_that_holds_no_model(tmp_path):
-    unlike = "not what its key means"
+    unlike = "has an invalid value"
     path = tmp_path / "config.json"
     for changed, said in (
-        ({"max_position_embeddings": "lots"}, "max_position_embeddings is 'lots'; it is a number from 1"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it is a number from 1 to 10,000"),
+        ({"max_position_embeddings": "lots"}, "max_position_embeddings is 'lots'; it must be a number from 1"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it must be a number from 1 to 10,000"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"hidden_size": None}, "does not state 'hidden_size'"),
         ({"hidden_size": [64]}, "hidden_size is [64]"),
         ({"layer_types": 5}, unlike),
-        ({"text_config": "x"}, "text_config is 'x'; it is an object"),
+        ({"text_config": "x"}, "text_config is 'x'; it must be an object"),
         ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, unlike),
         (b"\xff", ""), (b"[" * 100_000, ""), (b'{"a": ' + b"9" * 5000 + b"}", ""), (b"[]", ""), (b"", ""),
     ):  # fmt: skip

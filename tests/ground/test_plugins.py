@@ -69,7 +69,7 @@ def test_another_version_of_a_package_measures_something_else(installed):
     assert first[0] != second[0]
     broken = installed("1.1", PLAN, json.dumps(STUDY), entry="speech:Absent")
     assert "speech==1.1: its endpoint 'speech' cannot be imported" in broken
-    assert "its endpoint 'chat' has a name of Saturate's own" in installed("1.1", PLAN, json.dumps(STUDY), name="chat")
+    assert "its endpoint 'chat' has the name of a built-in one" in installed("1.1", PLAN, json.dumps(STUDY), name="chat")
 
 
 def test_its_requests_go_where_it_says(installed):

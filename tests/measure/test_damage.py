@@ -231,7 +231,7 @@ def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured
         # Missing: a file of a run that was copied in part.
         (two.record.parent / "requests.jsonl").unlink()
         assert unmeasured_sessions(study.plan, study.store) == [("a", 1)]
-        with pytest.raises(BenchError, match="not all of it is measured"):
+        with pytest.raises(BenchError, match="not fully measured"):
             write_index(study.plan, "a", 1, study.store)
         assert study.healed({})
         assert any("is measured again" in line and two.name in line for line in study.said)

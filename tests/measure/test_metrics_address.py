@@ -109,7 +109,7 @@ def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):
     for other in ("http://h:81/metrics", "https://h/metrics", "http://i/metrics"):
         assert own_headers(other, "http://h", {"X-Api-Key": "k"}) == {}
     monkeypatch.setenv("OPENAI_API_KEY", "two\nlines")
-    with pytest.raises(BenchError, match="OPENAI_API_KEY holds what no header can"):
+    with pytest.raises(BenchError, match="OPENAI_API_KEY cannot be sent in a header"):
         own_headers("http://h/metrics", "http://h", {})
 
 

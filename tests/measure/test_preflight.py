@@ -57,7 +57,7 @@ def script(path, text):
 def test_more_cores_and_memory_than_there_are(content):
     content["deployments"]["a"] |= {"cores": 5000, "kv_cache_memory": "900000GiB"}
     cores, fault = found(content)
-    assert cores == f"deployments.a: cores is 5000, and this process may use {len(os.sched_getaffinity(0))}. Lower cores."
+    assert cores == f"deployments.a: cores is 5000, but this process may use {len(os.sched_getaffinity(0))}. Lower cores."
     memory = psutil.virtual_memory().total / 2**30
     assert "KV cache 900,000 GiB + engine 1.7 GiB take 900,001.7 GiB, and this machine has " in fault
     assert float(re.search(r"this machine has ([\d.,]+) GiB", fault)[1].replace(",", "")) == pytest.approx(memory, rel=5e-3)
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_is_not_there(content):
     Path("here").mkdir()
     content["models"]["m"] = {"path": "here"}
     (fault,) = found(content)
-    assert fault.startswith("models.m.path: here holds no config.json")
+    assert fault.startswith("models.m.path: here has no config.json")
 
 
 def test_a_command_an_interpreter_and_a_container_runtime_that_are_not_there(content, monkeypatch):
@@ -273,7 +273,7 @@ for repository in sys.argv[1:]:
     with answering(hub) as (url, _):
         gated, missing, large = refusals("org/gated", "missing/model", "HF_TOKEN=hf_x", "org/gated")
     (silent,) = refusals("org/gated")
-    assert "models.m.hub: org/gated is given to those alone who accepted its terms. HF_TOKEN is not set." in gated
+    assert "models.m.hub: org/gated is gated: its terms have to be accepted. HF_TOKEN is not set." in gated
     assert "models.m.hub: the hub does not give missing/model at 000" in missing
     assert "takes 1,073,741,824 GiB, and" in large
     assert f"models.m.hub: the hub at {url} does not answer (ConnectError)" in silent
@@ -303,5 +303,5 @@ def test_the_workflow_names_them_and_starts_nothing(content, tmp_path):
     assert project.run(status=1) == []
     assert "nothing was started: this study cannot be measured here" in project.output
     assert "engines.e.command: 'no-such-server' is not on PATH" in project.output
-    assert "deployments.a: cores is 5000, and this process may use" in project.output
+    assert "deployments.a: cores is 5000, but this process may use" in project.output
     assert not (project.folder / "results/engines/e").exists()

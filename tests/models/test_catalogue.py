@@ -119,7 +119,7 @@ def test_counts_and_sizes_are_within_bounds():
         for value in (least, 7, most):
             geometry_of({**LLAMA, key: value})
         for value in (-1, most + 1, True, "7", [[7]]):
-            with pytest.raises(BenchError, match=rf"config\.json: {key} is .*; it is a number from [01] to {most:,}"):
+            with pytest.raises(BenchError, match=rf"config\.json: {key} is .*; it must be a number from [01] to {most:,}"):
                 geometry_of({**LLAMA, key: value})
 
 
@@ -184,7 +184,7 @@ def test_a_key_that_is_given_replaces_the_catalogues_and_must_do_for_its_family(
     small = geometry_of_model(model)
     assert (small.layers, small.vocabulary, small.kv_heads) == (2, 1024, 8)
     assert Model(**model.model_dump(exclude_defaults=True)) == model  # as the workflow hands it on
-    with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 96 has no token for every character of ASCII"):
+    with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 96 is too small for every ASCII character"):
         write_checkpoint("m", Model(catalogue="qwen3-8b", config={"vocab_size": 96}), tmp_path / "m/checkpoint.json")
     with pytest.raises(BenchError, match=r"models\.m: config\.json of model_type llama does not state 'hidden_size'"):
         write_checkpoint("m", Model(config={"model_type": "llama"}), tmp_path / "m/checkpoint.json")

@@ -89,5 +89,5 @@ def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content
     write_checkpoint("m", model, tmp_path / "a/checkpoint.json")
     replace_weights(checkpoint)
     fingerprint.cache_clear()
-    with pytest.raises(BenchError, match=r"models\.m: the files at .* are not those of models\.m\.fingerprint"):
+    with pytest.raises(BenchError, match=r"models\.m: the files at .* do not match models\.m\.fingerprint"):
         write_checkpoint("m", model, tmp_path / "b/checkpoint.json")

@@ -134,7 +134,7 @@ def test_a_file_that_is_cut_or_is_none_is_refused_in_words(written, tmp_path):
     head = whole.index(b"output_norm.weight")
     for end in (*range(0, 64), *range(64, head, head // 97)):
         file.write_bytes(whole[:end])
-        with pytest.raises(BenchError, match=r"m\.gguf is no GGUF file that can be read .* complete\?"):
+        with pytest.raises(BenchError, match=r"m\.gguf is not a readable GGUF file .* complete\?"):
             config_of_gguf(file)
     for at in range(4, 400):  # counts, lengths and types become as large as they can be
         file.write_bytes(whole[:at] + b"\xff" * 8 + whole[at + 8 :])

@@ -93,7 +93,7 @@ def test_a_real_checkpoint_is_linked_and_its_facts_are_read(tmp_path):
     wrong = Architecture(**{**ARCHITECTURE, "kv_heads": 4})
     with pytest.raises(BenchError, match=r"models\.m\.architecture\.kv_heads is 4, but the checkpoint's config.json says 2"):
         write_checkpoint("m", Model(path=str(real), architecture=wrong), record)
-    with pytest.raises(BenchError, match=r"holds no config\.json"):
+    with pytest.raises(BenchError, match=r"has no config\.json"):
         write_checkpoint("m", Model(path=str(tmp_path)), record)
     assert real.is_dir()  # a link was replaced, not the folder behind it
     with pytest.raises(BenchError, match=r"models\.m: gpt2-xl has \w+ \d+, but the checkpoint's config\.json says \d+\. It is"):

@@ -145,7 +145,7 @@ def test_workers_have_the_roles_that_the_study_gives_them():
         assert {worker.role for worker in find_workers("http://127.0.0.1:9", addresses, {}, named="workers")} == {None}
     with fake_server(metrics=named["other"]) as first, fake_server(metrics=named["other"]) as second:
         addresses = {"a": first.base_url, "b": second.base_url}
-        with pytest.raises(BenchError, match=r"a \(prefill\) is sglang, and prefill_workers .* known of vLLM alone"):
+        with pytest.raises(BenchError, match=r"a \(prefill\) is sglang, but prefill_workers .* only vLLM's counts"):
             find_workers("http://127.0.0.1:9", addresses, {}, named="workers", prefill=1)
 
 

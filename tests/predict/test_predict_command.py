@@ -66,16 +66,16 @@ def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG0
 
 def test_wrong_arguments(study, capsys):  # noqa: ARG001
     for argv, words in [
-        (["--concurrency", "4"], "--prompt-length and --output-length say how long requests are"),
+        (["--concurrency", "4"], "give both --prompt-length and --output-length"),
         (["--concurrency", "4.5", *LOAD], "--concurrency 4.5: not whole numbers of 1 or more"),
         (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
         (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
         (["--concurrency", "4", *LOAD, "--set", "kv_tokens=999"], "this engine has slots"),
         (["--concurrency", "4", "--set", "flops=fast"], "--set flops=fast: it has to be a number above 0"),
         (["--concurrency", "4", "--set", "prefix_caching=2"], "--set prefix_caching=2: it has to be true or false"),
-        (["--concurrency", "4", "--set", "slots=2"], "there is no such key here"),
-        (["--concurrency", "4", "--set", "limit=2"], "--set limit says nothing of a load of one instance"),
-        (["--concurrency", "4", "--peak-rps", "2"], "--peak-rps says nothing of a load of one instance"),
+        (["--concurrency", "4", "--set", "slots=2"], "no such key"),
+        (["--concurrency", "4", "--set", "limit=2"], "--set limit does not apply to a load of one instance"),
+        (["--concurrency", "4", "--peak-rps", "2"], "--peak-rps does not apply to a load of one instance"),
         (["results:b", "--concurrency", "4", *LOAD], "has no deployment 'b'"),
     ]:
         assert main(["fleet", *argv]) == 2
@@ -85,7 +85,7 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
 def test_an_engine_whose_admission_is_not_known_or_which_shows_too_few_steps(tmp_path, summary, runs, capsys):
     folder = written(tmp_path / "r", summary, runs, kind="sglang")
     assert main(["fleet", str(folder), "--concurrency", "4", *LOAD]) == 2
-    assert "how sglang admits requests is not known here" in capsys.readouterr().err
+    assert "how sglang admits requests is not known; only" in capsys.readouterr().err
     folder = written(tmp_path / "few", summary, [run_of([(0, 20, 5, 0.0)])])
     assert main(["fleet", str(folder), "--concurrency", "4", *LOAD]) == 2
     assert "too few steps" in capsys.readouterr().err

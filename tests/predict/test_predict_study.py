@@ -287,9 +287,9 @@ def test_classes_or_an_engine_ahead_of_its_clients_are_why_no_run_shows_steps(tm
     """Runs of classes alike in all but lengths, which drafted tokens or whose requests are gone, are no less left out for that."""
     mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
     alike = {name: {"share": 0.5} for name in mixed}
-    none = "none of its runs is valid and shows"
+    none = "no valid run shows"
     for name, told, why in (
-        ("mixed", {"classes": json.dumps(mixed), "cache": "unique"}, "its requests are of classes with models"),
+        ("mixed", {"classes": json.dumps(mixed), "cache": "unique"}, "its requests have classes with their own models"),
         ("alike", {"classes": json.dumps(alike), "cache": "unique", "spec_draft_tokens": 9.0}, none),
         ("ahead", {"itl_mean_s": 0.024, "server_itl_mean_s": 0.013}, none),
     ):

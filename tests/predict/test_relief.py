@@ -132,7 +132,7 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
     first = find_reliefs(table, tmp_path, capacity, slos, code="1")
     (curve,) = first.curves
     assert curve.relief is None
-    assert "launch.json or deployment.json is not there" in curve.why_not
+    assert "launch.json or deployment.json is missing" in curve.why_not
     write_record(first, tmp_path / "reliefs.json")
     assert read_known(Reliefs, tmp_path / "reliefs.json") == first
     said = []
@@ -157,7 +157,7 @@ def test_a_server_whose_steps_cannot_be_read_costs_no_report(tmp_path, monkeypat
         return curve.why_not
 
     assert why_not([], stream=True, classes=json.dumps(mixed), cache="unique").startswith(
-        "its requests are of classes with models"
+        "its requests have classes with their own models"
     )
 
     def failing(*_, **__):

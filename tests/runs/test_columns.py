@@ -51,9 +51,9 @@ def test_every_summary_has_every_column_in_one_order_and_typed(summary):
 
 
 def test_what_is_no_column_is_refused_with_the_place_to_add_it(summary):
-    with pytest.raises(BenchError, match=r"^watts, volts: no column .* to src/bench/runs/columns\.toml\."):
+    with pytest.raises(BenchError, match=r"^watts, volts: not a column .* to src/bench/runs/columns\.toml\."):
         summary_frame([{**summary, "watts": 1, "volts": 2}], {}, {}, Thresholds())
-    with pytest.raises(BenchError, match=r"^failed is 1\.5, and a whole number"):
+    with pytest.raises(BenchError, match=r"^failed is 1\.5, but must be a whole number"):
         summary_table([{"failed": 1.5}])
     assert summary_table([{"failed": 1.0}])["failed"].to_list() == [1]
 

@@ -175,12 +175,12 @@ OTHERWISE = {
     "two launches less": (lambda m: lacks(m, "launch.json"), "2 of its files are missing"),
     "a file more": (lambda m: {**m, "runs/a/b/more": b""}, "1 of its files are missing or are not what was packed, such as runs/a/b/more"),
     "a file elsewhere": (lambda m: {**m, "../evil": b""}, "not a whole pack"),
-    "another format": (lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'}, "a pack of format 2, and this version reads 1"),
+    "another format": (lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'}, "its format is 2, but this version reads 1"),
     "no list": (lambda m: lacks(m, "pack.json"), "it has no pack.json"),
     "no record": (lambda m: without(m, "run.json"), ": not the run that the pack's study defines"),
     "no requests": (lambda m: without(m, "requests.jsonl"), "requests.jsonl: missing"),
     "no launch": (lambda m: without(m, "launch.json"), "launch.json: missing"),
-    "another's launch": (beside_a_stray_run, "launch.json: of a definition that neither a run here nor the study has"),
+    "another's launch": (beside_a_stray_run, "launch.json: its definition matches neither a run here nor the study"),
     "no text": (lambda m: holding(m, "study.yaml", b"study: \xff"), "not UTF-8"),
     "too deep": (lambda m: holding(m, "study.yaml", b"[" * 5000), "nested more than"),
     "no files": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": 5}'), NO_RECORD),
@@ -230,7 +230,7 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
 @pytest.mark.usefixtures("here")
 def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
     monkeypatch.setattr(bench.study.specs, "PROTOCOL", 99)
-    with pytest.raises(BenchError, match=r"4 of 4 runs are defined otherwise.*clone of the commit"):
+    with pytest.raises(BenchError, match=r"these sources define 4 of 4 runs differently.*clone of the commit"):
         unpack(packed, Store())
 
 
@@ -240,7 +240,7 @@ def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
         study = members["study.yaml"].replace(b"kv_cache_memory", b"kv_memory")
         return listed_anew({**members, "pack.json": index}, {"study.yaml": study})
 
-    with pytest.raises(BenchError, match=r"(?s)do not take its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
+    with pytest.raises(BenchError, match=r"(?s)reject its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
         unpack(rewritten(packed, here / "foreign.tar.gz", foreign), Store())
 
 
@@ -259,7 +259,7 @@ def test_two_measurements_of_a_deployment_are_never_mixed(packed, here, monkeypa
         own.write_text(other)
         capsys.readouterr()
         assert main(["unpack", str(packed)]) == 2
-        said = f"deployment d000 is here in another measurement ({own}), and two are never mixed."
+        said = f"deployment d000 was measured differently here ({own}), and measurements are never mixed."
         assert said in capsys.readouterr().err
         assert own.read_text() == other
 
@@ -276,16 +276,14 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     monkeypatch.chdir(here)
     assert main(["unpack", "first.tar.gz"]) == 0
     assert main(["unpack", "other.tar.gz"]) == 2
-    assert (
-        "deployment d000 is here in another measurement (results/deployments/d000/deployment.json)" in capsys.readouterr().err
-    )
+    assert "deployment d000 was measured differently here (results/deployments/d000/deployment.json)" in capsys.readouterr().err
     shutil.move("whole.tar.gz", "first.tar.gz")  # as `make pack` names both
     assert main(["unpack", "first.tar.gz"]) == 0
     assert json.loads(Path("results/deployments/d000/deployment.json").read_text())["ready_s"] == 99.0
     assert set(states(Path("results/packs/first/study.yaml")).values()) == {"measured"}
     Path("results/packs/first/pack.json").write_text("half of")  # and nobody knows which runs it had
     assert main(["unpack", "first.tar.gz"]) == 2
-    assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
+    assert "results/packs/first has a pack of the same name with other runs" in capsys.readouterr().err
 
 
 def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):
@@ -307,4 +305,4 @@ def test_another_study_s_launch_is_not_packed(capsys):
     launch = Path("results/deployments/d001/launch.json")
     launch.write_text(json.dumps(json.loads(launch.read_text()) | {"digest": "0" * 64}))
     assert main(["pack", "--output", "x.tar.gz"]) == 2
-    assert f"{launch} is missing, or of another study that has a deployment d001 too" in capsys.readouterr().err
+    assert f"{launch} is missing, or belongs to another study with a deployment d001" in capsys.readouterr().err

@@ -177,12 +177,12 @@ def test_what_is_no_record_is_refused(tmp_path):
 def test_a_line_that_is_no_request_is_named(tmp_path):
     file, sound = tmp_path / "requests.jsonl", asdict(records.request())
     for change, words in (
-        ({"status": "200"}, "line 2 is no request record: Expected `int | null`, got `str` - at `$.status`"),
+        ({"status": "200"}, "line 2 is not a request record: Expected `int | null`, got `str` - at `$.status`"),
         ({"outcome": "odd"}, "$.outcome"),
         ({"token_times_s": [0.1, None]}, "$.token_times_s[1]"),
         ({"token_times_s": [0.1, 1e12]}, "token_times_s of a request is a number that nothing measures"),
         ({"end_s": -1e12}, "end_s of a request is a number that nothing measures"),
-        ({"end_s": float("nan")}, "line 2 is no request record"),
+        ({"end_s": float("nan")}, "line 2 is not a request record"),
         ({"completion_tokens": 10**30}, "cannot parse '1000000000000000000000000000000' (u128) as Int64"),
     ):
         file.write_text(f"{json.dumps(sound)}\n{json.dumps(sound | change)}\n")

@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
 
 
-NO_FILE = "is not a file of a pack"
+NO_FILE = "does not belong in a pack"
 REFUSED = [
     ([member("./pack.json", b"{}")], f"'./pack.json' {NO_FILE}"),
     ([member("/pack.json", b"{}")], f"'/pack.json' {NO_FILE}"),
@@ -41,7 +41,7 @@ REFUSED = [
     ([member("logs", type=tarfile.DIRTYPE)], f"'logs' {NO_FILE}"),
     ([member("deployments/a/sub/x", b"x")], f"'deployments/a/sub/x' {NO_FILE}"),
     ([member("runs/a/b/.hidden", b"x")], NO_FILE),
-    ([member("study.yaml", b"a"), member("study.yaml", b"b")], f"'study.yaml' {NO_FILE}, or is in it twice"),
+    ([member("study.yaml", b"a"), member("study.yaml", b"b")], f"'study.yaml' {NO_FILE}, or appears twice"),
     ([member("runs/a/b", b"x"), member("runs/a/b/c", b"x")], NO_FILE),
     ([member(f"logs/{'a' * 5000}.log", b"x")], "cannot be unpacked: File name too long"),
     ([member("pack.json", b"\xff")], "not a whole pack"),

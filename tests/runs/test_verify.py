@@ -230,7 +230,7 @@ def test_records_that_agree_with_their_checksums_and_cannot_be_parsed(capsys):
     status, checks = verified(capsys, "results")
     assert (status, differing(checks)) == (1, {str(first)})
     (why,) = checks["raw records parsed"]["differs"]
-    assert "requests.jsonl: line 1 is no request record" in why
+    assert "requests.jsonl: line 1 is not a request record" in why
     assert checks["summaries"]["checked"] == 3
     (why,) = unchecked(checks)
     assert why.startswith("summaries and figures: the workflow failed: ")
@@ -261,7 +261,7 @@ def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
     status, checks = verified(capsys, "results")
     assert (status, differing(checks)) == (0, set())
     (why,) = unchecked(checks)
-    assert "config/config.yaml defines 4 of the 4 runs otherwise than when they were drawn" in why
+    assert "config/config.yaml defines 4 of the 4 runs differently from when they were drawn" in why
     CONFIG.unlink()
     (why,) = unchecked(verified(capsys, "results")[1])
     assert "config/config.yaml is not here; name it with --configfile" in why
@@ -311,7 +311,7 @@ def test_runs_kept_from_an_earlier_setting_are_no_difference(capsys):
 
 
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
-    refused = {tmp_path: "holds no run", tmp_path / "absent": "no such file or folder", there / CONFIG: "not a whole pack"}
+    refused = {tmp_path: "no run (runs/", tmp_path / "absent": "no such file or folder", there / CONFIG: "not a whole pack"}
     for path, told in refused.items():
         assert main(["verify", str(path)]) == 2
         assert told in capsys.readouterr().err
@@ -407,4 +407,4 @@ def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, m
     status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
     assert status == 0
     assert len(unchecked(checks)) >= 4
-    assert "these sources define it otherwise" in unchecked(checks)[0]
+    assert "these sources define it differently" in unchecked(checks)[0]

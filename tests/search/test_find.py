@@ -77,9 +77,9 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
             ),
             (["--set", "vocabulary=9"], "--set vocabulary=9: it has to be a whole number of 16 or more"),
             (["--set", "precision=0"], "--set precision=0: it has to be a number of 2 or more and below 100"),
-            (["--set", "start=6000"], "above the highest load that is tried"),
-            (["--at-least", "6000"], "Raise it: --set most=N"),
-            (["--slo", "ttft_p90=1s"], "limited twice"),
+            (["--set", "start=6000"], "above the highest load to try"),
+            (["--at-least", "6000"], "Raise that: --set most=N"),
+            (["--slo", "ttft_p90=1s"], "one percentile has two limits"),
             (["--set", "archetype=chat"], "Use --request-rate, which counts conversations/s"),
             (["--set", "failed_share=2"], "--set failed_share=2: it has to be a number of 0 or more and below 1"),
             (["--slo", "ttft=1"], "ttft"),
@@ -233,7 +233,7 @@ def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path)
     with strict_server(usage=False) as uncounted:
         done = find(uncounted.base_url, cwd=tmp_path)
     assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
-    assert "counts no tokens, so no run would count. Limit TTFT or E2E" in done.stderr
+    assert "counts no tokens, so no run would be valid. Limit TTFT or E2E" in done.stderr
 
 
 def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):

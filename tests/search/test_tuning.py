@@ -351,5 +351,5 @@ def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along_and_replaces_no_
     assert len(unpack(file, Store()).runs) == len(arrived.runs)
     # Another tuning is never replaced.
     write_record(Visits(digest="another"), Path(Paths.VISITS))
-    with pytest.raises(BenchError, match=r"visits\.json is here, of another tuning"):
+    with pytest.raises(BenchError, match=r"visits\.json is already here, from another tuning"):
         unpack(file, Store())

@@ -73,7 +73,7 @@ def test_select_narrows_and_refuses_what_matches_nothing(content):
     plan = plan_of(content, select="*c0002*")
     assert plan.of_study == whole.of_study > len(plan.runs)
     assert [run.level for run in plan.runs] == [2]
-    with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. A run is called like a/short_burst"):
+    with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. Runs have names such as a/short_burst"):
         plan_of(content, select="*c0009*")
 
 

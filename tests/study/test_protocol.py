@@ -45,7 +45,7 @@ MODULES = [
     *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / "workloads" / room).glob("*.py")),
     *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "4b17f7cd53b99530")
+KNOWN = (6, "a6ffc04b391aff5d")
 
 
 def code_of(file):
@@ -142,7 +142,7 @@ def test_it_is_refused_before_any_server_starts(tmp_path, select, known, said):
     plan, run, store = held(tmp_path / "store", select, **known)
     launch = tmp_path / "launch.json"
     write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
-    with pytest.raises(BenchError, match=rf"d000: d000/.* was measured otherwise: {said}"):
+    with pytest.raises(BenchError, match=rf"d000: d000/.* was measured differently: {said}"):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
     store.discard(run)
     refuse_others(plan, run.deployment, store, device=hardware_of(run.deployment))  # nothing left that would not compare
@@ -153,6 +153,6 @@ def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):
     launch = tmp_path / "launch.json"
     write_record(records.launch(deployment="d000", argv=("results/engines/none/env/bin/python", "-m", "x")), launch)
     with pytest.raises(
-        BenchError, match=r"d000: results/engines/none/env/bin/python is not here; .*remove results/deployments/d000"
+        BenchError, match=r"d000: results/engines/none/env/bin/python is not on this machine; .*remove results/deployments/d000"
     ):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)

@@ -46,7 +46,7 @@ def read_log(path, given=None, **options):
     try:
         return logs.read_log(path, given=given, **options)
     except BenchError as error:
-        line = re.search(r"It may be: --columns (.+?)\. (?:Add|Found)", str(error))
+        line = re.search(r"Perhaps: --columns (.+?)\. (?:Add|Found)", str(error))
         if line is None:
             raise
         (columns,) = shlex.split(line[1])

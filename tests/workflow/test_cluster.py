@@ -116,7 +116,7 @@ def test_what_no_partition_takes_is_refused():
         ({"gpus": 2}, None, None, "2 GPUs needed, a node has 0; gpu can: give slurm_partition"),
         ({"gpus": 2}, "", "", None),  # of each session another one
         ({"gpus": 8}, "", "", "8 GPUs needed, a node has 6"),
-        ({"gpus": 2}, "gpu", None, "may be of the types a100, h100: give the session one of them with gpu_model"),
+        ({"gpus": 2}, "gpu", None, "it has GPUs of several types, a100, h100: choose the session's with gpu_model"),
         ({"gpus": 2}, "gpu", "a100", None),
         ({"gpus": 4}, "gpu", "a100", "4 GPUs of type a100 needed, a node has 2"),
         ({"gpus": 2, "minutes": 151}, "gpu", "h100", "151 minutes needed, its time limit is 150"),

@@ -136,7 +136,7 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
         project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
     typed = ("--default-resources", "gpu_model=h100", "--jobs", "2")
     run(project, cluster, "--profile", "profiles/slurm", *typed, status=1)
-    assert "keeps no accounts of its jobs: start with --profile profiles/slurm-no-accounting" in project.output
+    assert "has no job accounting: start with --profile profiles/slurm-no-accounting" in project.output
     run(
         project,
         with_accounts,

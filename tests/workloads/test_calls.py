@@ -90,7 +90,7 @@ def test_a_set_of_calls_is_read_and_refused_where_its_types_are_not_python_s(tmp
         CallTask("k", {"f": function("f", a="integer")}, [{"g": {"a": [1]}}]),
         CallTask("n", TASK.functions, []),
     ):
-        with pytest.raises(BenchError, match="do not go together"):
+        with pytest.raises(BenchError, match="do not match its answer"):
             read_set(written(tmp_path, (TASK, wrong)))
 
 

@@ -187,7 +187,7 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
 
 def test_a_file_without_such_chats_is_refused(chats):
     load = own_chats(chats, count=4)
-    with pytest.raises(BenchError, match="no chat has 4 turns, each with a user's message or the results of tools"):
+    with pytest.raises(BenchError, match="no chat has 4 turns that each end with a user's message or results of tools"):
         run_load(Target("http://127.0.0.1:9", "m"), Load(load, 1, "s"))
     described = "2 chats of 2 turns with 4 to 20 characters (20 in the median); 1 of the file with fewer are left out"
     assert own_chats(chats).prompts.described(2) == described

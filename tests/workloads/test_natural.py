@@ -49,7 +49,7 @@ def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
 def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
     lengths = "prompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
     (tmp_path / "load.yaml").write_text(f"arrival: closed\nnum_requests: 8\n{lengths}")
-    with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
+    with pytest.raises(BenchError, match="no prediction for prompts from a file, natural answers"):
         load_to_predict(read_workload(tmp_path / "load.yaml"), "load.yaml", "concurrency")
 
 

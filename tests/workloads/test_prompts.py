@@ -203,7 +203,7 @@ def test_what_there_is_to_send_is_said_and_digests_are_taken_from_packs_alone(te
 @cases(
     ("file", "options", "said"),
     [
-        ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "so many would never be in flight"),
+        ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "that many would never be in flight"),
         ("arrival: burst\nprompt_tokens: 4\n", ("--num-requests", "9", "--concurrency", "2"), "a burst sends all of --num-requests"),
         ("prompt_tokens: 4\n", ("--num-requests", "9"), "has no arrival"),
         ("arrival: closed\nprompt_tokens: 4\nendpoint: [a]\n", ("--num-requests", "9", "--concurrency", "2"), "endpoint is"),

@@ -115,7 +115,7 @@ def test_both_readings_are_shown_and_the_workload_s_unit_counts(tmp_path):
     exact = written(tmp_path, mooncake(1_760_000_000_000_000_001, 1_760_000_000_000_000_002), "exact.jsonl")
     assert [x[0] for x in read(exact, "ns")] == [0.0, 1e-9]
     dates = written(tmp_path, AZURE + "2023-11-16 18:15:46,1,2\n", "dates.csv")
-    with pytest.raises(BenchError, match=r"TIMESTAMP holds dates, which have no other unit\. Remove trace_unit"):
+    with pytest.raises(BenchError, match=r"TIMESTAMP holds dates, which need no unit\. Remove trace_unit"):
         read(dates, "ms")
 
 

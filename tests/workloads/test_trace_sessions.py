@@ -137,7 +137,7 @@ def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path):
     assert found(read_trace(file)) == TRUE
     assert read_log(file).count == len(TRUE)
     assert calls_left_out(file) == "2 lines with log records, and no span, are left out."
-    with pytest.raises(BenchError, match="its lines are log records of OpenTelemetry, and a trace is made of spans"):
+    with pytest.raises(BenchError, match="its lines are OpenTelemetry log records, but a trace consists of spans"):
         read_trace(written(tmp_path, log, name="logs.jsonl"))
 
 
@@ -199,11 +199,11 @@ def test_only_answered_calls_that_generate_are_requests(tmp_path):
     [
         ([span("a", 0, 1, **{"gen_ai.operation.name": "chat"})], "line 1: the span of a call has no gen_ai.usage.input_tokens"),
         ([span("a", 0, 1, prompt=8, output=0)], "no requests: of the trace's calls, 1 with 0 tokens of prompt or answer is left out"),
-        ([span("a", 0, 1, prompt=8), span("a", 2, 3, prompt=8)], "line 2: the span '0xa' is that of line 1 too"),
+        ([span("a", 0, 1, prompt=8), span("a", 2, 3, prompt=8)], "line 2: the span '0xa' also appears in line 1"),
         ([span("a", 2, 1, prompt=8)], "line 1: the span ends before it starts"),
-        ([span("a", 0, 1, "b", prompt=8), span("b", 0, 1, "a")], "line 1: more than 200 spans are around it"),
-        ([{**span("a", 0, 1, prompt=8), "start_time": "soon"}], "line 1: no start of the span is known"),
-        ([{**span("a", 0, 1, prompt=8), "start_time": 5}], "line 1: no start of the span is known"),
+        ([span("a", 0, 1, "b", prompt=8), span("b", 0, 1, "a")], "line 1: it is nested in more than 200 spans"),
+        ([{**span("a", 0, 1, prompt=8), "start_time": "soon"}], "line 1: the span has no known start"),
+        ([{**span("a", 0, 1, prompt=8), "start_time": 5}], "line 1: the span has no known start"),
         ([{"trace_id": "t", "spans": [7]}], "line 1, span 1: '7' is not a span"),
         ([{"trace_id": "t", "spans": [{"attributes": {}}]}], "line 1, span 1: a span without spanId"),
         ([span("a", 0, 1)], "holds no requests"),
@@ -241,7 +241,7 @@ def test_an_access_log_may_be_spans(tmp_path):
     assert log.arrival_s.tolist() == pytest.approx([0, 2.75, 4.5, 5, 8, 8.5, 12.5], abs=1e-6)
     assert [(each.why, each.count, each.place) for each in log.left_out] == [("a failure", 1, "line 2, span 1")]
     assert log.began.year == 2025
-    with pytest.raises(BenchError, match=r"its moments have a unit of their own. Remove trace_unit"):
+    with pytest.raises(BenchError, match=r"its times have their own unit. Remove trace_unit"):
         read_trace(written(tmp_path, *AGENT, name="unit.jsonl"), "ns")
 
 

@@ -174,5 +174,5 @@ def test_queries_of_a_file_are_sent_with_their_documents(queries, suffix):
 @cases("row", [{"query": "a", "documents": []}, {"query": "a", "documents": ["b", 3]}, {"query": " ", "documents": ["b"]}])
 def test_rows_that_are_no_query_with_documents_are_refused(tmp_path, row):
     (tmp_path / "queries.jsonl").write_text(json.dumps(row))
-    with pytest.raises(BenchError, match=r"line 1 is not a query, a text, with documents, a list of texts"):
+    with pytest.raises(BenchError, match=r"line 1 needs query, a text, and documents, a list of texts"):
         sent(prompts=str(tmp_path / "queries.jsonl"), prompt_tokens=None)

@@ -15,7 +15,7 @@ from bench.plugins import names, origin
 
 COMMANDS = {
     "Before anything is measured": {
-        "plan": "Weigh a model on a GPU: what fits, the load that it could hold, the ceilings of its speed; or list the models.",
+        "plan": "Plan a model on a GPU: what fits, the load it could hold, its speed ceilings; or list the models.",
         "fleet": "Size a fleet: instances, GPUs, admission limits and cost; from results, from numbers, or from predictions of a load.",
     },
     "A study": {
@@ -38,12 +38,12 @@ COMMANDS = {
         "verify": "Check that a pack or a folder of results is what was measured.",
     },
     "Beside studies: other tools, production, answers": {
-        "import": "Read result files of other tools, and set their runs beside our own.",
-        "export": "Write a measured deployment as a command, a Compose file or a manifest of Kubernetes, with what was held fixed.",
+        "import": "Read other tools' result files, and show their runs beside our own.",
+        "export": "Write a measured deployment as a command, a Compose file or a Kubernetes manifest, with what was held fixed.",
         "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
         "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
         "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
-        "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
+        "grade": "Grade kept answers with the tests of their set, beside throughput.",
     },
 }
 ABOUT = (

@@ -136,7 +136,7 @@ def refuse_wrong_address(metrics: str | None) -> None:
     try:
         checked_address(metrics or "http://localhost", of_metrics=True)
     except ValueError as error:
-        raise BenchError(f"--metrics is {error}.") from None
+        raise BenchError(f"--metrics: {error}.") from None
 
 
 def headers_of(options: Iterable[str]) -> dict[str, str]:
@@ -151,7 +151,7 @@ def headers_of(options: Iterable[str]) -> dict[str, str]:
     for option in options:
         name, colon, value = option.partition(":")
         if not colon or name.strip() in headers:
-            raise BenchError("--header: each is of another name, such as --header 'X-Api-Key: $GATEWAY_KEY'.")
+            raise BenchError("--header: give each name once, with a value, such as --header 'X-Api-Key: $GATEWAY_KEY'.")
         headers[name.strip()] = value.strip()
     try:
         return filled_headers(checked_headers(headers), where="--header")

@@ -35,7 +35,7 @@ def _study_file(configfile: Path | None, scale: str | None) -> tuple[Path, str |
     if configfile is None and file != _DEFAULT:
         raise BenchError(f"{file}: no such file; it is {why} ({Paths.STUDY}). Name the study's file with --configfile.")
     raise BenchError(
-        f"{file}: no such file in {Path.cwd()}, and this command is about a study. Run it in a study's folder (`bench init` begins "
+        f"{file}: no such file in {Path.cwd()}, and this command needs one. Run it in a study's folder (`bench init` begins "
         "one), or name the study's file with --configfile."
     )
 

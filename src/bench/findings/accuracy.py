@@ -174,8 +174,7 @@ BESIDE = ("identical answers", "interval", "KV tokens", "sustains up to")  # fur
 _NAMED = 5  # tasks that are named of those that are left out; convention
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
-    "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that holds 0 shows no "
-    "difference."
+    "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that includes 0 shows no difference."
 )
 
 
@@ -184,7 +183,7 @@ def left_out_text(left_out: Sequence[str], count: int) -> str:
     if not left_out:
         return ""
     names = f"{count_text(len(left_out), 'task', of=count)} left out ({first_names(left_out, _NAMED)})"
-    return f"{names}: tests there call the function with what is no data, such as another function, which the sandbox cannot hand on."
+    return f"{names}: tests there call it with values that are not data, such as a function, which the sandbox cannot pass on."
 
 
 def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:

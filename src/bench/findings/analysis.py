@@ -169,7 +169,7 @@ def read_table(folder: Path, name: str) -> pl.DataFrame:
     try:
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BenchError(f"{path}: is no table ({str(error).splitlines()[0]}). {_REMEDY}") from None
+        raise BenchError(f"{path}: not a table ({str(error).splitlines()[0]}). {_REMEDY}") from None
     if frame.schema != (schema := schema_of(name)):
         other = ", ".join(sorted({*frame.columns} ^ {*schema})) or "types"
         raise BenchError(f"{path}: another version wrote it, with other columns ({other}). {_REMEDY}")

@@ -102,8 +102,8 @@ def section(view: View) -> Section:
         Column("tokens/s", "tokens_per_s", "%.0f"),
     ]
     meaning = (
-        "Each percentile is that of all judged requests of the class in the level's valid runs; bold where it is within the "
-        "class's limit, ✕ where it is beyond. The load is that of all classes together."
+        "Percentiles cover all judged requests of the class in the level's valid runs; bold: within the class's limit; ✕: beyond it. "
+        "The load is that of all classes together."
     )
     return Section(
         "classes", "Classes of requests", [Table("Every class at every level", columns, rows), Text(meaning)] if rows else []

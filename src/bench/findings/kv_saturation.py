@@ -40,9 +40,9 @@ def _finding(results: Tables) -> str | None:
     "kv-saturation",
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Left: each run; dashed, what geometry predicts: KV tokens ÷ tokens a request, with no fitted number. Filled: loads "
-    "that go on, whose requests are of all ages. Right: the highest load sustained (filled), the first that misses (end of the bar), "
-    "and what the cache holds (ring).",
+    reading="Points are runs, filled ones of continuous loads, whose requests are of all ages. Dashed: what geometry "
+    "predicts, KV tokens ÷ tokens a request, with no fitted number. A second panel, where limits are known: the highest "
+    "load sustained (filled), the first that misses (end of the bar), and what the cache holds (ring).",
     judged="counts_valid",
     finding=_finding,
     columns=lambda _: {"kv_usage_peak": "KV-cache usage"},

@@ -81,8 +81,8 @@ def _finding(results: Tables) -> str | None:
     "latency-throughput",
     title="Latency against throughput",
     question="How much throughput does each deployment give, and how long do users wait for it?",
-    reading="Points are levels of load, with the spread of their runs' throughput; faint: P50. A line goes on to the right while more "
-    "load buys throughput beyond what runs vary by, and up where it buys waiting alone.",
+    reading="Points are levels of load, with the spread of their runs' throughput; faint: P50. A line runs to the right while more "
+    "load raises throughput beyond what runs vary by, and up where it only adds waiting.",
     by_axis=False,
     finding=_finding,
     note=_note,

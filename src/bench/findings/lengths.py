@@ -210,9 +210,9 @@ def _finding(results: Tables) -> str | None:
     "latency-by-length",
     title="Latency against prompt and output length",
     question="What does a token of a prompt or an answer cost, and does an answer come more slowly as it grows?",
-    reading="A point a run, and the least-squares line: its slope is what a token costs in the mean, and points that leave it show "
-    "that latency bends, as attention grows with the square of the length. Decode speed is 1 / TPOT: where it falls with length, each "
-    "step reads a KV cache that grows.",
+    reading="Points are runs, with their least-squares line: its slope is the mean cost of a token. Points off the line show that "
+    "latency bends, as attention grows with the square of the length. Decode speed is 1 / TPOT: where it falls with length, each "
+    "step reads a growing KV cache.",
     by_axis=False,
     finding=_finding,
     shown=lambda results: pl.concat([swept(results.runs, kind) for kind in SWEPT]),

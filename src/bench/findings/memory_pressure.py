@@ -42,7 +42,7 @@ def _finding(results: Tables) -> str | None:
     "memory-pressure",
     title="Memory pressure over time",
     question="What happens in a run as its KV cache fills?",
-    reading="Of each curve its highest load: output tokens a second, requests running (black) and waiting (grey), and the KV cache.",
+    reading="Each curve at its highest load: output tokens a second, requests running (black) and waiting (grey), and the KV cache.",
     invalid="Named in their titles",
     finding=_finding,
     shown=_telling,

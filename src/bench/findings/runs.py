@@ -50,7 +50,7 @@ _RUNS = (
 _MEANING = (
     "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch lasts four "
     "seconds or more; longer answers or more requests make stretches longer. "
-    "P99: ~ is an estimate of too few requests (fewer than 662) to carry a bound; (≤ …) is what the true one does not exceed, at 99 % "
+    "P99: ~ is an estimate of too few requests (fewer than 662) for a bound; (≤ …) is an upper bound on the true one, at 99 % "
     "confidence."
 )
 
@@ -126,7 +126,7 @@ def _row(run: Row) -> dict[str, Any]:
     """A run's row, with what it says beside its numbers."""
     mark = _INVALID.get((run["valid"], run["counts_valid"]), "")
     sent, p99, bound = f"{run['requests']}", run["ttft_p99_s"], run["ttft_p99_bound_s"]
-    estimate = f"an estimate: n = {run['ttft_n']} carries no 99 % bound" if p99 is not None and bound is None else None
+    estimate = f"an estimate: n = {run['ttft_n']} is too few for a 99 % bound" if p99 is not None and bound is None else None
     failed = failures(run)
     lost = ("latency and throughput", run["valid"]), ("the server's counts", run["counts_valid"])
     return {

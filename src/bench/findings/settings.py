@@ -324,13 +324,14 @@ def _best_text(load: Load) -> str:
     "settings",
     title="What a setting changes",
     question="What does another value of a setting bring in throughput, and does the gain hold as load rises?",
-    reading="A panel a setting: output tokens/s over those with the first value at the same load, by pairs of valid runs, with 95 % "
-    "intervals. Of n times as many devices the efficiency, the ratio over n: at 100 % (dashed) another device would buy all "
-    "of itself.",
+    reading="A panel for each setting: output tokens/s over those with the first value at the same load, by pairs of valid runs, with "
+    "95 % "
+    "intervals. For n times as many devices, efficiency: the ratio ÷ n; at 100 % (dashed) throughput grows as fast as the number of "
+    "devices.",
     invalid="Left out, with their counterparts",
 )
 def settings(results: Tables) -> alt.TopLevelMixin:
-    """A panel a setting: a point with its range a value and load.
+    """A panel for each setting: a point with its range a value and load.
 
     Args:
         results: `runs` as `setting_gains` takes them.
@@ -392,8 +393,8 @@ def section(view: View) -> Section:
         Column("nearest power", "form"),
     ]
     meaning = (
-        "Best: the numbers of devices that no other one significantly beats. Nearest power: of a number with three values or "
-        "more, throughput is most nearly proportional to it; no test says that it fits."
+        "Best: the numbers of devices that no other one significantly beats. Nearest power: the power of a number (with three values "
+        "or more) to which throughput is most nearly proportional; no test says that it fits."
     )
     table = Table("Throughput with another value of a setting, against the first one", columns, found)
     return Section("settings", "What each setting changes", [table, Text(meaning)] if found else [])

@@ -32,7 +32,7 @@ def _note(results: Tables) -> str:
     "tuning",
     title="What each candidate carries",
     question="Which settings carry the highest load within the SLOs?",
-    reading="A row a candidate, a mark a start of its server, in their order from above: its highest load within the SLOs, and the "
+    reading="Rows are candidates, marks are starts of their servers, in order from the top: its highest load within the SLOs, and the "
     "95 % interval of its search. Grey: the search ended early, as the candidate had lost, or its runs were invalid. An interval that "
     "ends at the frame goes on. Crosses: no load was found.",
     by_axis=False,

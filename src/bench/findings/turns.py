@@ -24,9 +24,8 @@ _COLUMNS = (
     Column("hit rate", "hit_rate", "%.0f %%", 100),
 )
 _MEANING = (
-    "TTFT is the mean over valid runs of each run's percentile. Prompt tokens are those of a request in the mean, with its history; "
-    "cached are those that the server's answers say its prefix cache served, and a dash says that they do not say it. A turn after a "
-    "call of tools is a turn as well."
+    "TTFT: each run's percentile, averaged over valid runs. Prompt tokens: the mean of a request, with its history. Cached: those "
+    "served by the prefix cache, as the server reports; a dash: not reported. A turn after a call of tools is a turn as well."
 )
 
 

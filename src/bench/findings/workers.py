@@ -276,9 +276,8 @@ _COLUMNS = (
     Column("version", "version"),
 )
 _MEANING = (
-    "Requests and output tokens: the worker's share of all that the fleet counted at this load, or that the workers of its "
-    "role (prefill, decode) did. Running and waiting: requests, in the mean over the load. A dash: the worker does not report "
-    "it."
+    "Requests and output tokens: the worker's share of what the fleet, or the workers of its role (prefill, decode), counted at this "
+    "load. Running and waiting: requests, in the mean over the load. A dash: not reported."
 )
 
 

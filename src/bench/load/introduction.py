@@ -157,7 +157,7 @@ def introduce(
             "lengths are invalid, as nothing shows whether they had them"
         )
     elif record.error:
-        say(f"{target.base_url} has no count of tokens where one belongs, so it is not known: {record.error}")
+        say(f"{target.base_url} sends no token count where one belongs, so it is not known: {record.error}")
     if known.endpoint.sends_text(form):
         form = _counted(known, form, say)
     if scripted and form.counted:
@@ -251,7 +251,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         )
     if 300 <= record.status < 400:
         raise BenchError(
-            f"{base} answers {record.status}: {said}. The load follows no redirection: give the address that answers requests itself."
+            f"{base} answers {record.status}: {said}. Redirections are not followed: give the address that answers requests itself."
         )
     if record.status in BUSY:
         advice = "Raise the server's rate limit, or try" if record.status == RATE_LIMITED else "Try"

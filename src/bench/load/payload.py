@@ -131,7 +131,7 @@ def _template(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> tu
     body: dict[str, Any] = json.loads(request.content)
     if _json(body) != request.content:
         raise BenchError(
-            "the openai SDK writes JSON otherwise than expected; Saturate needs the pinned version (requirements.lock)."
+            "the openai SDK writes JSON differently than expected; Saturate needs the pinned version (requirements.lock)."
         )
     lines = [request.method.encode() + b" " + request.url.raw_path.replace(b"%", b"%%") + b" HTTP/1.1"]
     # Compressed answers would be stamped as their compressor flushes them. Headers that are given are written as they are given.

@@ -39,7 +39,7 @@ class Target:
         try:
             checked_address(self.base_url)
         except ValueError as error:
-            raise BenchError(f"{without_user(self.base_url)!r} is {error}.") from None
+            raise BenchError(f"{without_user(self.base_url)!r}: {error}.") from None
 
     def form(self, endpoint: str) -> RequestForm:
         """How requests to `endpoint` are written."""

@@ -77,7 +77,7 @@ def refuse_others(plan: Plan, spec: DeploymentSpec, store: Store, **now: Any) ->
         ]
         if differing:
             raise BenchError(
-                f"{spec.name}: {run.key} was measured otherwise: {'; '.join(differing)}. Measure what is missing as then, narrow "
+                f"{spec.name}: {run.key} was measured differently: {'; '.join(differing)}. Measure what is missing as then, narrow "
                 "the study to what there is (`select`), give what is new a deployment of its own (its `environment` overrides what is "
                 f"exported), or forget the older runs with `bench runs --discard '{spec.name}/*'`."
             )
@@ -92,7 +92,7 @@ def refuse_strange_launch(launch: Launch) -> None:
     program = launch.argv[0] if launch.argv else ""
     if "/" in program and not Path(program).exists():
         raise BenchError(
-            f"{launch.deployment}: {program} is not here; its launch is of another machine. Measure what is missing there, "
+            f"{launch.deployment}: {program} is not on this machine; its launch was made on another. Measure what is missing there, "
             f"or remove {Paths.LAUNCH.format(deployment=launch.deployment)}, and the next workflow builds the engine here."
         )
 

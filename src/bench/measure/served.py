@@ -52,7 +52,7 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         raise BenchError(f"{where}: no server answers at {base} ({why}). Start it, or correct the address.") from None
     if answer.history or answer.is_redirect:
         raise BenchError(
-            f"{where}: {base} redirects to {answer.headers.get('Location') or answer.url}, and the load follows no redirection. Give "
+            f"{where}: {base} redirects to {answer.headers.get('Location') or answer.url}, and redirections are not followed. Give "
             "the address that answers requests itself."
         )
     if answer.status_code in UNAUTHORIZED:
@@ -134,12 +134,12 @@ def find_workers(
     if len(kinds) > 1:
         mixed = " and ".join(f"{name} is {kind}" for kind, name in kinds.items())
         raise BenchError(
-            f"{named}: {mixed}, and counts of different engines do not add up. Measure each engine behind a router of its own."
+            f"{named}: {mixed}, and counts of different engines cannot be added up. Measure each engine behind its own router."
         )
     if prefill and (other := next((worker for worker in workers if worker.kind != "vllm"), None)):
         raise BenchError(
-            f"{named}: {other.name} is {other.kind or 'of no engine that is known'}, and prefill_workers says that {prefill} of the "
-            "workers only prefill: sums by role are known of vLLM alone. Remove prefill_workers."
+            f"{named}: {other.name} is {other.kind or 'of no engine that is known'}, but prefill_workers is {prefill}: only vLLM's "
+            "counts can be summed by role. Remove prefill_workers."
         )
     return tuple(workers)
 

@@ -242,7 +242,7 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None,
         return "; ".join(dict.fromkeys(f"partition {part.name}: {', '.join(short)}" for part, short in reasons)) + others
     types = sorted({kind for part, short in reasons for kind, count in part.gpu_types.items() if count and not short})
     if needs.gpus and gpu_model is None and len(types) > 1:  # SLURM gives any of them to a job that asks for `gpu`
-        return f"its GPUs may be of the types {', '.join(types)}: give the session one of them with gpu_model"
+        return f"it has GPUs of several types, {', '.join(types)}: choose the session's with gpu_model"
     return None
 
 
@@ -328,8 +328,8 @@ def refuse_wrong_profile(status_command: str | None) -> None:
     """
     accounts = has_accounting()
     if accounts != (status_command == "sacct"):
-        keeps, name = ("keeps accounts", "slurm") if accounts else ("keeps no accounts", "slurm-no-accounting")
-        raise BenchError(f"this cluster {keeps} of its jobs: start with --profile profiles/{name}.")
+        has, name = ("has", "slurm") if accounts else ("has no", "slurm-no-accounting")
+        raise BenchError(f"this cluster {has} job accounting: start with --profile profiles/{name}.")
 
 
 def put_programs(folder: Path) -> None:

@@ -162,7 +162,7 @@ def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     while True:
         text = config.get("text_config")
         if text is not None and not isinstance(text, Mapping):
-            raise BenchError(f"config.json: text_config is {shown(text)}; it is an object with the decoder's keys")
+            raise BenchError(f"config.json: text_config is {shown(text)}; it must be an object with the decoder's keys")
         inner = next((part for key in DECODER_KEYS if isinstance(part := config.get(key), Mapping) and part), None)
         if inner is None:
             return config
@@ -183,6 +183,8 @@ def context_of(config: Mapping[str, Any]) -> int | None:
         if stated is None:
             continue
         if not (isinstance(stated, int | float) and math.isfinite(stated) and 1 <= stated <= _MOST_TOKENS):
-            raise BenchError(f"config.json: {key} is {shown(stated)}; it is the longest sequence, a whole number of tokens")
+            raise BenchError(
+                f"config.json: {key} is {shown(stated)}; it must be a whole number of tokens, the longest sequence"
+            )
         found.append(int(stated))
     return min(found, default=None)

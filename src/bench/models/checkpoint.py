@@ -56,7 +56,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     else:
         folder = Path(model.path) if model.path else _fetch(name, model)
         if not (folder / "config.json").is_file():
-            raise BenchError(f"models.{name}: {folder} holds no config.json; name the folder of a checkpoint.")
+            raise BenchError(f"models.{name}: {folder} has no config.json; name a checkpoint's folder.")
         _refuse_others(name, model)
         target.symlink_to(folder.resolve(), target_is_directory=True)
         config, geometry = _checked(name, model, folder)
@@ -111,8 +111,8 @@ def _refuse_contradictions(name: str, model: Model, own: Geometry, source: str) 
 def _refuse_others(name: str, model: Model) -> None:
     if model.fingerprint and model.path and fingerprint(model.path) != model.fingerprint:
         raise BenchError(
-            f"models.{name}: the files at {model.path} are not those of models.{name}.fingerprint. Restore them, or remove the "
-            "fingerprint: what depends on them is measured again then."
+            f"models.{name}: the files at {model.path} do not match models.{name}.fingerprint. Restore them, or remove the "
+            "fingerprint: then what depends on them is measured again."
         )
 
 
@@ -141,7 +141,7 @@ def _synthetic_config(name: str, model: Model) -> Config:
         raise BenchError(f"models.{name}: {error}. Give the keys of a whole config.json.") from None
     if vocabulary < FEWEST_TOKENS:
         raise BenchError(
-            f"models.{name}: a vocabulary of {vocabulary} has no token for every character of ASCII; give {FEWEST_TOKENS} or more."
+            f"models.{name}: a vocabulary of {vocabulary} is too small for every ASCII character; give {FEWEST_TOKENS} or more."
         )
     part = dict(decoder_part(stated))
     if part.get("model_type") in _TEXT_ONLY and "text_config" in stated:

@@ -115,7 +115,7 @@ def _head(file: Path) -> list[Tensor]:
             head: dict[str, Any] = json.loads(stream.read(length))
         return [(name, str(of["dtype"]), list(map(int, of["shape"]))) for name, of in head.items() if name != "__metadata__"]
     except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BenchError(f"{file} is no safetensors file that can be read ({error}). Was its download complete?") from None
+        raise BenchError(f"{file} is not a readable safetensors file ({error}). Was its download complete?") from None
 
 
 # What an engine loads from a checkpoint's folder: not a README, nor folders below it.

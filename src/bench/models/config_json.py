@@ -117,11 +117,11 @@ def config_at(path: Path) -> Config:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BenchError(f"{path} holds no config.json; name the folder of a checkpoint, or the file itself.") from None
+        raise BenchError(f"{path} has no config.json; name a checkpoint's folder, or the file itself.") from None
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not JSON, a number of 5,000 digits
         raise BenchError(f"{file} cannot be read as JSON: {error}. Name a model's config.json.") from None
     if not isinstance(config, dict):
-        raise BenchError(f"{file} holds no JSON object. Name a model's config.json.")
+        raise BenchError(f"{file} is not a JSON object. Name a model's config.json.")
     text = config.get("text_config")
     if "quantization_config" in config or (isinstance(text, dict) and "quantization_config" in text):
         return config
@@ -146,8 +146,8 @@ def geometry_of(config: Config, weights: Weights | None = None) -> Geometry:
     family = decoder.family_of(config, part)
     if family not in decoder.FAMILIES and not all(key in part for key in decoder.LATENT_KEYS):
         raise BenchError(
-            f"model_type {family} is not a family that is read here, and a guess would be wrong: its KV cache is not "
-            f"known{_looked(config, part)}. {_AS_LLAMA}"
+            f"model_type {family} is not a known family, so its KV cache is not known, and a guess would be "
+            f"wrong{_looked(config, part)}. {_AS_LLAMA}"
         )
     try:
         return _weighed(_shape(family, config, part), config, part, weights)
@@ -156,7 +156,7 @@ def geometry_of(config: Config, weights: Weights | None = None) -> Geometry:
             f"{_where(config, part)} of model_type {family} does not state {missing}{_looked(config, part)}"
         ) from None
     except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
-        raise BenchError(f"config.json of model_type {family} has a value that is not what its key means ({error})") from None
+        raise BenchError(f"config.json of model_type {family} has an invalid value ({error})") from None
 
 
 def _shape(family: str, config: Config, part: Config) -> Geometry:
@@ -257,4 +257,4 @@ def _refuse_odd_numbers(part: Config) -> None:
             least, most = int(key in _NEVER_ZERO), 10_000 if "layer" in key else 10**9
             for each in value if isinstance(value, list) and key in _BY_LAYER else [value]:
                 if not isinstance(each, int | float) or isinstance(each, bool) or not least <= each <= most:
-                    raise BenchError(f"config.json: {key} is {shown(each)}; it is a number from {least} to {most:,}")
+                    raise BenchError(f"config.json: {key} is {shown(each)}; it must be a number from {least} to {most:,}")

@@ -114,7 +114,7 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
     for key in _BY_LAYER:
         if isinstance(c.get(key), list | str) and c[key]:
             if len(c[key]) < count:
-                raise ValueError(f"{key} has the kinds of {len(c[key])} layers, and num_hidden_layers is {count}")
+                raise ValueError(f"{key} lists {len(c[key])} layers, but num_hidden_layers is {count}")
             c[key] = c[key][:count]
     return c
 

@@ -47,7 +47,7 @@ def config_of_gguf(file: Path) -> dict[str, Any]:
             f"{file} does not state {error.args[0]}, so its memory cannot be computed. Is it a whole model?"
         ) from None
     except (struct.error, ValueError) as error:
-        raise BenchError(f"{file} is no GGUF file that can be read ({error}). Was its download complete?") from None
+        raise BenchError(f"{file} is not a readable GGUF file ({error}). Was its download complete?") from None
 
 
 def parameters_of_gguf(file: Path) -> int:
@@ -93,7 +93,7 @@ def _head(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, int]]:
         raise ValueError("it does not begin with GGUF")
     version, tensors, keys = _read(stream, "IQQ")
     if version not in {2, 3}:
-        raise ValueError(f"it is of version {version}, and 2 and 3 are read")
+        raise ValueError(f"its version is {version}, but only 2 and 3 can be read")
     head = {_text(stream): _value(stream, _read(stream, "I")[0]) for _ in range(_within(keys))}
     sizes = {}
     for _ in range(_within(tensors)):

@@ -34,8 +34,8 @@ def geometry_on_hub(name: str) -> Geometry:
         raise
     except Exception as error:  # whatever its transport raises
         raise BenchError(
-            f"{name}: the hub does not give its config.json and the heads of its weights ({type(error).__name__}). Check the id, the "
-            "network and HF_TOKEN; or name a config.json on this machine, with --parameters."
+            f"{name}: the hub does not return its config.json and the headers of its weights ({type(error).__name__}). Check the id, "
+            "the network and HF_TOKEN; or name a config.json on this machine, with --parameters."
         ) from None
     tensors = [(key, tensor.dtype, tensor.shape) for file in files for key, tensor in file.tensors.items()]
     return geometry_of(config, weights_of(tensors, *of_heads(config)) if tensors else None)
@@ -65,7 +65,7 @@ def refuse_unfetchable(name: str, model: Model) -> None:
     except GatedRepoError:
         token = "The account of HF_TOKEN does not have it" if os.environ.get("HF_TOKEN") else "HF_TOKEN is not set"
         raise BenchError(
-            f"{where}: {model.hub} is given to those alone who accepted its terms. {token}. Accept them at "
+            f"{where}: {model.hub} is gated: its terms have to be accepted. {token}. Accept them at "
             f"{constants.ENDPOINT}/{model.hub}, and export a token of that account as HF_TOKEN."
         ) from None
     except HfHubHTTPError as error:

@@ -38,7 +38,7 @@ class Architecture(Strict):
 
 def _hub_id(value: str) -> str:
     if not re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", value, re.ASCII) or ".." in value or len(value) > 200:
-        raise ValueError("no id of a model; one is like Qwen/Qwen3-8B")
+        raise ValueError("not a model's id, such as Qwen/Qwen3-8B")
     return value
 
 
@@ -107,7 +107,7 @@ class Model(Strict):
             raise ValueError(f"both architecture and {'catalogue' if self.catalogue else 'config'} state its shape; keep one")
         if not (self.hub or self.path or self.architecture or self.config):
             raise ValueError(
-                "nothing says which model it is; give catalogue, config or architecture (random weights), hub and revision, or path"
+                "no model is named; give catalogue, config or architecture (random weights), hub and revision, or path"
             )
         if self.hub and not self.revision:
             raise ValueError(

@@ -79,7 +79,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     """
     kind = (facts.kind if launch.argv is None else None) or launch.kind
     if kind not in STEP_TOKENS:
-        raise BenchError(f"how {kind} admits requests is not known here; vllm and llama.cpp are")
+        raise BenchError(f"how {kind} admits requests is not known; only vllm and llama.cpp are modelled")
     _refuse_several(launch)
     flags, slots, said = STEP_TOKENS[kind], kind == "llama.cpp", launch.configured
     if launch.argv is None or launch.settings.max_num_seqs is None:

@@ -25,8 +25,8 @@ from bench.study.read import load_workload
 from bench.workloads.workload import Workload
 
 _FEW = "its valid runs show too few steps of the engine"
-_NONE = "none of its runs is valid and shows the steps of the engine"
-_MIXED = "its requests are of classes with models, priorities or shared beginnings of their own, which the replay does not have"
+_NONE = "no valid run shows the engine's steps"
+_MIXED = "its requests have classes with their own models, priorities or shared prefixes, which the replay lacks"
 _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
 
 
@@ -137,7 +137,7 @@ def read_limits(results: Path, deployment: str, given: Given | None = None) -> L
     launch_file, facts_file = (_at(results, path, deployment=deployment) for path in (Paths.LAUNCH, Paths.FACTS))
     if not launch_file.exists() or not facts_file.exists():
         raise BenchError(
-            f"{launch_file.parent}: launch.json or deployment.json is not there, so the scheduler's limits are not known."
+            f"{launch_file.parent}: launch.json or deployment.json is missing, so the scheduler's limits are not known."
         )
     try:
         return limits_of(read(Launch, launch_file), read(DeploymentFacts, facts_file), given)
@@ -163,15 +163,15 @@ def load_to_predict(content: dict[str, Any], source: str, axis: str, *, also: st
     workload = load_workload(content, source=source)
     if not workload.lengths_known:
         raise BenchError(
-            f"{source}: nothing is predicted of prompts from a file, of natural answers, of a server's own answers in the "
-            "history or of answers that are no tokens. Give lengths as numbers or distributions."
+            f"{source}: no prediction for prompts from a file, natural answers, a server's own answers in the history, or "
+            "answers without tokens. Give lengths as numbers or distributions."
         )
     # What a class does not say, such as `cache`, is the workload's.
     sent = {name: {"body": part.body, "cache": part.cache} for name, part in workload.parts.items() if name}
     if not served_alike({name: {**each, "model": workload.classes[name].model} for name, each in sent.items()}):
         raise BenchError(
-            f"{source}: nothing is predicted of classes with models, priorities or shared beginnings of their own. Leave these keys "
-            "out to predict what their lengths alone come to."
+            f"{source}: classes with their own models, priorities or shared prefixes are not predicted. Remove these keys to "
+            "predict from lengths alone."
         )
     if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
         raise BenchError(f"{source}: the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")

@@ -53,7 +53,7 @@ def read_requests(path: Path) -> Iterator[RequestRecord]:
     except OSError as error:
         raise BenchError(f"{path}: cannot be read: {error.strerror or error}.") from None
     except (ValueError, RecursionError) as error:
-        raise BenchError(f"{path}: line {number} is no request record: {error}.") from None
+        raise BenchError(f"{path}: line {number} is not a request record: {error}.") from None
 
 
 def measured(requests: pl.DataFrame) -> pl.DataFrame:

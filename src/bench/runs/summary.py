@@ -83,12 +83,12 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     names = dict.fromkeys(name for row in rows for name in row)
     if unknown := [name for name in names if name not in COLUMNS and family_of(name) is None]:
         raise BenchError(
-            f"{', '.join(unknown)}: no column of the summary table. Add a row for each to src/bench/runs/columns.toml."
+            f"{', '.join(unknown)}: not a column of the summary table. Add a row for each to src/bench/runs/columns.toml."
         )
     for row in rows:
         for name in _INTEGERS:
             if isinstance(value := row.get(name), float) and not value.is_integer():
-                raise BenchError(f"{name} is {value}, and a whole number by its row in src/bench/runs/columns.toml.")
+                raise BenchError(f"{name} is {value}, but must be a whole number by its row in src/bench/runs/columns.toml.")
     return pl.DataFrame(rows, schema=_schema(names))
 
 
@@ -111,7 +111,7 @@ def read_summary(path: Path) -> pl.DataFrame:
         missing = [name for name in _NEEDED if name not in table.columns]
         whole = complete(table)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BenchError(f"{path}: is no summary table: {error}. `make figures` and `bench figures` write one.") from None
+        raise BenchError(f"{path}: not a summary table: {error}. `make figures` and `bench figures` write one.") from None
     for name in _SHOWN:
         if wrong := next((value for value in whole[name].unique() if no_text(value)), None):
             raise BenchError(f"{path}: {name} is {shown(wrong)}, with a control character: another program wrote it. {remedy}")

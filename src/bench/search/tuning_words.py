@@ -169,7 +169,7 @@ def _do(found: TuningRecord) -> list[str]:
     if found.untried:
         lines.append("More `tune.minutes` go on from what is measured, and may reach the candidates that were not started.")
     if found.winner == found.leader != found.default:
-        lines.append(f"`bench export {found.winner}` writes its command line, a Compose file or a manifest of Kubernetes.")
+        lines.append(f"`bench export {found.winner}` writes its command line, a Compose file or a Kubernetes manifest.")
     return lines
 
 

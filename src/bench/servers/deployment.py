@@ -120,8 +120,8 @@ class Engine(Strict):
     def _check_workers(self) -> None:
         if self.prefill_workers and self.prefill_workers >= len(self.workers):
             raise ValueError(
-                f"prefill_workers is {self.prefill_workers}, and of {len(self.workers)} workers none is left to decode; name more, or "
-                "fewer that prefill"
+                f"prefill_workers is {self.prefill_workers}, which leaves none of {len(self.workers)} workers to decode; add workers, "
+                "or lower it"
             )
         if not self.workers:
             return
@@ -134,7 +134,7 @@ class Engine(Strict):
             raise ValueError(f"workers has {doubled} twice; name each worker once")
         if self.base_url and api_root(self.base_url) in roots:
             raise ValueError(
-                f"workers has {self.base_url}, which is base_url; name the router there, or leave workers out for a single server"
+                f"workers lists {self.base_url}, which is base_url; name the router there, or leave workers out for a single server"
             )
 
 
@@ -248,11 +248,11 @@ class Deployment(Strict):
     @model_validator(mode="after")
     def _has_a_router(self) -> Deployment:
         if self.replicas > 1 and self.router is None:
-            raise ValueError(f"replicas is {self.replicas}, and nothing deals requests out to them; add `router: haproxy`")
+            raise ValueError(f"replicas is {self.replicas}, but nothing distributes requests to them; add `router: haproxy`")
         if self.router != "haproxy" and "balance" in self.model_fields_set:
-            raise ValueError("balance says how HAProxy deals requests out; add `router: haproxy`, or remove it")
+            raise ValueError("balance applies only to HAProxy; add `router: haproxy`, or remove it")
         if isinstance(self.router, list) and not ("{workers}" in self.router and any("{port}" in word for word in self.router)):
-            raise ValueError("router is a command that lacks `{port}`, or `{workers}` as a word of its own; give both")
+            raise ValueError("router is a command; it needs `{port}`, and `{workers}` as a word of its own")
         return self
 
     @property

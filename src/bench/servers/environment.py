@@ -147,8 +147,8 @@ def _refuse_to_empty(what: str, folder: Path) -> None:
     here = (folder, folder.parent, folder.parent.parent)
     if folder.exists() and (link := next((each for each in here if each.is_symlink()), None)):
         raise BenchError(
-            f"{what}: {link} is a link, and the environment at its end, {folder.resolve()}, has other packages or another "
-            "interpreter. Others may use it, so nothing was changed. Remove the link; or, if nobody else uses it, that environment."
+            f"{what}: {link} links to {folder.resolve()}, an environment with other packages or another interpreter. Others may use "
+            "it, so nothing was changed. Remove the link; or, if nobody else uses it, that environment."
         )
 
 

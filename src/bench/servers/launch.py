@@ -83,8 +83,8 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version
         raise BenchError(f"{where}.{problem}.")
     if longest > geometry.context:
         raise BenchError(
-            f"{where}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
-            f"{geometry.context} tokens by its checkpoint. Shorten the workload, or take it off that model's ladder."
+            f"{where}: a request of {longest} tokens exceeds the context of models.{spec.deployment.model}, "
+            f"{geometry.context} tokens by its checkpoint. Shorten the workload, or remove it from that model's ladder."
         )
     _refuse_misfit(spec, memory_plan(spec, geometry, version), longest)
 

@@ -318,7 +318,7 @@ def why_not(
         return f"{weights_unknown(geometry)} Name the checkpoint's folder or its id on the hub, or give --parameters."
     if demand.tokens > geometry.context:
         return (
-            f"a request of {demand.prompt:,} + {demand.output:,} tokens is beyond the model's context of {geometry.context:,}. "
+            f"a request of {demand.prompt:,} + {demand.output:,} tokens exceeds the model's context of {geometry.context:,}. "
             "Shorten it."
         )
     if count not in sizes:

@@ -288,7 +288,7 @@ def core_groups(cores: int, workers: int) -> list[list[int]]:
         raise BenchError(
             f"cores is {cores}"
             + (f" for each of {workers} workers, {cores * workers} together" if workers > 1 else "")
-            + f", and this process may use {len(allowed)}. Lower cores"
+            + f", but this process may use {len(allowed)}. Lower cores"
             + (" or the deployment's parallelism" if workers > 1 else "")
             + "."
         )

@@ -106,7 +106,7 @@ def begin(folder: Path, template: str = "quick") -> tuple[list[str], list[str]]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(files[name], encoding="utf-8")
     except OSError as error:
-        raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a folder that can be written.") from None
+        raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a writable folder.") from None
     return written, kept
 
 

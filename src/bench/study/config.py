@@ -26,7 +26,7 @@ def _endpoint(value: str) -> str:
     if "\0" in value:
         raise ValueError("an endpoint with a null character")
     if is_secret("", value):
-        raise ValueError("an endpoint that holds a user, a password or a token, and endpoints are recorded")
+        raise ValueError("contains a user, a password or a token, and endpoints are recorded; remove it")
     if not value.startswith("nvml:"):
         try:
             checked_address(value.partition("?")[0])
@@ -43,7 +43,7 @@ def _levels(values: Any) -> Any:
         for level in values:
             if isinstance(level, int | float):
                 if level in seen:
-                    raise ValueError(f"level {level} stands twice; each level is measured once, `repeats` repeats it")
+                    raise ValueError(f"level {level} appears twice; to measure it several times, set `repeats`")
                 seen.add(level)
     return values
 
@@ -118,9 +118,9 @@ class Ladder(_Loads):
     @model_validator(mode="after")
     def _searchable(self) -> Ladder:
         if self.search and not self.auto:
-            raise ValueError(f"search belongs to `{self.axis}: auto`, and here are levels; remove search, or write auto")
+            raise ValueError(f"search needs `{self.axis}: auto`, but levels are given; remove search, or write auto")
         if self.auto and self.repeats > 1:
-            raise ValueError("repeats belongs to a ladder of levels; a search repeats by itself what is in doubt. Remove it")
+            raise ValueError("repeats needs levels; a search repeats what is in doubt by itself. Remove it")
         return self
 
     @property

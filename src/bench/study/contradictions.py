@@ -78,7 +78,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
                 key3 = (ladder.deployment, name, level)
                 if key3 in asked:
                     yield (
-                        f"{where}.{ladder.axis}: level {level} of {name} on {ladder.deployment} already stands in "
+                        f"{where}.{ladder.axis}: level {level} of {name} on {ladder.deployment} is already in "
                         f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
                     )
                 asked[key3] = i
@@ -149,8 +149,7 @@ def _searched_twice(config: Config) -> typing.Iterator[str]:
             if first != i:
                 yield (
                     f"study.ladders[{i}].{ladder.axis}: study.ladders[{first}] searches for the load of {name} on "
-                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, all of "
-                    "which have to be met."
+                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, to be met together."
                 )
 
 
@@ -176,8 +175,8 @@ def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: C
     slos = applying((parse_slo(text) for text in search.slo or config.decision.slo), workload.classes)
     if not slos and (search.slo or config.decision.slo):
         yield (
-            f"{where}: auto searches for the highest load within SLOs, and those that there are limit classes that "
-            f"workloads.{ladder.workload} does not have. Give search.slo."
+            f"{where}: auto searches for the highest load within SLOs, but all of them limit classes that workloads.{ladder.workload} "
+            "lacks. Give search.slo."
         )
     for slo in slos:
         outputs = [part.output_tokens for name, part in workload.parts.items() if slo.request_class in (None, name)]
@@ -189,7 +188,7 @@ def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: C
             yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
     if not (ladder.search and ladder.search.slo) and not config.decision.slo:
         yield (
-            f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo."
+            f"{where}: auto searches for the highest load within SLOs, but there are none. Give decision.slo, or search.slo."
         )
 
 
@@ -204,17 +203,14 @@ def _baseline(
         return
     if name in swept_names and name not in config.deployments:
         yield (
-            f"study.baseline is {name!r}, which has a sweep, and a baseline is a single server. Name one of its combinations: "
+            f"study.baseline is {name!r}, which has a sweep, but a baseline is one server. Name one of its combinations: "
             f"{names_text(swept_names[name])}."
         )
     elif name not in config.deployments:
         known = names_text(as_written(config.deployments, swept_names))
         yield f"study.baseline is {name!r}, which deployments does not define. Defined: {known}."
     elif name not in loads and any(ladder.deployment == name for ladder in config.study.ladders):
-        yield (
-            f"study.baseline is {name!r}, whose load is found by search, and a comparison needs loads that are shared. Give its "
-            "levels."
-        )
+        yield (f"study.baseline is {name!r}, whose load is searched for, but a comparison needs shared loads. Give its levels.")
     elif name not in loads:
         yield f"study.baseline is {name!r}, which no ladder measures. Measured: {names_text(loads)}."
     elif not any(loads[name] & other for deployment, other in loads.items() if deployment != name):
@@ -257,8 +253,8 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
 def _running(where: str, deployment: Deployment) -> typing.Iterator[str]:
     if deployment.router:
         yield (
-            f"{where}.router: servers that run already are started behind no router from here. Name the router that they have as "
-            f"engines.{deployment.engine}.base_url, and them as its workers."
+            f"{where}.router: Saturate starts no router for running servers. Name theirs as engines.{deployment.engine}.base_url, and "
+            "the servers as its workers."
         )
 
 
@@ -317,7 +313,7 @@ def _shapeless(name: str, model: Model, *, started: bool) -> typing.Iterator[str
 
 def _one_file(where: str, model: str, path: str) -> str:
     return (
-        f"models.{model}.path is {shown(path)}, a GGUF file, which llama.cpp alone is started with. Give {where} an engine of "
+        f"models.{model}.path is {shown(path)}, a GGUF file, which only llama.cpp reads. Give {where} an engine of "
         "`kind: llama.cpp`; or the folder of a checkpoint with its config.json."
     )
 
@@ -366,6 +362,6 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
             else f"its longest request, {tokens} tokens with its output,"
         )
         yield (
-            f"workloads.{ladder.workload}: {terms} is beyond the context of models.{model_name}, {model.context} tokens. "
-            "Shorten the workload, or take it off that model's ladder."
+            f"workloads.{ladder.workload}: {terms} exceeds the context of models.{model_name}, {model.context} tokens. "
+            "Shorten the workload, or remove it from that model's ladder."
         )

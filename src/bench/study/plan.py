@@ -88,7 +88,7 @@ class Plan:
             keys = [run.key for run in every] + [search.key for search in searches]
             raise BenchError(
                 f"select is {config.select!r}, which matches none of the study's {len(keys)} runs. "
-                f"A run is called like {keys[0]}; `bench runs` lists them all."
+                f"Runs have names such as {keys[0]}; `bench runs` lists them all."
             )
         kept = {run.deployment.name for run in runs} | {search.deployment.name for search in selected}
         return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, every, selected, searches)
@@ -477,4 +477,4 @@ def _regular(file: Path) -> Path:
 def _unreadable(error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    return f"no file that can be read ({(error.strerror if isinstance(error, OSError) else None) or error})"
+    return f"not a readable file ({(error.strerror if isinstance(error, OSError) else None) or error})"

@@ -186,7 +186,15 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
         return f"{key}: {message}." if key else f"{message}."
     if message.startswith(shown(value)):  # it quotes the value, and says what one looks like
         return f"{key}: {message}."
-    return f"{key} is {shown(value)}: {message[0].lower()}{message[1:]}.{meaning}"
+    return f"{key} is {shown(_without_secret(value))}: {message[0].lower()}{message[1:]}.{meaning}"
+
+
+def _without_secret(value: Any) -> Any:
+    """A value without the user, the password and the query of an address."""
+    if not isinstance(value, str):
+        return value
+    value = re.sub(r"(?<=://)\S*@|^[^\s/]+:[^\s/]+@", "…@", value)
+    return re.sub(r"(://[^?\s]*\?)\S+", r"\1…", value)
 
 
 def _wrong(error: ErrorDetails) -> str:

@@ -133,21 +133,21 @@ def tuning_faults(
     if len(set(names)) < len(names):
         yield "tune.deployments names one twice. Remove it."
     if len(names) < _FEWEST_CANDIDATES:
-        yield f"tune.deployments is {names[0]} alone, and a tuning needs two servers or more. Give it a sweep, or name another one."
+        yield f"tune.deployments names only {names[0]}, but tuning needs two servers or more. Give it a sweep, or name another one."
     if tune.objective == "cost":
         for name in names:
             deployment = config.deployments.get(name)
             engine = deployment and config.engines.get(deployment.engine)
             if deployment and engine and engine.source == "external" and not deployment.model_fields_set & _PARALLEL:
                 yield (
-                    f"tune.objective is cost, and how many GPUs deployments.{name} has is not known. Give it tensor_parallel, or make "
-                    "the objective requests."
+                    f"tune.objective is cost, but the number of GPUs of deployments.{name} is not known. Give it tensor_parallel, or "
+                    "make the objective requests."
                 )
     workload = config.workloads.get(tune.workload)
     if workload and (no_search := AXES[workload.axis].no_search):
         yield (
-            f"tune.workload is {tune.workload!r}, whose highest load no search finds: {no_search.partition('. ')[0]}. Use an open "
-            "loop, or arrival: closed without turns."
+            f"tune.workload is {tune.workload!r}, whose highest load cannot be searched for: {no_search.partition('. ')[0]}. Use an "
+            "open loop, or arrival: closed without turns."
         )
     elif workload and not faults:
         known = set(_without_ladders(faults_of(config.model_copy(update={"tune": None}))))

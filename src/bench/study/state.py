@@ -133,7 +133,7 @@ def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None
         BenchError: a run or a search of it is missing.
     """
     if not measured(plan, deployment, session, store):
-        raise BenchError(f"{deployment}, session {session}: not all of it is measured. Run the workflow again.")
+        raise BenchError(f"{deployment}, session {session}: not fully measured. Run the workflow again.")
     searches = Path(Paths.SEARCHES.format(deployment=deployment))
     index = SessionIndex(
         deployment=deployment,

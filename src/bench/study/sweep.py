@@ -133,7 +133,7 @@ def expand(content: Mapping[str, Any]) -> Expansion:
         base = {key: value for key, value in entry.items() if key != "sweep"}
         try:
             if not re.fullmatch(NAME, str(name)):
-                raise BenchError(f": {shown(name)} is no name. A name has lower case letters, digits, `.` and `-`.")
+                raise BenchError(f": {shown(name)} is not a name. A name has lower case letters, digits, `.` and `-`.")
             found = _combinations(str(name), entry["sweep"])
             taken = [each.name for each in found if each.name in single or (each.name in deployments and each.name != name)]
             if taken:
@@ -203,7 +203,7 @@ def _values(key: Any, given: Any) -> list[Any]:
     name = str(key)
     nested, _, inner = name.partition(".")
     if name in NESTED:
-        raise BenchError(f".{name}: name what is swept of it, such as {NESTED[name]}: [...].")
+        raise BenchError(f".{name}: name the part to sweep, such as {NESTED[name]}: [...].")
     if not (inner if nested in NESTED else name in SWEPT):
         close = meant(name, SWEPT)
         raise BenchError(
@@ -225,7 +225,7 @@ def _values(key: Any, given: Any) -> list[Any]:
         if sum(type(other) is type(value) and other == value for other in values) > 1:  # `1` and `true` are equal
             raise BenchError(f".{name} has the value {_written(value)} twice. Remove one.")
         if nested in NESTED and is_secret(inner, str(value)):
-            raise BenchError(f".{name} holds a secret, which would stand in the names of deployments. Export it instead.")
+            raise BenchError(f".{name} holds a secret, which would appear in names of deployments. Export it instead.")
     return values
 
 

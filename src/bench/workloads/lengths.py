@@ -54,7 +54,7 @@ class LengthDistribution(BaseModel):
             if getattr(self, key) is None or (key == "min" and key not in given):
                 raise ValueError(f"{self.distribution} needs {', '.join(needed)}; {key} is missing")
         for key in sorted(given - set(needed) - _MAY.get(self.distribution, set())):
-            raise ValueError(f"{key} does not belong to {self.distribution}, which has {', '.join(needed)}")
+            raise ValueError(f"{key} does not apply to {self.distribution}, which takes {', '.join(needed)}")
         if self.max is not None and self.max < self.min:
             raise ValueError(f"max {self.max} is below min {self.min}")
         if self.median is not None and self.max is not None and not self.min <= self.median <= self.max:
@@ -62,7 +62,7 @@ class LengthDistribution(BaseModel):
         if self._within() < _LEAST_WITHIN:
             raise ValueError(
                 f"less than {shown_share(_LEAST_WITHIN)} of the distribution lies between min {self.min} and max {self.max}, and all "
-                f"else would be drawn again; lower sigma, or use uniform"
+                "other draws would be repeated; lower sigma, or use uniform"
             )
         return self
 

@@ -242,7 +242,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     if converter := _converter(rows):
         rows = converter.rows(path, rows)
         if unit:
-            raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
+            raise BenchError(f"{path}: its times have their own unit. Remove trace_unit.")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
     refuse_sums(path, rows)
@@ -267,8 +267,8 @@ def refuse_sums(path: str, rows: Sequence[Row]) -> None:
     for name, count in most.items():
         if count > 1:
             raise BenchError(
-                f"{path}: {name} is {count:f} in a row: such rows are sums over several requests, which say neither when each came nor "
-                f"how long it was. Export a row for each request; where {name} is something else, remove that column."
+                f"{path}: {name} is {count:f} in a row: such rows sum several requests, and do not show when each came or how long it "
+                f"was. Export a row for each request; if {name} is something else, remove that column."
             )
 
 
@@ -290,7 +290,7 @@ def _with_blocks(
         if names:
             if not (block or form.block) and row.values.get("block_tokens") in (None, ""):
                 raise BenchError(
-                    f"{path}: {row.place} has hash_ids, and nothing says how many tokens a block has. Give a column block_tokens, or "
+                    f"{path}: {row.place} has hash_ids, but the tokens in a block are not known. Give a column block_tokens, or "
                     "trace_block in the workload; with 0 prompts share nothing."
                 )
             size = block or form.block or _tokens(path, row, "block_tokens", form)
@@ -358,7 +358,7 @@ def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | No
     if number_of(values[0]) is None and values[0] not in (None, ""):
         moments = _all(path, rows, column, [date_s(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
         if unit is not None:
-            raise BenchError(f"{path}: {column} holds dates, which have no other unit. Remove trace_unit.")
+            raise BenchError(f"{path}: {column} holds dates, which need no unit. Remove trace_unit.")
         refuse_days(path, column, list(map(date_of, values)))
         return moments
     numbers = _all(path, rows, column, [number_of(value) for value in values], "a number")

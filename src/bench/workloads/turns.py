@@ -17,7 +17,7 @@ _SECRETS = ("authorization", "cookie", "x-api-key", "api-key")
 
 def _session_header(name: str) -> str:
     if name.lower() in _SECRETS:
-        raise ValueError(f"{name} is a header of keys; name one of its own, such as X-Session-Id")
+        raise ValueError(f"{name} carries keys; name another header, such as X-Session-Id")
     return checked_name(name)
 
 
@@ -31,7 +31,7 @@ class Pause(Strict):
     @classmethod
     def _whole(cls, content: Any) -> Any:
         if isinstance(content, dict) and content.keys() != {"distribution", "mean_s"}:
-            raise ValueError("a pause that is drawn is { distribution: exponential, mean_s: SECONDS }")
+            raise ValueError("write a drawn pause as { distribution: exponential, mean_s: SECONDS }")
         return content
 
 

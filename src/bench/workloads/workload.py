@@ -150,7 +150,7 @@ class Workload(Strict):
     )
     trace_every: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="`trace`: only each so many-th user is sent (a column `user`, `session_id` or the like), else session or "
+        description="`trace`: only every Nth user is sent (a column `user`, `session_id` or the like), else session or "
         "request.",
     )
     trace_longest: Tokens | None = Field(

@@ -105,10 +105,10 @@ def check_runs(folder: Path) -> tuple[Check, dict[Path, RunRecord], list[Path]]:
         load = {key: value for key, value in record.definition.items() if key != "run"}  # whose name ends with the digest
         whole = {"protocol": record.protocol, "deployment": record.deployment_digest, "run": load}
         wrong = {
-            f"{path}: its definition is not the one of its digest": digest(whole) != record.digest,
-            f"{path}: it is of another run": (record.definition.get("deployment"), record.definition.get("run"))
+            f"{path}: its definition does not match its digest": digest(whole) != record.digest,
+            f"{path}: it belongs to another run": (record.definition.get("deployment"), record.definition.get("run"))
             != (run.parent.name, run.name),
-            f"{path}: its environment is not the one of its digest": record.environment_digest
+            f"{path}: its environment does not match its digest": record.environment_digest
             not in (None, digest(counted(record.environment))),
             **{f"{run / name}: missing": not (run / name).is_file() for name in record.files},
         }
@@ -148,13 +148,13 @@ def check_deployments(folder: Path, records: Mapping[Path, RunRecord], specs: Ma
         if found.deployment != name:
             check.compare(f"{path}: it is of {found.deployment}")
         elif digests and found.digest not in digests:
-            check.compare(f"{path}: of a definition that neither a run here nor the study has")
+            check.compare(f"{path}: its definition matches neither a run here nor the study")
         elif isinstance(found, DeploymentFacts) and found.environment_digest not in (None, digest(counted(found.inherited))):
-            check.compare(f"{path}: its environment is not the one of its digest")
+            check.compare(f"{path}: its environment does not match its digest")
         else:
             check.compare(None)
     for name in sorted(known.keys() - described):
-        check.compare(f"{own / name}: missing, and runs of it are here")
+        check.compare(f"{own / name}: missing, though its runs are here")
     return check
 
 

@@ -87,13 +87,13 @@ _MOST_LINES = 20  # of what differs; JSON has all
     "bench verify results",
     "bench verify h100.tar.gz",
     "bench verify h100.tar.gz --json",
-    after="Exit status: 0 where nothing differs; 1 where something does; 2 where there is nothing to check, or the pack cannot be read "
+    after="Exit status: 0 if nothing differs; 1 if something does; 2 if there is nothing to check, or the pack cannot be read "
     "to its end. What could not be checked does not change the status: read the list. See docs/how-to/verify.md.",
 )
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A pack, or a folder of results.")],
     configfile: Annotated[
-        Path | None, option("FILE", "The study's file.", default="the one that the workflow noted in the folder")
+        Path | None, option("FILE", "The study's file.", default="the one noted in the folder by the workflow")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -72,7 +72,7 @@ def read_index(path: Path) -> PackIndex:
     """
     content = read_object(path)
     if content.get("format") != FORMAT:
-        raise ValueError(f"a pack of format {shown(content.get('format'))}, and this version reads {FORMAT}")
+        raise ValueError(f"its format is {shown(content.get('format'))}, but this version reads {FORMAT}")
     return typed(PackIndex, content)
 
 
@@ -199,8 +199,8 @@ def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int]) -> dict[
     for file in files.values():
         if record_digest(file) != spec.digest:
             raise BenchError(
-                f"{file} is missing, or of another study that has a deployment {name} too. The same `make pack` once more puts this "
-                "study's in its place, and measures nothing again."
+                f"{file} is missing, or belongs to another study with a deployment {name}. Run the same `make pack` again: it "
+                "writes this study's, and measures nothing."
             )
     return files | {name: file for name, file in further.items() if file.is_file()}
 

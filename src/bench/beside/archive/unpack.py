@@ -17,7 +17,7 @@ import yaml
 
 from bench.beside.archive.check import check_deployments, check_runs, key_of
 from bench.beside.archive.pack import INDEX, STUDY, Packed, PackIndex, packed_facts, read_index
-from bench.errors import BenchError, count_text, is_are, shown
+from bench.errors import BenchError, count_text, shown
 from bench.runs.files import UNREADABLE, checksum, files_of
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
@@ -76,7 +76,7 @@ def unpack(file: Path, store: Store) -> Packed:
         for name in (each for each in _TUNING if (folder / each).is_file() and (results / each).is_file()):
             if not _same(folder / name, results / name):
                 raise BenchError(
-                    f"{file}: {results / name} is here, of another tuning or with other visits. Unpack it elsewhere."
+                    f"{file}: {results / name} is already here, from another tuning or with other visits. Unpack elsewhere."
                 )
         _place_all(plan, specs, visits, folder, store)
         shutil.rmtree(beside, ignore_errors=True)
@@ -112,7 +112,7 @@ def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:
         with gzip.open(file) as stream, tarfile.open(fileobj=_Bounded(stream, room), mode="r|") as tar:
             for member in tar:
                 if not member.isreg() or member.issparse() or not _MEMBER.fullmatch(member.name) or member.name in found:
-                    raise ValueError(f"{shown(member.name)} is not a file of a pack, or is in it twice")
+                    raise ValueError(f"{shown(member.name)} does not belong in a pack, or appears twice")
                 if len(found) >= _MOST_FILES:
                     raise ValueError(_TOO_LARGE)
                 target = folder / member.name
@@ -165,13 +165,13 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     try:
         plan = study_of(folder)
     except BenchError as error:
-        raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None
+        raise BenchError(f"{file}: these sources reject its study:\n{error}\n{elsewhere}") from None
     visits = runs_of_visits(plan, folder)
     here = {run.key: run.digest for run in (*plan.runs, *visits)}
     if differing := index.runs.items() - here.items() or here.items() - index.runs.items():
         raise BenchError(
-            f"{file}: {count_text(len(differing), 'run', of=len(index.runs))} {is_are(len(differing))} defined otherwise by these "
-            f"sources (a lock, a default, the protocol), which would measure again. {elsewhere}"
+            f"{file}: these sources define {count_text(len(differing), 'run', of=len(index.runs))} differently (a lock, a default, the "
+            f"protocol), and would measure again. {elsewhere}"
         )
     specs = _specs(plan, visits)
     every, records, intact = check_runs(folder)
@@ -198,7 +198,9 @@ def _beside(file: Path, index: PackIndex) -> Path:
         )
     beside = Path(Paths.RESULTS) / "packs" / name
     if not _goes_on(beside / INDEX, index):
-        raise BenchError(f"{file}: {beside} holds a pack of that name with other runs; rename this one, or remove that folder.")
+        raise BenchError(
+            f"{file}: {beside} has a pack of the same name with other runs; rename this one, or remove that folder."
+        )
     return beside
 
 
@@ -231,7 +233,8 @@ def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store
     strange += [own for own, theirs in here.items() if theirs.exists() and not _same(own, theirs)]
     if strange:
         raise BenchError(
-            f"{file}: deployment {spec.name} is here in another measurement ({strange[0]}), and two are never mixed. Unpack it "
+            f"{file}: deployment {spec.name} was measured differently here ({strange[0]}), and measurements are never mixed. "
+            "Unpack it "
             "in another clone; or, if one machine made both, pack all of its runs there."
         )
 

@@ -60,7 +60,7 @@ def verify_pack(file: Path) -> list[Check]:
         try:
             plan = study_of(folder)
         except BenchError as error:
-            of_study.unchecked.append(f"these sources do not take its study: {error}")
+            of_study.unchecked.append(f"these sources reject its study: {error}")
         else:
             visits = runs_of_visits(plan, folder)
             defined = {run.key: run.digest for run in (*plan.runs, *visits)}
@@ -73,7 +73,7 @@ def verify_pack(file: Path) -> list[Check]:
                     of_study.compare(None)
                 else:
                     of_study.unchecked.append(
-                        f"{key}: these sources define it otherwise; check it with those of {index.commit or 'its commit'}"
+                        f"{key}: these sources define it differently; check it with those of {index.commit or 'its commit'}"
                     )
         checks = [files, raw, of_study, check_deployments(folder, records, specs)]
         for check in checks:
@@ -86,7 +86,7 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     """Check a folder of results.
 
     Args:
-        study: the file that defines it; by default the one that the workflow noted in the folder. say: takes progress lines.
+        study: the file that defines it; by default the one noted in the folder by the workflow. say: takes progress lines.
 
     Raises:
         BenchError: there is no run in it.
@@ -94,7 +94,7 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     folder = folder.absolute()
     raw, records, intact = check_runs(folder)
     if not raw.checked:
-        raise BenchError(f"{folder}: holds no run (runs/DEPLOYMENT/RUN/run.json), so there is nothing to check.")
+        raise BenchError(f"{folder}: no run (runs/DEPLOYMENT/RUN/run.json), so there is nothing to check.")
     made, plan = [Check("raw records parsed"), Check("summaries"), Check("what was drawn")], None
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
@@ -200,7 +200,7 @@ def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Map
     here = {run.key: run.digest for run in plan.runs if run.key in runs}
     if other := sorted({key for key, _ in here.items() ^ runs.items()}):
         raise BenchError(
-            f"{file} defines {len(other)} of the {len(runs)} runs otherwise than when they were drawn, such as {other[0]}"
+            f"{file} defines {len(other)} of the {len(runs)} runs differently from when they were drawn, such as {other[0]}"
         )
     return runs, {**checked_names(figures), **page}
 

@@ -205,15 +205,15 @@ def _reports(source: str, output: Path | None) -> None:
     rows = Results.open(source).own.to_dicts()
     if output is None and len(rows) != 1:
         raise BenchError(
-            f"{source}: has {count_text(len(rows), 'run')}, and a file is of one. Give --output DIR, for a file each."
+            f"{source}: has {count_text(len(rows), 'run')}, but a file holds one. Give --output DIR, for a file each."
         )
     if output is not None and output.is_file():
-        raise BenchError(f"--output {output}: it is a file, and runs are written into a folder, a file each. Name a folder.")
+        raise BenchError(f"--output {output}: this is a file, but each run needs its own. Name a folder.")
     reports, left_out = {}, []
     for row in rows:
         name = f"{row['deployment']}_{row['run']}.yaml".replace("/", "_")
         if name in reports:
-            raise BenchError(f"{source}: several runs would be {name}, by deployment and name. Export each folder by itself.")
+            raise BenchError(f"{source}: several runs would be called {name}. Export each folder by itself.")
         try:
             reports[name] = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
         except BenchError as error:

@@ -65,18 +65,16 @@ def _point(folder: Path, capacity: pl.DataFrame, asked: Mapping[str, str | None]
     for name, value in asked.items():
         known = capacity[name].unique(maintain_order=True).to_list()
         if value is not None and value not in known:
-            raise BenchError(f"--{name} {value}: {folder} has the capacity of: {', '.join(known) or 'none'}.")
+            raise BenchError(f"--{name} {value}: not in {folder}, which has: {', '.join(known) or 'none'}.")
         capacity = capacity if value is None else capacity.filter(pl.col(name) == value)
     lasting = capacity.filter(basis="steady")
     if lasting.is_empty():
-        raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
+        raise BenchError(f"{folder}: no capacity under a continuous load. {BURSTS}")
     rows = lasting.filter(pl.col("kind").is_in(["found", "above"])).to_dicts()
     if not rows:
         points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.to_dicts())
-        raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
+        raise BenchError(f"{folder}: no load is known to be sustained, so there is no limit to guard. C_max of {points}.")
     if len(rows) > 1:
         curves = "; ".join(f"--deployment {row['deployment']} --workload {row['workload']}" for row in rows)
-        raise BenchError(
-            f"{folder}: it has {len(rows)} curves, and one server is guarded by one workload. Name both: {curves}."
-        )
+        raise BenchError(f"{folder}: it has {len(rows)} curves. Choose one server and one workload: {curves}.")
     return rows[0]

@@ -106,5 +106,7 @@ def _ran(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> li
         verdicts = place.verdicts(programs)
     lost = {task for (_, task), verdict in zip(programs, verdicts, strict=True) if verdict == "no data"}
     if len(lost) == len({task for _, task in programs}):
-        raise BenchError("the tests of all tasks call their functions with what is no data, which the sandbox cannot hand on.")
+        raise BenchError(
+            "the tests of all tasks call functions with values that are not data, which the sandbox cannot pass on."
+        )
     return [None if task in lost else verdict == "passed" for (_, task), verdict in zip(programs, verdicts, strict=True)]

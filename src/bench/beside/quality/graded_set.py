@@ -92,7 +92,7 @@ def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask
     for (place, prompt, _), task in zip(sent, found, strict=True):
         digest = prompt_digest(prompt)
         if digest in tasks:
-            raise BenchError(f"{path}: {place} asks what an earlier one does, so its answers cannot be told apart. Remove one.")
+            raise BenchError(f"{path}: {place} repeats an earlier prompt, so their answers cannot be told apart. Remove one.")
         tasks[digest] = task
     return tasks
 
@@ -101,8 +101,8 @@ def _program(path: Path, row: Row) -> Task:
     values: list[Any] = [row.values.get(name) for name in _COLUMNS]
     if missing := [name for name, value in zip(_COLUMNS, values, strict=True) if not isinstance(value, str) or not value]:
         raise BenchError(
-            f"{path}: {row.place} has no text under {', '.join(missing)}. A graded set has {', '.join(_COLUMNS)} in each "
-            f"row, as HumanEval has, or a file {right_calls_beside(path.name)} beside it, as BFCL has."
+            f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in "
+            f"HumanEval; or put a file {right_calls_beside(path.name)} beside it, as in BFCL."
         )
     return Task(*values)
 
@@ -120,7 +120,7 @@ def _calls(path: Path, rows: Sequence[Row], answers: Path) -> list[CallTask]:
             sound = False
         if not sound:
             raise BenchError(
-                f"{path}: {row.place}, {shown(name)}: its functions and its answer in {answers} do not go together. Give a file whose "
+                f"{path}: {row.place}, {shown(name)}: its functions do not match its answer in {answers}. Give a file whose "
                 "answers are calls of Python functions, as BFCL's simple_python, multiple and parallel are."
             )
         found.append(task)

@@ -114,7 +114,8 @@ def sandbox() -> Iterator[Sandbox]:
         for (body, expected), verdict in zip(_CONTROLS, found.verdicts(controls), strict=True):
             if verdict != expected:
                 raise BenchError(
-                    f"the sandbox says {verdict} of a program that is to be {expected} ({body.splitlines()[-1]}), so nothing is "
+                    f"the sandbox says {verdict} for a program that should be {expected} ({body.splitlines()[-1]}), so "
+                    "nothing is "
                     "graded. Try it on another machine, or in a container as a user other than root."
                 )
         yield found

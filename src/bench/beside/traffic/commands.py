@@ -44,14 +44,15 @@ class Traffic:
         str | None,
         option(
             "ROLE=NAME,…",
-            "Which column is arrival, prompt, output (tokens) or status; nested: with dots; with +: added up; of arrivals with a "
-            "unit: start:ms. Without it a log is refused with a guess.",
+            "Columns of arrivals, prompt and output tokens, and status: nested ones with dots, sums with +, a unit of "
+            "arrivals as start:ms. Without it, the error suggests one.",
             _READ,
             default="those of a published trace",
         ),
     ] = None
     time_zone: Annotated[
-        str | None, option("NAME", "Of dates without one, and of the hours of the day: Europe/Berlin.", _READ, default="UTC")
+        str | None,
+        option("NAME", "Time zone of dates without one, and of the hours of the day: Europe/Berlin.", _READ, default="UTC"),
     ] = None
     begin: Annotated[
         str | None, option("MOMENT", "Only requests from then on: seconds since the first, or a date.", _READ, "--from")
@@ -80,7 +81,7 @@ class Traffic:
         from bench.yaml_file import read_yaml
 
         if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
-            raise BenchError("--scale, --configfile and --endpoint say what is written: add --output DIR.")
+            raise BenchError("--scale, --configfile and --endpoint need --output DIR. Add it.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
         log = read_log(self.log, given=_given(self.columns), zone=_zone(self.time_zone), begin=self.begin, end=self.end)
         found = describe(log)
@@ -130,7 +131,7 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return None if name is None else ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise BenchError(f"--time-zone {name}: no such time zone. Name one as the IANA does: Europe/Berlin, UTC.") from None
+        raise BenchError(f"--time-zone {name}: no such time zone. Give an IANA name, such as Europe/Berlin or UTC.") from None
 
 
 def _print(log: Log, found: Described) -> None:

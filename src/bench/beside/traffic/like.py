@@ -72,7 +72,7 @@ def write_load(
         change = " CHANGE models, engines and deployments to those of your server." if template else ""
         written.append(_write(folder / "study.yaml", study, note + change))
     except OSError as error:
-        raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a folder that can be written.") from None
+        raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a writable folder.") from None
     Plan.of(load_config(study, source=os.fspath(written[-1])), source=os.fspath(written[-1]))
     return written
 
@@ -83,14 +83,14 @@ def _endpoint(base: Mapping[str, Any], asked: str | None) -> dict[str, str]:
     of_study = {str(each.get("endpoint", default)) for each in (base.get("workloads") or {}).values()} or {default}
     if asked is None and len(of_study) > 1:
         raise BenchError(
-            f"The study's workloads go to several endpoints: {', '.join(sorted(of_study))}. Say which with --endpoint."
+            f"The study's workloads go to several endpoints: {', '.join(sorted(of_study))}. Choose one with --endpoint."
         )
     name = asked or of_study.pop()
     known = ENDPOINTS.get(name)
     if known and not known.work.generates:
         whose = "--endpoint" if asked else "The study's workloads go to"
         raise BenchError(
-            f"{whose} {name}: its answers have no tokens, as those of the log do. Say where requests go, as --endpoint chat."
+            f"{whose} {name}: its answers have no tokens, but the log's have. Name another, such as --endpoint chat."
         )
     return {} if name == default else {"endpoint": name}
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.beside.traffic.otel import calls_of, is_otel
-from bench.errors import BenchError, first_names, shown
+from bench.errors import BenchError, first_names, listed, shown
 from bench.table_file import Row, read_rows
 from bench.workloads.trace import format_of, refuse_sums, unit_not_known
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, number_of, refuse_days, since_1970
@@ -158,10 +158,10 @@ def read_log(
         rest = rest & ~fault
     if wrong.all():
         reasons = "; ".join(f"{each.count} have {each.why} ({each.place}: {each.value})" for each in left_out)
-        raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {reasons}. See --columns.")
+        raise BenchError(f"{path}: none of {len(rows)} rows is a request with both lengths: {reasons}. See --columns.")
     if not rest.any():
         last = moments[~wrong].max() - first
-        raise BenchError(f"{path}: no request came in that part; the last came {last:g} s after the first.")
+        raise BenchError(f"{path}: no request in that part; the last came {last:g} s after the first.")
     if (np.diff(moments[rest]) < 0).any():
         notes.append("Rows are not in the order of their arrivals; they were sorted.")
     order = np.flatnonzero(rest)[np.argsort(moments[rest], kind="stable")]
@@ -231,13 +231,13 @@ class _Table:
             dated = bool(dates.sum() * 2 > len(known))
             return (np.where(dates, seconds, math.nan) if dated else seconds), dated
         if unit is not None:
-            raise BenchError(f"{path}: {column} holds dates, which have no unit. Leave :{unit} out.")
+            raise BenchError(f"{path}: {column} holds dates, which have no unit. Remove :{unit}.")
         dates_of = [date_of(value) for value in values]
         there = [date for date in dates_of if date]
         if not there:
             raise BenchError(
-                f"{path}: {column}: {shown(str(first), 40)} is no date and time that is read, and no number. Write it with the year "
-                "first, which no order of day and month confuses: 2026-11-28T16:45:00Z. Or name another column: "
+                f"{path}: {column}: {shown(str(first), 40)} is neither a number nor a readable date and time. Write the year "
+                "first, so that day and month cannot be confused: 2026-11-28T16:45:00Z. Or name another column: "
                 "--columns arrival=NAME."
             )
         refuse_days(path, column, dates_of)
@@ -245,7 +245,7 @@ class _Table:
         if bare and self.zone is None:
             if len(bare) < len(there):
                 raise BenchError(
-                    f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME."
+                    f"{path}: {column}: some dates have a time zone, others have none. Give theirs: --time-zone NAME."
                 )
             self.notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
         return np.array([math.nan if date is None else _since_1970(date, self.zone) for date in dates_of]), True
@@ -300,7 +300,7 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     parts = [name for name in counts if _PART.search(name)]
     apart = f" Add {', '.join(parts)} with + where it is counted apart from prompts or answers (prompt=A+B)." if parts else ""
     return BenchError(
-        f"{path}: nothing says which column is its {' and '.join(missing)}. It may be: --columns {shlex.quote(line)}.{apart} "
+        f"{path}: which columns hold {listed(missing)}? Perhaps: --columns {shlex.quote(line)}.{apart} "
         f"Found: {', '.join(names)}."
     )
 
@@ -327,7 +327,7 @@ def _since(option: str, text: str | None, default: float, first: float, dated: b
         raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
     if math.isnan(found := _since_1970(moment, zone)):
         raise BenchError(
-            f"{option} {text}: before {_YEARS[0]}, after {_YEARS[1]}, or twice on {zone}'s clock. Give its offset."
+            f"{option} {text}: before {_YEARS[0]}, after {_YEARS[1]}, or ambiguous on {zone}'s clock. Give its UTC offset."
         )
     return found - first
 

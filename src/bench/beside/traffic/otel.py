@@ -101,7 +101,7 @@ class Spans:
     def rows(path: str, lines: Sequence[Row]) -> list[Row]:
         if not is_otel(lines):
             raise BenchError(
-                f"{path}: its lines are log records of OpenTelemetry, and a trace is made of spans. Export the spans."
+                f"{path}: its lines are OpenTelemetry log records, but a trace consists of spans. Export the spans."
             )
         return otel_rows(path, lines)
 
@@ -166,7 +166,7 @@ def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
     for span in _spans(path, lines):
         if (twin := spans.setdefault((span.trace, span.id), span)) is not span:
             raise BenchError(
-                f"{path}: {span.place}: the span {shown(span.id, 40)} is that of {twin.place} too. Remove one of them."
+                f"{path}: {span.place}: the span {shown(span.id, 40)} also appears in {twin.place}. Remove one of them."
             )
     around = {key: _around(path, span, spans) for key, span in spans.items() if span.generates}
     outer = {(each.trace, each.id) for above in around.values() for each in above}
@@ -200,7 +200,7 @@ def _around(path: str, span: _Span, spans: Mapping[tuple[str, str], _Span]) -> l
     while above is not None:
         found.append(above)
         if len(found) > _DEEPEST:
-            raise BenchError(f"{path}: {span.place}: more than {_DEEPEST} spans are around it, or it is around itself.")
+            raise BenchError(f"{path}: {span.place}: it is nested in more than {_DEEPEST} spans, or in itself.")
         above = spans.get((span.trace, above.parent))
     return found
 
@@ -251,8 +251,9 @@ def _ends(branches: Sequence[_Branch]) -> list[Call]:
 def _row(path: str, call: Call, after: Sequence[Call], histories: Histories) -> Row:
     if call.prompt_tokens is None or call.output_tokens is None:
         raise BenchError(
-            f"{path}: {call.place}: the span of a call has no {(_PROMPT if call.prompt_tokens is None else _OUTPUT)[0]}. Of streamed "
-            "answers a server sends the count only if it is asked to (stream_options: include_usage). Remove the span, or record again."
+            f"{path}: {call.place}: the span of a call has no {(_PROMPT if call.prompt_tokens is None else _OUTPUT)[0]}. For "
+            "streamed answers a server sends the count only if asked to (stream_options: include_usage). Remove the span, or "
+            "record again."
         )
     when: dict[str, Any] = {"arrival_s": call.start_s}
     if after:
@@ -330,7 +331,8 @@ def _moment(path: str, place: str, values: Mapping[str, Any], which: str) -> Dec
     elif units := since_1970(number):
         return number * SECONDS[units[0]]
     raise BenchError(
-        f"{path}: {place}: no {which} of the span is known. {_NANOSECONDS[which][0]} counts nanoseconds from 1970; {_TIMES[which][0]} "
+        f"{path}: {place}: the span has no known {which}. {_NANOSECONDS[which][0]} counts nanoseconds from 1970; "
+        f"{_TIMES[which][0]} "
         "is a date and time, or a number that counts from 1970."
     )
 

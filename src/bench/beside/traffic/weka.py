@@ -100,7 +100,7 @@ def _objects(path: str, place: str, value: Any) -> Sequence[Mapping[str, Any]]:
 
 def _call(path: str, place: str, request: Mapping[str, Any]) -> _Call:
     if request.get("type") == "subagent":
-        raise BenchError(f"{path}: {place}: a subagent of a subagent is not read. Take the line off.")
+        raise BenchError(f"{path}: {place}: a subagent of a subagent cannot be read. Remove the line.")
     times = [request.get("t"), request.get("api_time") or 0.0]
     if not all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x < float("inf") for x in times):
         raise BenchError(f"{path}: {place}: t and api_time ({shown(times, 60)}) are not seconds since the session's start.")

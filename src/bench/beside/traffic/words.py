@@ -28,7 +28,7 @@ def read_lines(log: Log) -> Iterator[str]:
     for each in log.left_out:
         yield f"Left out: {count_text(f'{each.count:,}', 'row')} with {each.why} (first {each.place}: {each.value})."
     if (gone := sum(each.count for each in log.left_out)) > _MANY * log.rows:
-        yield f"All that follows is of the other {shown_share(1 - gone / log.rows)}: more requests came than it says."
+        yield f"What follows covers the other {shown_share(1 - gone / log.rows)}: more requests came than it says."
 
 
 def arrival_rows(found: Described) -> list[list[str]]:

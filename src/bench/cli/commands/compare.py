@@ -96,14 +96,14 @@ class Compare:
     ] = None
     allow_blind: Annotated[
         bool,
-        flag("--allow-blind", "Exit 0 where a regression could only have been overlooked: not where a metric is worse.", _GATE),
+        flag("--allow-blind", "Exit 0 if a regression could only have been overlooked, but not if a metric is worse.", _GATE),
     ] = False
     plan: Annotated[bool, flag("--plan", "Without A and B: how many sessions find --difference (by default 5 %).", _PLAN)] = (
         False
     )
     noise: Annotated[float, option("PERCENT", "Standard deviation of a run.", _PLAN, parser=percent)] = 4.0
     levels: Annotated[int, option("N", "Levels of load.", _PLAN, parser=at_least_one)] = 6
-    repeats: Annotated[int, option("N", "Of a level in a session.", _PLAN, parser=at_least_one)] = 1
+    repeats: Annotated[int, option("N", "Runs of a level in a session.", _PLAN, parser=at_least_one)] = 1
 
     def run(self) -> None:
         """Print the comparison, or what one would take; end with the status of the gate."""
@@ -111,7 +111,7 @@ class Compare:
             self._plan_sessions()
             return
         if not self.baseline or not self.candidate:
-            raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
+            raise BenchError("give A (the baseline) and B (the candidate), or --plan for what a comparison would take.")
         from bench.findings.comparison.words import blind_spots, regression_lines, unproven_lines
 
         sources, limit = (self.baseline, self.candidate), self.fail_on_regression or _SIGHT
@@ -180,7 +180,7 @@ class Compare:
         difference = _DIFFERENCE if self.difference is None else self.difference
         if not difference:
             raise BenchError(
-                "--difference is 0: no number of sessions shows that. Give the smallest that would change a decision."
+                "--difference is 0: no number of sessions can show it. Give the smallest difference that would change a decision."
             )
         between = _BETWEEN if self.between is None else self.between
         noise = Noise(self.noise / 100, between / 100)

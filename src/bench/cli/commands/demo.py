@@ -35,7 +35,7 @@ def demo(
     from bench.servers.planted import Planted
 
     if folder.exists():
-        raise BenchError(f"{folder} is there already. Name a new folder, or remove that one.")
+        raise BenchError(f"{folder} already exists. Name a new folder, or remove that one.")
     folder.mkdir(parents=True)
     truth = Planted()
     with chdir(folder), _planted() as base_url:

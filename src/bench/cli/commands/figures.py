@@ -37,11 +37,11 @@ def figures(
     ] = None,
     width: Annotated[
         str | None,
-        option("MM", "How wide each is, such as 85mm; its letters are then of 8 points.", default="as in the report"),
+        option("MM", "Width of each, such as 85mm, with 8-point letters.", default="as in the report"),
     ] = None,
     panel: Annotated[int | None, option("N", "Only this panel, from 1.", default="all")] = None,
-    title: Annotated[str | None, option("TEXT", "In place of its title; '' for none.", default="what its data show")] = None,
-    labels: Annotated[list[str] | None, option("OLD=NEW", "Another word in it, such as tiny-mha=MHA. Repeatable.")] = None,
+    title: Annotated[str | None, option("TEXT", "Another title; '' for none.", default="what its data show")] = None,
+    labels: Annotated[list[str] | None, option("OLD=NEW", "Replace a word in it, such as tiny-mha=MHA. Repeatable.")] = None,
     colors: Annotated[
         list[str] | None, option("NAME=COLOR", "A deployment's colour, such as tiny-mha=#1b6. Repeatable.")
     ] = None,
@@ -152,4 +152,4 @@ def _kinds(text: str) -> list[str]:
 
 
 def _left_out(name: str, why: str) -> None:
-    print(f"{name} is left out, as it shows nothing: {why}", file=sys.stderr)
+    print(f"{name} is not drawn, as it shows nothing: {why}", file=sys.stderr)

@@ -47,7 +47,7 @@ def parse(
         return
     print(f"{folder}: {count_text(summary['ok'], 'request', of=summary['requests'])} ok")
     bound = summary["ttft_p99_bound_s"]
-    why = f" (an estimate: n = {summary['ttft_n']} carries no 99 % bound)" if bound is None else ""
+    why = f" (an estimate: n = {summary['ttft_n']} is too few for a 99 % bound)" if bound is None else ""
     for key, unit, label in (
         ("throughput_tokens_per_s", "tokens/s", f"{WORKS[summary['work']].unit.split()[0]} throughput"),
         ("ttft_p50_s", "s", "TTFT P50"),

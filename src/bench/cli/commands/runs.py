@@ -201,7 +201,7 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
             clock.finish(run, known[run.digest])
     begun = starts(plan, holds, searches)
     takes = (
-        f"about {duration_text(clock.left_s)} of load" if clock.left_s is not None else "a time that the first runs will tell"
+        f"about {duration_text(clock.left_s)} of load" if clock.left_s is not None else "a time that the first runs will show"
     )
     parts = [
         runs_and_searches(len(missing), len(searches)),
@@ -293,8 +293,8 @@ def _unjudged_text(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, V
     """That measured runs have no verdict here, and what gives them one; empty where all have."""
     count = sum(state in ("measured", "invalid") and run.digest not in judged for run, state in states)
     return (
-        f"{count} of the measured runs {'has' if count == 1 else 'have'} no verdict: {Paths.SUMMARY} is of another study, or is "
-        "not there. The command that measured this study judges them, and measures none of them again."
+        f"{count} of the measured runs {'has' if count == 1 else 'have'} no verdict: {Paths.SUMMARY} is missing, or belongs to "
+        "another study. Run the command that measured this study: it judges them, and measures none again."
         if count
         else ""
     )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _METRICS = "Metrics of the server"
 _SCRAPE_INTERVAL_S = 0.2
 _COUNT_MISSING = "--num-requests is missing: how many requests to send."
-_TOO_MANY = "--concurrency is {level}, and --num-requests {count}: so many would never be in flight. Raise --num-requests."
+_TOO_MANY = "--concurrency is {level}, and --num-requests {count}: that many would never be in flight. Raise --num-requests."
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -193,7 +193,7 @@ class Workload(Sending):
 
         held, rate = self.concurrency, self.request_rate
         if held is not None and rate is not None:
-            raise BenchError("--concurrency and --request-rate: each is a load of its own. Leave one of them out.")
+            raise BenchError("--concurrency and --request-rate: give only one of them.")
         content = self.content(self._arrival(), num_requests=self.num_requests, duration_s=self.duration)
         for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
             if getattr(self, given.removesuffix("_s")) is not None and getattr(self, other.removesuffix("_s")) is None:
@@ -203,9 +203,9 @@ class Workload(Sending):
             content.setdefault("arrival", "closed" if held and isinstance(count, int) and held < count else "burst")
         arrival = content.get("arrival")
         if arrival is None:
-            raise BenchError(f"--workload {self.workload} has no arrival: closed, or one of {', '.join(GAPS)}, say.")
+            raise BenchError(f"--workload {self.workload} has no arrival. Give closed, or one of {', '.join(GAPS)}.")
         if arrival not in (known := ("burst", "closed", *GAPS, "trace")):
-            raise BenchError(f"arrival {shown(arrival)} is not sent here. Known: {', '.join(known)}.")
+            raise BenchError(f"arrival {shown(arrival)} cannot be sent here. Known: {', '.join(known)}.")
         self._refuse_ignored(arrival)
         if arrival == "trace":
             return content, self.setting("time_scale") or 1.0
@@ -233,7 +233,7 @@ class Workload(Sending):
         if self.request_rate is not None and arrival not in GAPS:
             raise BenchError(f"--request-rate: arrival {arrival} has no rate. Leave it out, or --set arrival=poisson.")
         if self.concurrency is not None and arrival not in ("burst", "closed"):
-            raise BenchError(f"--concurrency: arrival {arrival} holds no number of requests in flight. Leave it out.")
+            raise BenchError(f"--concurrency: arrival {arrival} does not fix the requests in flight. Leave it out.")
 
     def _arrival(self) -> str | None:
         """The arrival that options ask for, but for the number of requests; None where that or `--workload` decides."""
@@ -247,7 +247,7 @@ class Workload(Sending):
         """Seconds between scrapes; None where nothing is scraped."""
         for name in ("scrape-also", "metrics"):
             if getattr(self, name.replace("-", "_")) and not self.scrape:
-                raise BenchError(f"--{name}: without --scrape nothing is scraped. Add it, or leave this out.")
+                raise BenchError(f"--{name} needs --scrape. Add it, or leave this out.")
         refuse_wrong_address(self.metrics)
         refuse_missing_gpus(self.scrape_also or [], option="--scrape-also")
         return _SCRAPE_INTERVAL_S if self.scrape else None
@@ -275,7 +275,7 @@ class Workload(Sending):
 
 def _counted(count: Any) -> Any:
     if count not in (None, "auto") and not (isinstance(count, int) and count >= 1):
-        raise BenchError(f"num_requests is {shown(count)}: it is a whole number of 1 or more.")
+        raise BenchError(f"num_requests is {shown(count)}: give a whole number of 1 or more.")
     return count
 
 

@@ -212,8 +212,8 @@ def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFra
         return baseline.with_columns(deployment=pl.lit(theirs[0]))
     if not set(ours) & set(theirs):
         raise BenchError(
-            f"the baseline has the deployments {', '.join(ours)}, the candidate {', '.join(theirs)}: none in common. "
-            "Name the two that are meant, as in PATH:DEPLOYMENT."
+            f"the baseline has the deployments {', '.join(ours)}, the candidate {', '.join(theirs)}: none in common. Name the two to "
+            "compare, as in PATH:DEPLOYMENT."
         )
     return baseline
 

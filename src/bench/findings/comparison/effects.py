@@ -162,8 +162,8 @@ def metric_of(name: str) -> Column:
     if slo := Slo.named(name):
         return replace(COLUMNS[f"{slo.metric}_{slo.percentile}_s"], name=name, title=slo.name)
     raise BenchError(
-        f"{name}: not among those that are compared: {', '.join(METRICS)}, and any percentile that an SLO may limit, such as "
-        "ttft_p95_s, or class_chat_ttft_p95_s of a class."
+        f"{name} is not compared. Name one of {', '.join(METRICS)}, or any percentile that an SLO may limit, such as ttft_p95_s, or "
+        "class_chat_ttft_p95_s of a class."
     )
 
 

@@ -261,11 +261,11 @@ def stored_lines(found: Comparison) -> list[str]:
         return [known, "No reference load of both sides (reference_requests) shows whether the machine changed."]
     shared = shared_by_machine(found.machine)
     between = interval_text(found.machine.low, found.machine.high)
-    means = f"what is {shared} may be the machine's, and is no verdict" if shared else "no more than chance"
+    means = f"what is {shared} may be the machine's doing, and is no verdict" if shared else "no more than chance"
     return [known, f"Time of the reference loads: {percent_text(found.machine.value)} ({between}): {means}."]
 
 
-ESTIMATED = "~: of a percentile that some run has too few requests to bound: an estimate."
+ESTIMATED = "~: an estimate, as some run has too few requests to bound the percentile."
 
 
 def assumed_text(sessions: int, spread: float) -> str:

@@ -74,7 +74,7 @@ class PromptFile(Own):
         default=None, description="Hash of the wheel; required with `package`."
     )
     sample: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="So many prompts are drawn, the same for every run and deployment."
+        default=None, description="How many prompts to draw, the same for every run and deployment."
     )
 
     @model_validator(mode="after")
@@ -208,7 +208,7 @@ def _ranking(path: str, row: Row) -> Prompt:
     for column, value in ((_QUERY, query), (_DOCUMENTS, documents)):
         _refuse_unsent(path, row.place, column, value)
     if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise BenchError(f"{path}: {row.place} is not a {_QUERY}, a text, with {_DOCUMENTS}, a list of texts.")
+        raise BenchError(f"{path}: {row.place} needs {_QUERY}, a text, and {_DOCUMENTS}, a list of texts.")
     return texts
 
 
@@ -219,8 +219,7 @@ def _calling(path: str, row: Row) -> Prompt:
     messages = _chat(question)
     if messages is None or not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
         raise BenchError(
-            f"{path}: {row.place} is not a {_QUESTION}, the messages of a chat, with {_FUNCTIONS}, a list of functions as JSON "
-            "describes them."
+            f"{path}: {row.place} needs {_QUESTION}, the messages of a chat, and {_FUNCTIONS}, a list of functions described in JSON."
         )
     return with_functions(messages, functions)
 

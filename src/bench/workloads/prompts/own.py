@@ -58,8 +58,8 @@ class Own(Source):
                 )
         if not self._sent(turns):
             raise BenchError(
-                f"{where}no chat has {turns} turns, each with a user's message or the results of tools at its end. Give chats that "
-                "have, under `messages`, or fewer turns."
+                f"{where}no chat has {turns} turns that each end with a user's message or results of tools. Give longer chats under "
+                "`messages`, or fewer turns."
             )
 
     def described(self, turns: int = 1) -> str:

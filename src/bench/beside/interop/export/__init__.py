@@ -132,8 +132,8 @@ def _launch(deployment: str) -> Launch:
         )
     if launch.replicas > 1:
         raise BenchError(
-            f"{deployment}: it is {launch.replicas} replicas behind a router, and a form starts one server. Export a deployment of "
-            "one, and scale that."
+            f"{deployment}: it has {launch.replicas} replicas behind a router, but an export starts one server. Export a "
+            "deployment with one replica, and scale that."
         )
     return launch
 

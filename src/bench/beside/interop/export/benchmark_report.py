@@ -54,12 +54,12 @@ def benchmark_report(figures: Mapping[str, Any]) -> dict[str, Any]:
     row = defaultdict(lambda: None, figures)
     if row["prompts"] == "imported":
         raise BenchError(
-            f"{row['run']}: another tool measured it, and by definitions of its own. Give its result file to llm-d-benchmark, "
+            f"{row['run']}: another tool measured it, by its own definitions. Give its result file to llm-d-benchmark, "
             "which makes the report."
         )
     if row["workers"]:
         raise BenchError(
-            f"{row['run']}: a fleet answered it, and of its engines the report would name one. Name a run of one server."
+            f"{row['run']}: a fleet answered it, but the report can name only one engine. Name a run of one server."
         )
     gpus = {found[1] for part in str(row["hardware"]).split(", ") if (found := _GPU.fullmatch(part))}
     rate, prompt, made = row["throughput_requests_per_s"], row["counted_prompt_tokens"], row["throughput_tokens_per_s"]

@@ -69,9 +69,9 @@ def _of_file(path: Path, *, among_others: bool) -> Iterator[_Peer]:
     except UNREADABLE as error:
         no_json = not isinstance(error, OSError)
         if no_json and among_others:
-            print(f"{path}: skipped, as it is no JSON: {error}.", file=sys.stderr)
+            print(f"{path}: skipped, as it is not JSON: {error}.", file=sys.stderr)
             return
-        why = f"{error}; a file that was cut off looks like this" if no_json else getattr(error, "strerror", None) or error
+        why = f"{error}; was the file cut off?" if no_json else getattr(error, "strerror", None) or error
         raise BenchError(f"{path}: cannot be read: {why}. {_EXPECTED}") from None
     for value in values:
         if form := next((form for form in FORMATS.values() if form.is_result(value)), None):
@@ -79,7 +79,7 @@ def _of_file(path: Path, *, among_others: bool) -> Iterator[_Peer]:
                 yield from ((form, path, run) for run in form.read(path, value))
             except _ODD as error:
                 said = str(error) if isinstance(error, ValueError) else repr(error)
-                raise BenchError(f"{path}: {form.title} does not write it so: {said}. {_remedy(form, value)}") from None
+                raise BenchError(f"{path}: not as {form.title} writes it: {said}. {_remedy(form, value)}") from None
 
 
 def _values(text: str) -> Iterator[Any]:

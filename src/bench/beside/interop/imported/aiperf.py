@@ -34,7 +34,7 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
     of.get("input_config.phases", list, need=True)
     phases = [each for each in of.parts("input_config.phases") if each.get("kind", str) != "warmup"]
     if len(phases) != 1:
-        raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up are no load that is read")
+        raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up cannot be read; give one")
     file = path.with_name(path.stem.removesuffix("_aiperf") + ".jsonl")
     sent, reported = _records(file), of.reported(_COLUMNS, _TIMES)
     if "ok" in reported:
@@ -91,7 +91,7 @@ def _records(file: Path) -> list[Part]:
         for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
             found.append(Part(json.loads(line), f"{file.name}:{len(found) + 1}"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file.name}, line {len(found) + 1} is no record of a request: {error}") from None
+        raise ValueError(f"{file.name}, line {len(found) + 1} is not a request record: {error}") from None
     return sorted((each for each in found if each.get("metadata.benchmark_phase", str) != "warmup"), key=_start)
 
 

@@ -53,7 +53,7 @@ def _run(version: str | None, of: Part) -> PeerRun:
         load=_load(of.part("config.strategy"), totals.get("total", int) or 0),
         requests=_requests(ok, wrong) if whole else (),
         reported=of.reported(_COLUMNS, _TIMES) | counts,
-        lacks="GuideLLM keeps the first and the last moment of an answer alone"
+        lacks="GuideLLM keeps only the first and the last moment of an answer"
         if whole
         else f"it holds {len(ok) + len(wrong)} of the {answered + failed} requests that it counts",
     )

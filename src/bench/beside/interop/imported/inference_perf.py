@@ -74,7 +74,7 @@ def _stages(path: Path) -> list[Part]:
             raise ValueError(f"{file.name} has no aggregates of a stage: {error}") from None
     if not stages:
         raise ValueError(
-            f"there is no {file.name} beside it, which says what load was sent: copy it, and those of further stages"
+            f"{file.name} is missing beside it, and holds the load that was sent: copy it, and those of further stages"
         )
     return stages
 
@@ -86,7 +86,7 @@ def _load(settings: Part, stage: Part, count: int) -> Load:
     if concurrency and (unknown or kind == "concurrent"):
         return held(concurrency, count)
     if unknown and rate:
-        raise ValueError(f"there is no {settings.where} beside it, or nothing in it: it says how requests arrive. Copy it")
+        raise ValueError(f"{settings.where} is missing or empty beside it, and says how requests arrive. Copy it")
     if kind not in ("constant", "poisson"):
         raise no_load(f"load.type of {settings.where}", kind)
     if not rate:

@@ -24,7 +24,7 @@ _TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
 # The last is aiohttp's of a lost connection.
 _DISCONNECT = re.compile(r"connect|reset by peer|broken pipe|ClientOSError", re.IGNORECASE)
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
-_TYPES = {int | float: "number", int: "whole number", str: "text", list: "list", Mapping: "object"}
+_TYPES = {int | float: "a number", int: "a whole number", str: "a text", list: "a list", Mapping: "an object"}
 # How tools call the mean and percentiles of a latency, and we.
 _STATISTICS = {
     **{"mean": "mean", "avg": "mean"},
@@ -38,7 +38,7 @@ Load = tuple[str, str, float]
 def typed(value: Any, kind: Any, where: str) -> Any:
     """The value, if it is of a type. Args: where: its place in the file, for faults."""
     if not isinstance(value, kind) or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN
-        raise ValueError(f"{where} is {shown(value)}, and no {_TYPES[kind]}")
+        raise ValueError(f"{where} is {shown(value)}, not {_TYPES[kind]}")
     return value
 
 
@@ -162,7 +162,7 @@ def all_there(where: str, records: int, by: str, counted: float) -> None:
 
 def no_load(what: str, value: object) -> ValueError:
     """The refusal of a load that Saturate has no word for."""
-    return ValueError(f"{what} is {value!r}: such a load is no load that is read")
+    return ValueError(f"{what} is {value!r}: such a load cannot be read")
 
 
 def held(concurrency: float, requests: float) -> Load:

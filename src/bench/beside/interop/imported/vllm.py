@@ -30,7 +30,7 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
     of = Part(content)
     backend = of.get("backend", str) or of.get("endpoint_type", str)  # its name until 0.10
     if backend not in _ENDPOINTS:
-        raise ValueError(f"backend is {backend!r}, and only {', '.join(_ENDPOINTS)} are read")
+        raise ValueError(f"backend is {backend!r}, but only {', '.join(_ENDPOINTS)} can be read")
     for path in _COLUMNS.values():
         of.get(path, need=True)
     reported, failed = of.reported(_COLUMNS, _TIMES), of.get("failed", int)
@@ -60,7 +60,7 @@ def _load(of: Part, count: int) -> Load:
         sent = (count - 1) / (starts[-1] - starts[0]) if starts and starts[-1] > starts[0] else rate
         if shape * (count - 1) >= _ENOUGH and not rate / _OFF < sent < rate * _OFF:
             raise ValueError(
-                f"request_rate is {rate:g}, and start_times come at {sent:.3g} requests/s, which is no load that is read"
+                f"request_rate is {rate:g}, but start_times come at {sent:.3g} requests/s: such a load cannot be read"
             )
         return ("poisson" if shape == 1 else "gamma"), "request_rate", float(rate)
     most = min(cap or count, count)
@@ -69,8 +69,8 @@ def _load(of: Part, count: int) -> Load:
         return held(most, count)
     if most < count:
         raise ValueError(
-            f"max_concurrency is {most}, and the first {most} requests were sent within {spread:.3g} s, not at once: a trace with such "
-            "a cap is no load that is read"
+            f"max_concurrency is {most}, and the first {most} requests were sent within {spread:.3g} s, not at once: a trace "
+            "with such a cap cannot be read"
         )
     return "trace", "time_scale", 1.0
 
@@ -83,7 +83,7 @@ def _requests(of: Part, counted: float, *, whole: bool) -> list[RequestRecord]:
     starts, ttfts, prompts, outputs, gaps = (each or [] for each in columns)
     errors = of.values("errors", str) or [""] * len(starts)
     if len({len(each) for each in (starts, ttfts, gaps, prompts, outputs, errors)}) != 1:
-        raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are not of one length")
+        raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors differ in length")
     if whole or len(starts) < counted:
         all_there("start_times", len(starts), "completed and failed come to", counted)
     first, found = min(starts, default=0.0), []

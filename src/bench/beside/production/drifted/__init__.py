@@ -60,27 +60,27 @@ def find_drift(curve: Curve, window: Window) -> Drift:
     where = f"--prometheus {window.url}: with {window.chosen}"
     if curve.workers:
         raise BenchError(
-            f"{curve.results.place}: {curve.point['deployment']} is a fleet, and what is compared is one server's load and speed. Give "
+            f"{curve.results.place}: {curve.point['deployment']} is a fleet, but production is compared with one server. Give "
             "one replica's study."
         )
     names = window.names()
     catalogue = find_catalogue(names, curve.version)
     if catalogue.kind is None:
         raise BenchError(
-            f"{where} the series are of no engine that is known: {', '.join(sorted(names)[:5])}. Give the labels of the job that "
+            f"{where} the series belong to no known engine: {', '.join(sorted(names)[:5])}. Give the labels of the job that "
             "scrapes the servers: --label job=NAME."
         )
     ours = read_names(catalogue)
     samples = window.samples(list(dict.fromkeys(ours.values())))
     if twice := scraped_twice(samples.filter(pl.col("name").is_in([ours.get("running"), ours.get("output")]))):
         raise BenchError(
-            f"{where} several scrape the same server, by series that differ in {', '.join(twice)}. Name one of them: --label "
+            f"{where} several jobs scrape the same server; their series differ in {', '.join(twice)}. Choose one: --label "
             f"{twice[0]}=VALUE."
         )
     between = served(samples, catalogue)
     if between.is_empty():
         raise BenchError(
-            f"{where} it has no two scrapes of a server in this time. Give a longer time (--last), or labels of a server that was up."
+            f"{where} no server has two scrapes in this time. Give a longer time (--last), or labels of a server that was up."
         )
     studied, seconds = read_studied(curve), window.end - window.begin
     kind = find_catalogue(studied.names, curve.version).kind

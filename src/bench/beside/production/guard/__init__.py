@@ -43,7 +43,7 @@ def written(measured: Measured) -> tuple[dict[str, str], list[str]]:
 
 
 def _rules_notes(measured: Measured) -> list[str]:
-    limit = "A limit is that of one server (`instance`)."
+    limit = "Limits are those of one server (`instance`)."
     if measured.workers:
         limit = (
             f"The limits of the load and of the queue are those of its {measured.workers} workers together, and Prometheus "

@@ -135,8 +135,8 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
     point, runs = curve.point, curve.runs
     if any(row.get("role") for workers in runs["workers"].drop_nulls().to_list() for row in workers):
         raise BenchError(
-            f"{folder}: some workers of {point['deployment']} only prefill. The rules add up all workers of a fleet, which would count "
-            "each request twice: guard such a fleet by rules of its own."
+            f"{folder}: some workers of {point['deployment']} only prefill, so rules that add up all workers would count each "
+            "request twice. Write your own rules for such a fleet."
         )
     sustained = runs.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {run["run"]: table for run in sustained.iter_rows(named=True) if (table := curve.telemetry(run)) is not None}

@@ -72,11 +72,9 @@ class Find(Sending):
     slo: Annotated[list[str], option("LIMIT", SLO, _LOOKED_FOR)]
     concurrency: Annotated[bool, flag("--concurrency", "Look for the most requests in flight.", _LOOKED_FOR)] = False
     request_rate: Annotated[bool, flag("--request-rate", "Look for the most requests a second.", _LOOKED_FOR)] = False
-    at_least: Annotated[float | None, option("N", "For CI: fail where the limit is lower.", _LOOKED_FOR, parser=positive)] = (
-        None
-    )
+    at_least: Annotated[float | None, option("N", "For CI: fail if the limit is lower.", _LOOKED_FOR, parser=positive)] = None
     max_minutes: Annotated[float, option("MINUTES", "Time under load to spend.", _BUDGET, parser=positive)] = 30.0
-    output_dir: Annotated[Path, option("DIR", "Folder of the runs, the figure and the answer; a search goes on from it.")] = (
+    output_dir: Annotated[Path, option("DIR", "Folder for the runs, the figure and the answer; a search goes on from it.")] = (
         Path("find")
     )
     threshold: ThresholdValues = None
@@ -148,11 +146,13 @@ class Find(Sending):
             raise BenchError("Give either --concurrency or --request-rate: the load to look for.")
         start, most = self.setting("start"), self.setting("most")
         if self.at_least is not None and self.at_least > most:
-            raise BenchError(f"--at-least is {self.at_least:g}, and no more than {most:g} is tried. Raise it: --set most=N.")
+            raise BenchError(
+                f"--at-least is {self.at_least:g}, but loads above {most:g} are not tried. Raise that: --set most=N."
+            )
         if len({slo.column for slo in slos}) < len(slos):
-            raise BenchError("--slo: the same percentile of the same latency is limited twice. Keep the stricter limit.")
+            raise BenchError("--slo: one percentile has two limits. Keep the stricter one.")
         if start is not None and start > most:
-            raise BenchError(f"--set start={start:g}: above the highest load that is tried, {most:g} (most).")
+            raise BenchError(f"--set start={start:g}: above the highest load to try, {most:g} (most).")
         if self.concurrency and any(value is not None and value % 1 for value in (start, most)):
             raise BenchError("--set start=N and most=N of --concurrency are whole numbers.")
 
@@ -162,8 +162,8 @@ class Find(Sending):
 
         if aim.turns > 1 and aim.held:
             raise BenchError(
-                "The workload with --concurrency: conversations that begin together keep in step, and their latencies "
-                "with them. Use --request-rate, which counts conversations/s."
+                "The workload with --concurrency: conversations that begin together keep in step, and so do their latencies. Use "
+                "--request-rate, which counts conversations/s."
             )
         pauses_s = (aim.turns - 1) * aim.think_s
         minutes = FEWEST_RUNS * aim.latencies(near=False) * pauses_s / 60
@@ -180,7 +180,7 @@ class Find(Sending):
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
         if content.get("step"):
-            raise BenchError("The workload has step, and a search needs a steady load. Remove it.")
+            raise BenchError("The workload has step, but a search needs a steady load. Remove it.")
         content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
         workload = self.checked({**content, "num_requests": 1})
         sent = ("closed",) if self.concurrency else OPEN
@@ -267,7 +267,7 @@ def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
     sized = not workload.natural or any(part.prompts.sized for part in workload.parts.values())
     if not target.counts and (sized or any(slo.metric == "tpot" for slo in aim.slos)):
         raise BenchError(
-            f"{target.base_url} counts no tokens, so no run would count. Limit TTFT or E2E (such as --slo e2e_p90=8s), and send "
+            f"{target.base_url} counts no tokens, so no run would be valid. Limit TTFT or E2E (such as --slo e2e_p90=8s), and send "
             "prompts that have no exact length: --prompts FILE --set 'output_tokens={distribution: natural, max: 400}'; or let the "
             "server send `usage`."
         )

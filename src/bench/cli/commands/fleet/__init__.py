@@ -134,11 +134,11 @@ class Fleet:
         float | None, option("FACTOR", "GPUs as a multiple of what the peak takes.", _FLEET, parser=_safety, default="1.3")
     ] = None
     price_per_hour: Annotated[
-        float | None, option("USD", "Of one GPU; where it has none, of the machine.", _FLEET, parser=positive)
+        float | None, option("USD", "Price of one GPU, or of the machine if it has none.", _FLEET, parser=positive)
     ] = None
     api_price: Annotated[
         float | None,
-        option("USD", "Of 10⁶ output tokens elsewhere, for the point where costs break even.", _FLEET, parser=positive),
+        option("USD", "Price of 10⁶ output tokens elsewhere, for the break-even point.", _FLEET, parser=positive),
     ] = None
     router: Annotated[
         Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
@@ -190,7 +190,7 @@ class Fleet:
         for text in self.set or []:
             keys, value = key_and_value(text)
             if (key := ".".join(keys)) not in _SET:
-                raise BenchError(f"--set {text}: there is no such key here. There are: {', '.join(_SET)}.")
+                raise BenchError(f"--set {text}: no such key. Keys are: {', '.join(_SET)}.")
             try:
                 found[key] = _SET[key](value)
             except ValueError as error:
@@ -204,7 +204,7 @@ class Fleet:
         for name in [*(each.name for each in options if each.name in given), *self.settings]:
             if name not in answer.knows:
                 option = f"--{name.replace('_', '-')}" if name in given else f"--set {name}"
-                raise BenchError(f"{'RESULTS' if name == 'results' else option} says nothing of {answer.what}. Leave it out.")
+                raise BenchError(f"{'RESULTS' if name == 'results' else option} does not apply to {answer.what}. Leave it out.")
         for name in answer.needs:
             if name not in given:
                 example = {"slo": "the limits, such as --slo ttft_p95=1s", "peak_rps": "the requests/s of the busiest moment"}

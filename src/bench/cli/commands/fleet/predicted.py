@@ -92,10 +92,10 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
     """Equal instances for a peak, for traffic over a day, or for a recorded trace."""
     if of_class := next((slo for slo in slos if slo.request_class), None):
         raise BenchError(
-            f"--slo: {of_class} limits a class, and a fleet is predicted for all requests together. Leave the class out."
+            f"--slo: {of_class} limits a class, but a fleet is predicted for all requests together. Leave the class out."
         )
     if unknown := next((slo for slo in slos if not LATENCIES[slo.metric].replayed), None):
-        raise BenchError(f"--slo: {unknown}: how long answers reason is not predicted. Limit TTFT, TPOT or E2E.")
+        raise BenchError(f"--slo: {unknown}: reasoning time is not predicted. Limit TTFT, TPOT or E2E.")
     workload = _load(asked, RATE, also="time_scale")
     asked.refuse_unfit("trace" if workload.trace else "unmeasured")
     traffic = None if workload.trace else _traffic(asked, workload)
@@ -151,15 +151,15 @@ class _Server:
         again = f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
         raise BenchError(
             f"{self._results}: no valid run of {self._name} with streamed answers whose requests.parquet is there"
-            f"{again if invalid else ''}. Left out are runs in which tokens were drafted, traces whose prompts share blocks, and "
-            "classes with models, priorities or shared beginnings of their own."
+            f"{again if invalid else ''}. Left out: runs with drafted tokens, traces whose prompts share blocks, and classes "
+            "with their own models, priorities or shared prefixes."
         )
 
     def _what_if(self, limits: Limits) -> Limits:
         settings = self._asked.settings
         if "kv_tokens" in settings:
             if limits.blocks is None:
-                raise BenchError("--set kv_tokens: this engine has slots, whose number is max_num_seqs.")
+                raise BenchError("--set kv_tokens: this engine has slots; set their number, max_num_seqs.")
             limits = replace(limits, blocks=settings["kv_tokens"] // limits.block_size + 1)
         names = {"max_num_seqs": "sequences", "max_num_batched_tokens": "tokens", "prefix_caching": "cached"}
         return replace(limits, **{names[key]: value for key, value in settings.items() if key in names})
@@ -210,7 +210,7 @@ def _load(asked: Fleet, axis: str, also: str | None = None) -> Workload:
     if asked.workload is not None:
         content = read_workload(Path(asked.workload))
     elif asked.prompt_length is None or asked.output_length is None:
-        raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
+        raise BenchError("give both --prompt-length and --output-length, or --workload FILE.")
     else:
         arrival = "closed" if axis == CONCURRENCY else "poisson"
         content = {"arrival": arrival, "prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
@@ -234,7 +234,7 @@ def _traffic(asked: Fleet, workload: Workload) -> Traffic:
         return Traffic((0.0, 1.0), (peak, peak))
     found = read_traffic(asked.traffic)
     if found.seconds < HOUR_S:
-        raise BenchError(f"--traffic {asked.traffic}: lasts {found.seconds:g} s; an hour is the least.")
+        raise BenchError(f"--traffic {asked.traffic}: lasts {found.seconds:g} s; give an hour or more.")
     return found
 
 
@@ -312,8 +312,8 @@ def _of_trace(question: Question, asked: Fleet) -> None:
     plans = schedule(question.workload, scale, "traffic")
     if len(plans) > _MOST_OF_TRACE:
         raise BenchError(
-            f"{question.workload.trace}: {len(plans):,} requests, and {_MOST_OF_TRACE:,} are the most that are replayed so often. Take "
-            "a part with its busiest time: bench traffic LOG --from MOMENT --to MOMENT --output DIR."
+            f"{question.workload.trace}: {len(plans):,} requests, but {_MOST_OF_TRACE:,} at most can be replayed so often. Take a "
+            "part with the busiest time: bench traffic LOG --from MOMENT --to MOMENT --output DIR."
         )
     needed, shares = for_trace(question, plans)
     seconds = max(plan.due_s or 0.0 for plan in plans)

@@ -33,7 +33,7 @@ def from_results(asked: Fleet, slos: Sequence[Slo]) -> None:
     if asked.workload is not None:
         if asked.workload not in runs["workload"]:
             known = ", ".join(runs["workload"].unique(maintain_order=True))
-            raise BenchError(f"--workload {asked.workload}: no file, and no workload of the results, which have {known}.")
+            raise BenchError(f"--workload {asked.workload}: neither a file nor a workload of the results, which have {known}.")
         runs = runs.filter(runs["workload"] == asked.workload)
         found = replace(found, runs=runs)
     mine = runs if deployment is None else runs.filter(runs["deployment"] == deployment)

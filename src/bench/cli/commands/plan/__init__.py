@@ -88,11 +88,13 @@ class Plan:
     dtype: Annotated[
         str,
         _dtype(
-            "Of the weights: {}. int8 and int4 store weights alone, computed in 16 bit; a quantised checkpoint keeps its own.",
+            "Type of the weights: {}. int8 and int4 store weights alone, computed in 16 bit; a quantised checkpoint keeps its own.",
             WEIGHTS,
         ),
     ] = "bfloat16"
-    kv_dtype: Annotated[str | None, _dtype("Of the KV cache: {}.", KV, default="16 bit, or 32 with --dtype float32")] = None
+    kv_dtype: Annotated[str | None, _dtype("Type of the KV cache: {}.", KV, default="16 bit, or 32 with --dtype float32")] = (
+        None
+    )
     gpu_memory_utilization: Annotated[
         float, option("SHARE", "Share of a GPU's memory that the engine may take, above 0 and at most 1.")
     ] = 0.9
@@ -123,7 +125,9 @@ class Plan:
     ] = None
     efficiency: Annotated[
         float | None,
-        option("PERCENT", "Of the ceilings that a server reaches.", _RATE, parser=percent, default="57, measured: docs/h200"),
+        option(
+            "PERCENT", "Share of the ceilings that a server reaches.", _RATE, parser=percent, default="57, measured: docs/h200"
+        ),
     ] = None
     json: Json = False
 
@@ -134,9 +138,9 @@ class Plan:
         from bench.yaml_file import read_yaml
 
         if not 0 < (share := self.gpu_memory_utilization) <= 1:
-            raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
+            raise BenchError(f"--gpu-memory-utilization is {share:g}; give a share above 0 and at most 1.")
         if self.parameters and not (self.model and Path(self.model).exists()):
-            raise BenchError("--parameters belongs to a --model that is a config.json, or a folder with one. Leave it out.")
+            raise BenchError("--parameters applies only to a --model that is a config.json or a folder with one. Leave it out.")
         if self.hardware and not self.hardware.is_file():
             raise BenchError(f"--hardware {self.hardware}: no such file.")
         try:
@@ -144,7 +148,7 @@ class Plan:
         except BenchError as error:
             raise BenchError(f"--hardware {self.hardware}: {error}" if self.hardware else str(error)) from None
         if not self.request_rate and (self.slo or self.efficiency):
-            raise BenchError("--slo and --efficiency belong to --request-rate. Leave them out, or give it.")
+            raise BenchError("--slo and --efficiency need --request-rate. Give it, or leave them out.")
         devices = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
         models = {key: _geometry(key, self.parameters) for key in ([self.model] if self.model else catalogue())}
         lengths = _lengths("--prompt-length", self.prompt_length), _lengths("--output-length", self.output_length)
@@ -152,7 +156,7 @@ class Plan:
         setting = self._setting()
         if self.request_rate:
             if not self.model:
-                raise BenchError("--request-rate asks how many instances of one model: name it by --model.")
+                raise BenchError("--request-rate sizes instances of one model: name it with --model.")
             from bench.cli.commands.plan.needed import print_needed
 
             print_needed(self, models[self.model], devices, setting, lengths)

@@ -27,7 +27,7 @@ def print_needed(
     """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
     slos = [parse_slo(text) for text in asked.slo or ()]
     if odd := [slo.name for slo in slos if slo.request_class or slo.metric not in PLANNED]:
-        raise BenchError(f"--slo: a plan knows {', '.join(PLANNED)} of all requests alone, and not {odd[0]}.")
+        raise BenchError(f"--slo: a plan knows only {', '.join(PLANNED)} of all requests, not {odd[0]}.")
     limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
     share = EFFICIENCY if asked.efficiency is None else asked.efficiency / 100
     if not 0 < share <= 1:
