@@ -89,6 +89,7 @@ def kill(processes):
             process.suspend()
     for process in processes:
         os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=30)  # each may hold the workflow's lock until then
 
 
 def test_no_vllm_outlives_what_holds_it(project):
