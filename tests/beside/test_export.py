@@ -239,7 +239,7 @@ def test_what_a_form_cannot_express_is_refused_by_name(tmp_path):
     own = {"source": "command", "command": ["numactl", "-N0", "vllm", "serve"], "backend": "cuda"}
     for number, (given, form, said) in enumerate((
         ({"measured": False}, "compose", "the version of vLLM is not known before a session has measured it"),
-        ({"version": "0.1.dev1+gabc"}, "kubernetes", "vLLM 0.1.dev1+gabc is no release"),
+        ({"version": "0.1.dev1+gabc"}, "kubernetes", "no image of vLLM 0.1.dev1+gabc is published"),
         ({"made": own}, "compose", "a command of its own, `numactl -N0 vllm serve`"),
     )):  # fmt: skip
         put(tmp_path / str(number), **given)

@@ -64,7 +64,9 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
         point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
     """
     limit, gpus, most = fleet["limits"], fleet["gpus"], fleet["gpus_most"]
-    planned = f" ({most:,} for the upper end of the instances, which the report plans)" if point and most not in (None, gpus) else ""
+    planned = (
+        f" ({most:,} for the upper end of the instances, which the report plans)" if point and most not in (None, gpus) else ""
+    )
     rows = [
         ["instances", f"{fleet['instances']:,}"],
         [f"{unit}, with the safety factor {fleet['safety']:g}", "unknown" if gpus is None else f"{gpus:,}{planned}"],

@@ -214,7 +214,7 @@ def _image(kind: Managed, launch: Launch, version: str | None, image: str | None
         return None, f"the version of {kind.title} is not known before a session has measured it", ""
     published = kind.image(version, launch.device)
     if published is None:
-        return None, f"{kind.title} {version} is no release of which one is published", ""
+        return None, f"no image of {kind.title} {version} is published", ""
     file = Path(Paths.ENGINE.format(engine=launch.engine))
     source = read(EngineRecord, file).source if launch.engine and file.exists() else None
     what = {"lock": "an environment of locked packages", "command": "a command of the machine"}.get(source or "", "no image")
