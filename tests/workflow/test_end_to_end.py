@@ -5,12 +5,14 @@ How a study goes on, on an engine that starts in a second: tests/workflow/test_s
 
 import json
 import re
+from typing import Any
 
 import polars as pl
 import pytest
 
 from bench.predict.calibration import Calibration
 from bench.runs.files import read_known
+from tests.support.study import ROOT
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -90,3 +92,15 @@ def test_figures_and_report_are_there(vllm_study):
     page = (vllm_study.folder / "results/report.html").read_text()
     assert "End to end" in page
     assert not re.findall(r'(?:src|href)="https?:', page)
+
+
+def test_the_notebook_of_the_results_runs(vllm_study, monkeypatch):
+    monkeypatch.chdir(vllm_study.folder)
+    cells = json.loads((ROOT / "docs/how-to/results.ipynb").read_text())["cells"]
+    found: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), found)  # noqa: S102 - our own
+    assert len(found["by_load"]) == 8
+    assert found["slowest"].shape[0] == 10
+    assert max(found["usage"]["value"]) == 1
