@@ -1,5 +1,5 @@
-"""What other packages add by the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines, forms of traces and
-commands; and by the same names what of these stands beside the core.
+"""What other packages add by the entry-point group `saturate.plugins`: endpoints, sources of prompts, engines, forms of traces,
+sections and figures of the report, and commands; and by the same names what of these stands beside the core.
 
 [project.entry-points."saturate.plugins"]
 "endpoint.speech" = "my_package:Speech"
@@ -54,7 +54,7 @@ def plugged(kind: str, own: Collection[str]) -> dict[str, Any]:
     """The classes that other packages add, by name.
 
     Args:
-        kind: `endpoint`, `prompts` or `engine`. own: names of this library's own, which no other package may take.
+        kind: such as `endpoint`, `section` or `engine`. own: names of this library's own, which no other package may take.
 
     Raises:
         BenchError: one has such a name, or cannot be imported; it names the package.

@@ -18,6 +18,21 @@ class Speech(Completions):
     name = "speech"
     path = "audio/speech"
     created = Endpoint.created
+
+
+def section(view):
+    from bench.report.blocks import Section, Text
+    return Section("speech", "Speech", [Text("Said aloud.")])
+
+
+def queue(results):
+    return None
+"""
+SHOWN = """
+import json
+from bench.findings.registry import figures_of, load_figure, module_of, sections
+made = [each.__module__ for each in sections()]
+print(json.dumps([made[made.index("speech") + 1], "queue" in figures_of([]), module_of("queue")]))
 """
 STUDY = {
     "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
@@ -49,11 +64,11 @@ def installed(tmp_path):
     """A function that installs the package in a version, and runs code beside it: what it printed, as JSON, or its error."""
     (tmp_path / "speech.py").write_text(PACKAGE)
 
-    def run(version, code, *arguments, entry="speech:Speech", name="speech"):
+    def run(version, code, *arguments, entry="speech:Speech", name="endpoint.speech"):
         folder = tmp_path / "speech.dist-info"
         folder.mkdir(exist_ok=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: speech\nVersion: {version}\n")
-        (folder / "entry_points.txt").write_text(f"[saturate.plugins]\nendpoint.{name} = {entry}\n")
+        (folder / "entry_points.txt").write_text(f"[saturate.plugins]\n{name} = {entry}\n")
         path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
@@ -69,10 +84,18 @@ def test_another_version_of_a_package_measures_something_else(installed):
     assert first[0] != second[0]
     broken = installed("1.1", PLAN, json.dumps(STUDY), entry="speech:Absent")
     assert "speech==1.1: its endpoint 'speech' cannot be imported" in broken
-    assert "its endpoint 'chat' has the name of a built-in one" in installed("1.1", PLAN, json.dumps(STUDY), name="chat")
+    assert "its endpoint 'chat' has the name of a built-in one" in installed(
+        "1.1", PLAN, json.dumps(STUDY), name="endpoint.chat"
+    )
 
 
 def test_its_requests_go_where_it_says(installed):
     with fake_server() as server:
         assert installed("1.0", SEND, server.base_url) == [200, 200]
         assert {path for path, _ in server.requests} == {"/v1/audio/speech"}
+
+
+def test_its_sections_and_figures_stand_beside_ours(installed):
+    assert installed("1.0", SHOWN, name="section.speech = speech:section\nfigure.queue", entry="speech:queue") == [
+        "bench.findings.runs", True, "speech",
+    ]  # fmt: skip

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from bench.findings.streams import stream_notes
 from bench.load import client
 from bench.parse.run import parse_run
 from bench.parse.validity import failures, verdict
@@ -93,6 +94,13 @@ def test_what_a_server_shows_that_does_not_agree_with_its_answers(recorded, tmp_
     for number, (name, (shown, limits, wanted)) in enumerate(cases.items()):
         found = told(recorded, tmp_path / str(number), shown=shown, **limits).found
         assert [{key: getattr(each, key) for key in wanted or {}} for each in found] == ([wanted] if wanted else []), name
+
+
+def test_prompts_that_the_server_does_not_count_are_said_and_leave_the_answers_known(recorded, tmp_path):
+    found = told(recorded, tmp_path / "run", requests={"prompt_tokens": None}).found
+    assert [(each.check, each.value) for each in found] == [("not_counted", 4)]
+    summary = json.loads((tmp_path / "run/summary.again").read_text())
+    assert (summary["uncounted_answers"], summary["tpot_n"], list(stream_notes(summary))) == (0, 4, [])
 
 
 def test_scrapes_that_stay_away_say_nothing_against_latencies(recorded, tmp_path):

@@ -199,9 +199,8 @@ _WORKLOADS = (
 )
 
 
-def section(view: View, commit: str | None) -> Section:
-    """Args: commit: of the sources that draw the page."""
-    drawn = f" from `{labelled(commit)}`" if commit else ""
+def section(view: View) -> Section:
+    drawn = f" from `{labelled(view.commit)}`" if view.commit else ""
     by = overview(view.runs, view.facts)["commits"]
     measured = (
         "The runs were measured by `" + "`, `".join(map(labelled, by)) + "`."

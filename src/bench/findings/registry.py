@@ -1,4 +1,4 @@
-"""Which figures there are, which of them a study has, and how a function becomes one.
+"""Which figures and sections there are, in the order of a report, which figures a study has, and how a function becomes one.
 
 The workflow asks which figures a study has at each start and in each of its jobs. Charts import altair and what computes their
 rows, which would add half a second to each start of little more than one: so that stands in `FIGURES`, and a chart's module is
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
+from bench.plugins import Registry, plugged
 from bench.report.figure import DRAWN, KINDS, Figure
 from bench.study import questions
 from bench.study.questions import Condition
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
     import altair as alt
 
     from bench.findings.tables import Tables
+    from bench.findings.view import View
+    from bench.report.blocks import Section
     from bench.report.paper import Paper
 
 
+_ROOM = "bench.findings"
 _SLO = ("slo", "failed_share")
 _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
 # The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `findings/`
 # that draws it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw
 # it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, and with `tuning` which server
 # is best: only studies that tune have that figure.
-FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
+_FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "tuning": (lambda _: True, "tuning", ("tuning",)),
     "comparison": (questions.beside_baseline, "comparison.section", ()),
     "kv-saturation": (questions.shows_kv_cache, "kv_saturation", _SLO),
@@ -49,6 +53,21 @@ FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "factors": (questions.crossed_factors, "factors.charts", ()),
     "factor-panels": (questions.crossed_factors, "factors.charts", ()),
 }
+FIGURES = Registry(
+    "figure",
+    {name: (applies, f"{_ROOM}.{module}", uses) for name, (applies, module, uses) in _FIGURES.items()},
+    lambda draw: (lambda _: True, draw.__module__, ()),
+)
+# The page's sections in its order, each a function of a module beside this one. Those of other packages stand before the runs.
+# fmt: off
+SECTIONS = (
+    "headline.section", "answers.section", "report.figures", "levels.section", "classes.section", "turns.section", "accuracy.section",
+    "capacity.section.section", "fleet.section", "saturation.section", "settings.section", "workers.section",
+    "comparison.section.section", "predicted.section", "economics.section", "runs.section", "runs.invalid", "provenance.section",
+    "report.methods",
+)
+# fmt: on
+SECTION_MODULES = tuple(f"{_ROOM}.{each.rpartition('.')[0]}" for each in SECTIONS)
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
@@ -58,22 +77,32 @@ def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> lis
         rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
     """
     known = list(rows)
-    return [name for name, (applies, _, uses) in FIGURES.items() if applies(known) and (tuned or "tuning" not in uses)]
+    return [name for name, (applies, _, uses) in FIGURES.every().items() if applies(known) and (tuned or "tuning" not in uses)]
+
+
+def sections() -> list[Callable[[View], Section]]:
+    """What makes each section of a page, in its order."""
+    own = [
+        getattr(importlib.import_module(module), each.rpartition(".")[2])
+        for module, each in zip(SECTION_MODULES, SECTIONS, strict=True)
+    ]
+    at = SECTIONS.index("runs.section")
+    return [*own[:at], *plugged("section", SECTIONS).values(), *own[at:]]
 
 
 def used_by(name: str) -> tuple[str, ...]:
     """What a figure is drawn from beside the runs; nothing of one that there is not."""
-    return FIGURES[name][2] if name in FIGURES else ()
+    return FIGURES[name][2] if name in FIGURES.every() else ()
 
 
 def module_of(name: str) -> str:
     """The module that draws a figure."""
-    return f"bench.findings.{FIGURES[name][1]}"
+    return FIGURES[name][1]
 
 
 def load_figure(name: str) -> Figure:
     """The figure called `name`; a BenchError where there is none."""
-    if name not in FIGURES:
+    if name not in FIGURES.every():
         raise BenchError(f"{name!r} is no figure. There are: {', '.join(FIGURES)}.")
     importlib.import_module(module_of(name))
     return DRAWN[name]

@@ -1,4 +1,4 @@
-"""The report of a study: which findings it has, in which order."""
+"""The report of a study: its page, and in short as Markdown."""
 
 from __future__ import annotations
 
@@ -8,25 +8,8 @@ from typing import Any
 
 from bench import __version__
 from bench.errors import count_text
-from bench.findings import (
-    accuracy,
-    answers,
-    classes,
-    economics,
-    fleet,
-    headline,
-    levels,
-    predicted,
-    provenance,
-    runs,
-    saturation,
-    settings,
-    trust,
-    turns,
-    workers,
-)
-from bench.findings.capacity import section as limits
-from bench.findings.comparison import section as comparison
+from bench.findings import headline, provenance, trust
+from bench.findings.registry import sections
 from bench.findings.tables import Tables
 from bench.findings.view import View
 from bench.models.geometry import Geometry
@@ -41,32 +24,10 @@ from bench.study.config import Thresholds
 _FIRST = ("headline", "answers")  # above the overview
 _MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 _OWN_QUESTION = {"tuning", "comparison", "factors", "lengths", "settings"}  # answers of studies that ask about more than load
-_SHORT = ("headline", "answers", "workers", "levels", "turns", "accuracy", "runs", "invalid")  # in Markdown
 
 
-def sections_of(view: View, commit: str | None = None) -> list[Section]:
-    """The sections of a report, in the page's order; those that do not apply are empty. Args: commit: as of `write_report`."""
-    return [
-        headline.section(view),
-        answers.section(view),
-        Section("figures", "Figures", [Charts(view.figures[1:], note=True)]),
-        levels.section(view),
-        classes.section(view),
-        turns.section(view),
-        accuracy.section(view),
-        limits.section(view),
-        fleet.section(view),
-        saturation.section(view),
-        settings.section(view),
-        workers.section(view),
-        comparison.section(view),
-        predicted.section(view),
-        economics.section(view),
-        runs.section(view),
-        runs.invalid(view),
-        provenance.section(view, commit),
-        _methods(),
-    ]
+def figures(view: View) -> Section:
+    return Section("figures", "Figures", [Charts(view.figures[1:], note=True)])
 
 
 def write_report(
@@ -91,9 +52,9 @@ def write_report(
         commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
         thresholds: by which validity was judged; None for the defaults.
     """
-    known, figures = [read(DeploymentFacts, path) for path in facts], [read_figure(spec) for spec in specs]
-    view = View(results, known, thresholds or Thresholds(), geometries or {}, figures)
-    sections = sections_of(view, commit)
+    known, drawn = [read(DeploymentFacts, path) for path in facts], [read_figure(spec) for spec in specs]
+    view = View(results, known, thresholds or Thresholds(), geometries or {}, drawn, commit)
+    made = [section(view) for section in sections()]  # those that do not apply are empty
     notes = [
         trust.remedy(view.runs),
         f"The whole study has {count_text(of_study, 'run')}." if of_study and of_study > view.runs.height else "",
@@ -104,7 +65,7 @@ def write_report(
     overview, trusted = provenance.overview(view.runs, view.facts), trust.first_line(view.runs)
     write_page(
         page,
-        sections,
+        made,
         title=title,
         first=_FIRST,
         top={
@@ -121,13 +82,13 @@ def write_report(
     if summary is not None:
         where = [", ".join(overview["engines"]), "; ".join(overview["hardware"])]
         where += [f"measured {overview['started']} UTC" if overview["started"] else ""]
-        drawn = f"Saturate {__version__}{f', {labelled(commit)}' if commit else ''}."
+        by = f"Saturate {__version__}{f', {labelled(commit)}' if commit else ''}."
         write_markdown(
             summary,
-            [each for name in _SHORT for each in sections if each.name == name],
+            made,
             title=found or title,
             said=" ".join(filter(None, [title if found else "", f"**{trusted}**", *notes])),
-            where=f"{'; '.join(filter(None, where))}. {drawn}",
+            where=f"{'; '.join(filter(None, where))}. {by}",
         )
 
 
@@ -163,6 +124,6 @@ _TERMS = (
 )
 
 
-def _methods() -> Section:
+def methods(_: View) -> Section:
     where = "Every definition with its formula and its edges: docs/reference/metrics.md of Saturate"
     return Section("methods", "Methods", [Terms(_TERMS), Text(f"{where} {__version__}.")])

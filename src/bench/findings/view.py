@@ -25,7 +25,7 @@ class View:
 
     Attributes:
         facts: of its deployments. thresholds: by which validity was judged. geometries: of models, by deployment. figures: as
-            `read_figure` gives them, in the order of the page.
+            `read_figure` gives them, in the order of the page. commit: of the sources that draw it.
     """
 
     results: Tables
@@ -33,6 +33,7 @@ class View:
     thresholds: Thresholds = field(default_factory=Thresholds)
     geometries: Mapping[str, Geometry] = field(default_factory=dict)
     figures: Sequence[Mapping[str, Any]] = ()
+    commit: str | None = None
 
     @cached_property
     def runs(self) -> pl.DataFrame:

@@ -266,7 +266,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural
         prompt=pl.col("prompt_tokens").ne_missing(pl.col("prompt_asked")),
         output=pl.col("completion_tokens").ne_missing(pl.col("output_asked")) & ~short.fill_null(value=False) & work.generates,
         short=short,
-        uncounted=pl.col("prompt_tokens").is_null() | (pl.col("completion_tokens").is_null() & work.generates),
+        uncounted=pl.col("completion_tokens" if work.generates else "prompt_tokens").is_null(),
     )
     return {
         "wrong_prompt_tokens": int(wrong["prompt"].sum()),

@@ -74,7 +74,7 @@ CHECKS = {
     "none_answered": Check("content", "every request failed, and not because of the load[ ({kinds})]", lasting=True),
     "not_counted": Check(
         "content",
-        "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no readable usage)",
+        "in {value:requests} the server does not count the prompt's or the answer's tokens, so lengths cannot be checked",
         lasting=True,
     ),
     "prompt_lengths": Check("content", f"{{value:requests}} had another prompt length than asked for{_COUNTED}", lasting=True),
@@ -344,6 +344,8 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int]) -> Iterator[Reaso
     elif run["failed"] == run["requests"] and 2 * sum(n for kind, n in kinds.items() if kind not in _OF_LOAD) > run["failed"]:
         yield Reason("none_answered", run["failed"], outcomes=kinds)
     uncounted = run.get("uncounted_answers") or 0
+    if run.get("counted_prompt_tokens") is None:
+        uncounted = max(uncounted, run["wrong_prompt_tokens"] or 0)
     # Prompts of a file with natural answers have no length that could be wrong: uncounted, only tokens/s and TPOT are unknown.
     if uncounted and (run["wrong_prompt_tokens"] or run["wrong_output_tokens"]):
         yield Reason("not_counted", uncounted)

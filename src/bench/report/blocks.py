@@ -5,7 +5,7 @@ HTML and as Markdown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import listed
@@ -141,14 +141,14 @@ class Section:
     """A part of a report.
 
     Attributes:
-        name: of its anchor. blocks: without any, the page does not have it. short: what of it the Markdown has; None: all.
-            heading: whether the Markdown has its title.
+        name: of its anchor. blocks: without any, the page does not have it. short: what of it the Markdown has.
+        heading: whether the Markdown has its title.
     """
 
     name: str
     title: str
     blocks: Sequence[Block]
-    short: Sequence[Block] | None = field(default=None)
+    short: Sequence[Block] = ()
     heading: bool = True
 
 

@@ -70,7 +70,7 @@ def write_markdown(file: Path, sections: Sequence[Section], *, title: str, said:
     blocks = _environment(autoescape=False).get_template("md.j2").module
     parts = [f"## {_plain(title)}", _plain(said)]
     for each in sections:
-        if body := _rendered(blocks, each.blocks if each.short is None else each.short):
+        if body := _rendered(blocks, each.short):
             parts.append(f"### {_plain(each.title)}\n\n{body}" if each.heading else body)
     text = "\n\n".join([*parts, _plain(where)])
     file.write_text(re.sub(r"\n{3,}", "\n\n", text) + "\n", encoding="utf-8")

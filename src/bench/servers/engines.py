@@ -79,8 +79,7 @@ class Aphrodite(Kind):
         return VLLM().kv_facts(samples, info)
 
 
-_SGLANG, _TGI, _TENSORRT_LLM, _LMDEPLOY = map(Measured, metric_tables()["measured"])
-_OWN = (VLLM(), _SGLANG, _TGI, LlamaCpp(), _TENSORRT_LLM, _LMDEPLOY, Aphrodite())
+_OWN = (VLLM(), LlamaCpp(), *map(Measured, metric_tables()["measured"]), Aphrodite())
 ENGINES: tuple[Kind, ...] = (*_OWN, *(kind() for kind in plugged("engine", [kind.name for kind in _OWN]).values()))
 MANAGED: dict[str, Managed] = {kind.name: kind for kind in ENGINES if isinstance(kind, Managed)}  # those that are started here
 

@@ -63,7 +63,8 @@ class Generated(NamedTuple):
     Attributes:
         text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
         silent: whether it may carry a token that spells nothing: its text is there, and empty.
-        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not. said: the text itself,
+        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not; by them the
+            server's total (`usage`) is divided among chunks. said: the text itself,
             reasoning ahead of the answer, as far as it is plain.
     """
 
@@ -314,7 +315,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def usage(self, content: Mapping[str, Any]) -> Any:
-        """The server's counts in an event or a whole answer, for `Usage.of`; false where there are none.
+        """The server's counts so far in an event, or in a whole answer, for `Usage.of`; false where there are none.
 
         Raises:
             AttributeError, TypeError: it is neither.
