@@ -142,7 +142,7 @@ def test_without_a_verdict_or_a_model_there_is_no_cause(summary):
     point = operating_points(runs, TTFT).row(0, named=True)
     for known, said in (
         ({"why_not": "its limits are not known"}, "and the limit was not replayed (its limits are not known)"),
-        ({"relief": Relief(GAINS[3:], 0)}, "and in replays no resource by itself would bring more"),
+        ({"relief": Relief(GAINS[3:], 0)}, "and in replays no single resource helps"),
     ):
         relief = CurveRelief(deployment="a", workload="w", digest="", **known)
         assert why(bottleneck(runs, point, TTFT, relief)).endswith(said)

@@ -57,9 +57,9 @@ def test_what_cannot_be_seen_is_no_pass(summary):
     runs(summary, {1: [5.0]}).write_parquet("one.parquet")
     runs(summary, STEADY).with_columns(valid=pl.col("level") != 8).write_parquet("holes.parquet")
     for other, most, said in (
-        ("a", "5", f"cannot see: {TOKENS}: a difference of 5 % over all levels could be overlooked"),
+        ("a", "5", f"cannot see: {TOKENS}: a difference of 5 % could be overlooked"),
         ("one.parquet", "0", "nothing shows how far runs differ by chance"),
-        ("holes.parquet", "60", "no pair of valid runs is comparable at short at 8"),
+        ("holes.parquet", "60", "no two valid runs compare at short at 8"),
     ):
         status, _, err = compared("a", other, "--fail-on-regression", most)
         assert status == 3 and said in err, other
@@ -116,10 +116,10 @@ def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, 
         (tmp_path / name).mkdir()
         rows.write_parquet(tmp_path / name / "summary.parquet")
     for name, status, verdict, said in (
-        ("faster", 3, "no evidence", "what is better may be the machine's doing, and is no verdict"),
-        ("slower", 3, "no evidence", "what is worse may be the machine's doing, and is no verdict"),
+        ("faster", 3, "no evidence", "what is better may be due to the machine, and is no verdict"),
+        ("slower", 3, "no evidence", "what is worse may be due to the machine, and is no verdict"),
         ("worse", 1, "worse", "no more than chance"),
-        ("hidden", 3, "no evidence", "at the speed that the machine had for the baseline"),
+        ("hidden", 3, "no evidence", "at the machine's speed for the baseline"),
         ("silent", 1, "worse", "No reference load of both sides"),
         ("alike", 3, "no evidence", "could be overlooked"),
     ):
@@ -156,7 +156,7 @@ def test_the_table_says_what_was_compared(summary):
                          "compared   7 pairs of runs at 4 levels, 1 session",
                          "alone      short at 8 requests in flight, repeat 2: baseline only",
                          "alone      short at 16 requests in flight, repeat 1: candidate only",
-                         "absent     tpot_p50_s: no pair has a value of it on both sides"]  # fmt: skip
+                         "absent     tpot_p50_s: no pair has it on both sides"]  # fmt: skip
     assert next(line for line in lines if line.startswith(TOKENS)).split()[1:3] == ["−50.0", "%"]
     assert "differs    engine_version: 1 → 2" in text and "sessions of each side that find 5 % over all levels" in text
     # And for another program.

@@ -69,7 +69,7 @@ def test_a_fall_and_the_equilibrium_by_hand():
     row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70}))
     assert saturation_text(row) == "about 12 (8 to 16), then it falls"
     # 8 keeps 75 % of what one request gets, 4 all; 12 keeps 83 % again.
-    assert equilibrium_text(row) == "throughput a request falls below 80 % and is above it again: no single point"
+    assert equilibrium_text(row) == "throughput a request falls below 80 % and rises above it again: no single point"
     row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}))
     # Load ÷ throughput: 0.1 at 4, 0.1333 at 8; 0.125 is three quarters of the way.
     assert (row["equilibrium_at"], row["equilibrium_low"], row["equilibrium_high"]) == (pytest.approx(7, abs=0.1), 4, 8)
@@ -160,7 +160,7 @@ def test_which_runs_make_a_curve():
     assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("no level with a valid run")
     row = told(exact({1: 10, 2: 20, 4: 30}))
     for name in ("saturation", "equilibrium"):
-        assert turning_point(row, name) == "only 3 levels with a valid run, and 4 are needed", name
+        assert turning_point(row, name) == "3 levels with a valid run; 4 are needed", name
     assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
     # Curves stand in the order of the runs.
     one = exact({1: 10, 2: 20, 4: 40, 8: 60})
@@ -175,7 +175,7 @@ def test_where_no_point_is_found_it_is_said_why():
     for text, frame, said in (
         (equilibrium_text, runs("proportional throughout"), "above 96 (still proportional at 96, the highest load)"),
         (saturation_text, exact({10: 90, 20: 80, 30: 70, 40: 60}), "at or below 20 (it falls from the lowest level on)"),
-        (saturation_text, exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}), "throughput falls and is higher again beyond: no single peak"),
+        (saturation_text, exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}), "throughput falls and rises again: no single peak"),
         (saturation_text, runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1), "(hidden by noise of 24 %)"),
         (equilibrium_text, exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4), "(hidden by noise of 69 %)"),
     ):  # fmt: skip
@@ -184,7 +184,7 @@ def test_where_no_point_is_found_it_is_said_why():
     whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
     late = whole.filter(pl.col("level") >= 40)
     assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
-    assert equilibrium_text(told(late)) == "at or below 60 (no level is significantly in the proportional part)"
+    assert equilibrium_text(told(late)) == "at or below 60 (no level is significantly in the proportional range)"
     # One request a second may well be beyond it, one request may not.
     rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
     assert told(rates)["equilibrium_kind"] == "left"

@@ -214,7 +214,7 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, summary):
     assert "does not have the latencies of r1" in refused(f"{tmp_path} --slo ttft_p99=2s --peak-rps 1")
     frame([short_row(steady_row(summary, 4), 47.2)]).write_parquet(table)
     told = refused(f"{tmp_path} --slo ttft_p99=2s --peak-rps 1")
-    assert "at 4 requests in flight its load did not become steady" in told and "let it last 48 s" in told
+    assert "at 4 requests in flight the load did not become steady" in told and "let it last 48 s" in told
     # A limit of a class that no run has; another deployment's class is not this one's.
     for axis in ("request_rate", "concurrency"):
         mixed = curve.with_columns(axis=pl.lit(axis), classes=pl.lit(json.dumps({"chat": {}, "rag": {}})))

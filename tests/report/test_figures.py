@@ -147,7 +147,7 @@ def test_both_points_stand_on_their_curve_with_their_interval(summary):
     left, top = found["A|B", 4, 8], found["B|C", 8, 16]
     assert (top["level"], top["throughput_tokens_per_s"]) == (12, pytest.approx(75 * 1.005))
     assert 40 < left["throughput_tokens_per_s"] < 60
-    assert [panel["title"]["text"] for panel in spec["concat"]] == ["mean", "best second"]
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["mean", "best second of each run"]
     assert not drawn_rows(spec_of("throughput", results_of("as it should be")), "point")  # three levels show none
 
 

@@ -71,7 +71,7 @@ FAULTS = (
     ("one value", "open", "figures/ttft.json", r"(\"ttft_p50_ms\": )", r"\g<1>1"),
     ("one value", "open", "figures/kv-saturation.json", r"(\"kv_usage_peak\": )0", r"\g<1>7"),
     ("no more", "relieved", "report.md", r"(replayed with [^,]*), [^;|]*", r"\1, no more"),
-    ("no more", "relieved", "report.md", r"(\| alpha \| [^|]* at )8( requests in flight)", r"\g<1>2\2; up to 8 requests in flight it sustains hardly more"),
+    ("no more", "relieved", "report.md", r"(\| alpha \| [^|]* at )8( requests in flight)", r"\g<1>2\2; hardly more up to 8 requests in flight"),
     ("best", "overloaded", "report.md", r"[\d.]+( requests(?:/s| in flight)), the lowest", r"777\1, the lowest"),
     ("flat", "free", "report.md", r"stops growing at (?:about )?[\d.]+( in flight)? \(\d+", r"stops growing at 2\1 (1"),
     ("full", "searched", "report.html", r"\d+ \(not yet at \d+\)", "2 (not yet at 1)"),

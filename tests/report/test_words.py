@@ -160,7 +160,7 @@ POINTS_OF = {
     "rounds or levels": {"kind": "found", **ended(7.0, 9.0), "low_needs": "rounds"},
     "requests": {"kind": "found", **ended(7.0, 9.0), "low_needs": "requests"},
     "below": {"kind": "below", "missed_at": 1.0, "missed": GROWS},
-    "below, others unsettled": {"kind": "below", "missed_at": 1.0, "missed": GROWS, "low_needs": "unsettled", "unsettled_needs_s": 25.0},
+    "below, others unsettled": {"kind": "below", "missed_at": 1.0, "missed": GROWS, "low_needs": "unsettled", "unsettled": "short", "unsettled_needs_s": 25.0},
     "unsettled": {"kind": "unsettled", "missed_at": 1.0, "unsettled": "empty"},
     "unjudged": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}]},
     **{
@@ -209,7 +209,7 @@ def test_a_point_is_written_with_its_texts(summary):
     above = written([steady_row(summary, 1)])
     assert [above[key] for key in ("missed", "missed_by", "low_needs")] == [None] * 3
     never = written([short_row(steady_row(summary, 1), 30.0)])
-    assert (never["c_max_text"], never["missed_by"]) == ("no steady state", None)
+    assert (never["c_max_text"], never["missed_by"]) == ("not known: the load did not become steady; let it last 30 s", None)
     nothing = written([{**steady_row(summary, 1), "wrong_output_tokens": 1}])
     assert [nothing[key] for key in keys] == [None, None, "no valid run", None, None]
 

@@ -225,7 +225,7 @@ def test_a_server_that_dies_in_the_probe_ends_the_search_with_a_next_step(server
     server.refuse = lambda number: setattr(server, "gone", number >= 3)
     done = find(server.base_url, "--output-dir", tmp_path / "found")
     assert done.returncode == 1, done.stderr
-    assert "the server stopped answering. Start it again: the same command goes on" in done.stdout
+    assert "the server stopped answering. Restart it; the same command continues" in done.stdout
     assert json.loads((tmp_path / "found/find.json").read_text())["why"] == "gone"
 
 

@@ -387,8 +387,8 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     assert (found.looks, found.answer) == ([], Answer(0.0, 0.0, 0.0, "alone"))
     assert answer_text(found.answer, aim(), whole=True) == "No load meets the SLOs"
     assert why_text(found, aim()) == (
-        "0 runs, 0 s under load, after a probe of 60 s; one request alone has a TTFT of 22.9 s, the least of 2 sent one after the other, "
-        "and the SLO is TTFT P90 ≤ 1 s. Allow more time, or send shorter prompts."
+        "0 runs, 0 s under load, after a probe of 60 s; one request alone has a TTFT of 22.9 s, the lowest of 2 sent one by one; "
+        "the SLO is TTFT P90 ≤ 1 s. Allow more time, or send shorter prompts."
     )
     # It holds for a search that goes on.
     slo = parse_slo("ttft_p90=1s")

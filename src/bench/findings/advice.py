@@ -131,19 +131,16 @@ def evicted(valid: pl.DataFrame) -> Iterator[Advice]:
 
 
 TEXTS = {
-    "kv_bytes": "KV bytes per token, not parameters, decide how many requests fit: the KV cache of {other} is full at "
-    "{other_requests:g} "
-    "requests of {workload}, that of {deployment}, with {parameters:.2g} times the parameters, at {requests:g} "
-    "({other_token_bytes:,.0f} "
-    "and {token_bytes:,.0f} bytes a token of {kv_bytes:size}).",
-    "pools": "For system architects: give each type of workload a pool of its own: within its SLOs one {deployment} sustains, in "
-    "requests/s, {carried}. A mixed pool is sized by the heaviest.",
-    "front_end": "For system architects: not the engine of {deployment} limits {workload} but what lies between it and its clients, "
-    "such as the API server: at {level} the engine makes a token of each request every {server_s:ms}, and clients get one every "
-    "{client_s:ms}[; its GPUs are in use for {busy:share} of the time]. More processes of the API server (vLLM: "
-    "`--api-server-count`) may let it give more than {tokens:,.0f} tokens/s.",
-    "eviction": "For hardware makers: tiered KV memory would keep shared prefixes: in {workload} on {deployment} the prefix cache "
-    "serves {low_rate:share} of the prompts' tokens at {low} and {high_rate:share} at {high}, where it is full.",
+    "kv_bytes": "KV bytes per token, not parameters, decide how many requests fit: {deployment} has {parameters:.2g} times the "
+    "parameters of {other}, and fills the same {kv_bytes:size} at {requests:g} requests of {workload}, not {other_requests:g} "
+    "({token_bytes:,.0f} and {other_token_bytes:,.0f} bytes a token).",
+    "pools": "Give each workload its own pool: within its SLOs one {deployment} sustains, in requests/s, {carried}. A mixed pool is "
+    "sized by the heaviest.",
+    "front_end": "{workload} on {deployment} is limited between engine and client, for example by the API server: at {level} the "
+    "engine makes a token of each request every {server_s:ms}, and clients get one every {client_s:ms}[; its GPUs are busy "
+    "{busy:share} of the time]. More API server processes (vLLM: `--api-server-count`) may yield more than {tokens:,.0f} tokens/s.",
+    "eviction": "Tiered KV memory would keep shared prefixes: in {workload} on {deployment} the prefix cache serves {low_rate:share} "
+    "of prompt tokens at {low} and {high_rate:share} at {high}, where it is full.",
 }
 
 _LOADS = ("level", "low", "high")  # of the numbers those that are loads

@@ -74,7 +74,7 @@ RESOURCES = {
         f"more memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step",
     ),
     "interference": Resource(
-        "prompts of other requests are computed between a request's tokens",
+        "prefill of other requests interrupts decoding",
         "prefill between tokens",
         "with prompts computed elsewhere",
         "smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or prefill on machines "
@@ -100,7 +100,7 @@ _ALONE = (
 #: first load that misses shows it.
 RULES = {
     "never_steady": Rule("unknown", "the limit is not known: {unsettled}"),
-    "steady_meets": Rule("unknown", "no load that became steady misses; the upper end is not known[: {at}, {unsettled}]"),
+    "steady_meets": Rule("unknown", "no steady load misses; the upper end is not known[: {at}, {unsettled}]"),
     "highest_level": Rule("none", "", "measure higher loads to find the limit"),
     "refused": Rule(
         "refusals",
@@ -114,9 +114,8 @@ RULES = {
     ),
     "few_failures": Rule(
         "unknown",
-        "[{at}, ]{failed:,} of {requests:,} requests fail, and without these it would not miss; the cause is not known: too "
-        "few fail to "
-        "show whether failures grow with the load",
+        "[{at}, ]not known: {failed:,} of {requests:,} requests fail, too few to show whether failures grow with the load; without "
+        "them it would not miss",
         "measure this load and lower ones for longer, to compare how many requests fail",
     ),
     "alone_prefill": Rule("prefill", _ALONE),
@@ -129,11 +128,11 @@ RULES = {
     ),
     "metrics_unread": Rule("unknown", "[{at}, ]not known: the server's metrics were not read"),
     "metrics_gaps": Rule("unknown", "[{at}, ]not known: the server's metrics have gaps"),
-    "no_gauges": Rule("unknown", "[{at}, ]not known: the server does not report both its queue and its KV usage"),
+    "no_gauges": Rule("unknown", "[{at}, ]not known: the server's metrics lack its queue or its KV usage"),
     "full_cache": Rule(
         "kv",
-        "[{at}, ]the KV cache is full[: {per_request:.2g} preemptions a request discard work, which is then repeated]"
-        "[: {free_tokens:,.0f} tokens are free, and a prompt takes {prompt_tokens:,.0f}][; {waiting:wait} on average]",
+        "[{at}, ]the KV cache is full[: {per_request:.2g} preemptions a request, whose work is repeated]"
+        "[: {free_tokens:,.0f} tokens are free; a prompt takes {prompt_tokens:,.0f}][; {waiting:wait} on average]",
     ),
     "slots": Rule(
         "sequences", "[{at}, ]all {slots} sequences of max_num_seqs run, and requests wait[: {waiting:,} on average]"
@@ -434,9 +433,7 @@ def _unknown(limit: Bottleneck) -> str:
     """Why no resource is known to be the cause."""
     if not limit.gains:
         return "the limit was not replayed" + (f" ({limit.no_model})" if limit.no_model else "")
-    return (
-        f"in replays no resource by itself {'would bring' if all(gain.none for gain in limit.gains) else 'clearly brings'} more"
-    )
+    return f"in replays no single resource {'helps' if all(gain.none for gain in limit.gains) else 'clearly helps'}"
 
 
 def _reliefs(gains: Sequence[Gain]) -> str:

@@ -106,9 +106,7 @@ def no_point(point: Mapping[str, Any]) -> str:
             meets = "is shown to meet" if shown_to_be(point) else "meets"
             return f"no {which} {meets} the SLOs: at {at} it {it_misses(point)}"
         case "unsettled":
-            if point["unsettled"] == "absent":
-                return f"at {at} {missed_text(point)}"
-            return f"no steady state: at {at} {missed_text(point)}"
+            return f"at {at} {missed_text(point)}"
     return c_max(point)
 
 

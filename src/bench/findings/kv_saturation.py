@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import polars as pl
 
 from bench.axes import CONCURRENCY
@@ -93,14 +91,14 @@ def _names(results: Tables, shown: pl.DataFrame, axes: tuple[alt.X, alt.Y], end:
     if len(fits) > _LISTED:
         return []
     rows = [
-        {"curve": curve, "place": 0.6 * end, "row": 0.08 * (len(fits) - i), "said": f"{curve}: {fit:.3g} fit"}
+        {"curve": curve, "place": 0.97 * end, "row": 0.08 * (len(fits) - i), "said": f"{curve}: {fit:.3g} fit"}
         for i, (curve, fit) in enumerate(fits)
     ]
     x = alt.X("place:Q", title=axes[0]["title"], scale=axes[0]["scale"])
     y = alt.Y("row:Q", title=axes[1]["title"], scale=axes[1]["scale"])
     base = alt.Chart(pl.DataFrame(rows)).encode(x=x, y=y)
     mark = base.mark_point(filled=True, size=55, opacity=1).encode(color=curve_colour(results), shape=curve_shape(results))
-    return [mark, base.mark_text(align="left", dx=10, fontSize=13).encode(text="said:N")]
+    return [mark, base.mark_text(align="right", dx=-10, fontSize=13).encode(text="said:N")]
 
 
 def _sustained(results: Tables) -> alt.LayerChart:
@@ -112,23 +110,21 @@ def _sustained(results: Tables) -> alt.LayerChart:
         ),
     )
     ended = [
-        f"{row['missed_at']:g} misses {listed([str(each) for each in results.decision.slos if each.column in by])}"
+        f"{row['missed_at']:g} misses {listed([each.name for each in results.decision.slos if each.column in by])}"
         if row["missed_at"] and (by := [miss["by"] for miss in row["missed"] if not miss["close"]])
         else ""
         for row in rows.to_dicts()
     ]
     said = pl.Series(ended, dtype=pl.String)
-    rows = rows.select("curve", "c_max", "missed_at", "predicted", said=said, place=pl.coalesce("c_max", "missed_at"))
+    rows = rows.select("curve", "c_max", "missed_at", "predicted", said=said)
     loads = sorted({*results.runs["level"], *(float(round(each)) for each in rows["predicted"].drop_nulls())})
     scale = Span(0.8 * loads[0], 1.25 * loads[-1], log=is_log(results)).scale
-    half = math.sqrt(loads[0] * loads[-1]) if is_log(results) else (loads[0] + loads[-1]) / 2
     axis = alt.Axis(values=loads, format="d", labelOverlap="greedy", labelBound=12)
     x = alt.X("c_max:Q", title=level_axis(results)["title"], scale=scale, axis=axis)
     y = alt.Y("curve:N", title=None, sort=rows["curve"].to_list(), axis=alt.Axis(labelFontSize=14, labelLimit=220))
     base, colour, shape = alt.Chart(rows), curve_colour(results).legend(None), curve_shape(results).legend(None)
     tooltip = ["curve:N", alt.Tooltip("c_max:Q", title="sustained"), alt.Tooltip("missed_at:Q", title="misses at"),
                alt.Tooltip("predicted:Q", title="fit in the cache", format=".3g")]  # fmt: skip
-    ended_at = base.encode(x=alt.X("place:Q", title=x["title"], scale=scale), y=y, text="said:N")
     layers = [
         base.mark_rule(strokeWidth=5, opacity=0.4).encode(x=x, x2="missed_at:Q", y=y, color=colour),
         base.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
@@ -138,9 +134,7 @@ def _sustained(results: Tables) -> alt.LayerChart:
         base.mark_tick(thickness=2, size=14, orient="vertical").encode(
             x=alt.X("missed_at:Q", title=x["title"], scale=scale), y=y, color=colour
         ),
-        # into the panel
-        ended_at.transform_filter(f"datum.place <= {half}").mark_text(align="left", dy=24, fontSize=12, color="#333333"),
-        ended_at.transform_filter(f"datum.place > {half}").mark_text(align="right", dy=24, fontSize=12, color="#333333"),
+        base.mark_text(align="left", dx=4, dy=24, fontSize=12, color="#333333").encode(x=alt.value(0), y=y, text="said:N"),
     ]
     title = _heading("what is sustained (filled), and what fits (ring)")
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=title)

@@ -15,7 +15,7 @@ from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, with_curve
 from bench.runs.sentences import load_text
 
-_COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are deployments
+_COUNTS: dict[str, dict[str, Any]] = {"running": {"color": "black"}, "waiting": {"color": NEUTRAL, "strokeDash": [5, 2]}}
 _WIDTH = 280
 
 
@@ -42,7 +42,7 @@ def _finding(results: Tables) -> str | None:
     "memory-pressure",
     title="Memory pressure over time",
     question="What happens in a run as its KV cache fills?",
-    reading="Each curve at its highest load: output tokens a second, requests running (black) and waiting (grey), and the KV cache.",
+    reading="Each curve at its highest load: output tokens a second, requests running (solid) and waiting (dashed), and the KV cache.",
     invalid="Named in their titles",
     finding=_finding,
     shown=_telling,
@@ -74,7 +74,7 @@ def _panel(results: Tables, run: dict[str, Any], rows: pl.DataFrame, highest: fl
     colour = curve_colour(results).legend(None)
     panels = [_lines(here, {"throughput": alt.MarkDef("line", clip=True)}, tokens, 120).encode(color=colour)]
     if known & {*_COUNTS}:
-        lines = {name: alt.MarkDef("line", color=colour, **step) for name, colour in _COUNTS.items()}
+        lines = {name: alt.MarkDef("line", **look, **step) for name, look in _COUNTS.items()}
         panels.append(_lines(here, lines, alt.Y("value:Q", title="requests", axis=alt.Axis(tickCount=3)), 80))
     if "kv_usage" in known:
         axis, scale = alt.Axis(format="%", values=[0, 0.5, 1]), alt.Scale(domain=[0, 1.02])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, shown_share, three_digits
+from bench.errors import count_text, listed, shown_share, three_digits
 from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
 from bench.models.geometry import Geometry
@@ -74,7 +74,9 @@ def ceiling_text(found: Ceiling, device: str) -> str:
 
 def no_model(model: ModelRecord) -> str | None:
     """Why a deployment has no model; None where it has one."""
-    return model.why_not or "; ".join(map(doubt_text, model.doubts)) or None
+    said = "; ".join(map(doubt_text, model.doubts)).split("; ")
+    once = reversed(dict.fromkeys(reversed(said)))  # what helps against several doubts, behind the last
+    return model.why_not or "; ".join(once) or None
 
 
 def parameter_text(interval: Interval) -> str:
@@ -143,18 +145,16 @@ def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
     models = calibration.models if calibration else ()
     if not models:
         return "no model was calibrated"
-    doubts = [doubt for model in models for load in model.predicted if load.axis == axis for doubt in load.doubts]
-    if doubts:
-        return f"no load can be predicted ({doubt_text(doubts[0])})"
-    why = next(filter(None, map(no_model, models)), None)
-    return f"no deployment could be calibrated ({why})" if why else "no curve has two levels with valid runs"
+    if any(load.doubts for model in models for load in model.predicted if load.axis == axis):
+        return "no load can be predicted"
+    return "no deployment could be calibrated" if any(map(no_model, models)) else "no curve has two levels with valid runs"
 
 
 def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
-    """Which deployments have no model and which loads no prediction, and why; empty if all have one."""
+    """Which deployments have no model, and which loads no prediction, and why; empty if all have one."""
     models = calibration.models if calibration else ()
-    refused = {model.deployment: why for model in models if (why := no_model(model))}
-    notes = [f"No model of {name}: {why}." for name, why in refused.items()]
+    refused = [model.deployment for model in models if no_model(model)]
+    notes = [f"No model of {listed(refused)}."] if refused else []
     loads = [load for model in models if model.deployment not in refused for load in model.predicted if load.axis == axis]
     without = [load.doubts[0] for load in loads if load.doubts]
     if without:

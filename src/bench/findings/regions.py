@@ -233,11 +233,11 @@ _PROPORTIONAL = shown_share(PROPORTIONAL)
 # By what hides the point, or by what the curve does there.
 _WHY = {
     ("equilibrium", "noise"): "hidden by noise of {noise:share}",
-    ("equilibrium", "disorder"): f"throughput a request falls below {_PROPORTIONAL} and is above it again: no single point",
+    ("equilibrium", "disorder"): f"throughput a request falls below {_PROPORTIONAL} and rises above it again: no single point",
     ("equilibrium", "above"): "still proportional at {top}, the highest load",
-    ("equilibrium", "below"): "no level is significantly in the proportional part",
+    ("equilibrium", "below"): "no level is significantly in the proportional range",
     ("saturation", "noise"): "hidden by noise of {noise:share}",
-    ("saturation", "disorder"): "throughput falls and is higher again beyond: no single peak",
+    ("saturation", "disorder"): "throughput falls and rises again: no single peak",
     ("saturation", "above"): "still rising at {top}, the highest load",
     ("saturation", "below"): "it falls from the lowest level on",
     ("saturation", "peak"): "then it falls",
@@ -267,8 +267,8 @@ def _why(row: Row, name: Name, after: str) -> str:
     if why == "uncounted":
         return "the server does not count tokens"
     if why == "few":
-        only = f"only {count_text(row['levels'], 'level')}" if row["levels"] else "no level"
-        return f"{only} with a valid run, and {FEWEST_LEVELS} are needed"
+        only = count_text(row["levels"], "level") if row["levels"] else "no level"
+        return f"{only} with a valid run; {FEWEST_LEVELS} are needed"
     return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), {**row, "top": f"{row['top']:g}{after}"})
 
 
@@ -293,7 +293,7 @@ _PEAK = "throughput_peak_tokens_per_s"
     title="Throughput against load",
     question="At which load does throughput stop scaling, and at which does it saturate?",
     reading="Up to A|B a request keeps 80 % of its throughput at the lowest level (A, spare); up to B|C more load still buys tokens "
-    "(B, shared); beyond it buys none, or costs some (C, overload). Bars: 95 % intervals. Right: the best second of each run.",
+    "(B, shared); beyond it buys none, or costs some (C, overload). Bars: 95 % intervals.",
     finding=_finding,
     note=whole_note,
     columns=lambda _: {_COLUMN: "throughput"},
@@ -309,7 +309,9 @@ def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         return nothing_to_show("no run counts its tokens")
     over = _turns(results, _points(results, runs))
     mean = _panel(results, runs, _COLUMN, "mean", over)
-    return mean if runs[_PEAK].is_null().all() else alt.concat(mean, _panel(results, runs, _PEAK, "best second"), columns=2)
+    if runs[_PEAK].is_null().all():
+        return mean
+    return alt.concat(mean, _panel(results, runs, _PEAK, "best second of each run"), columns=2)
 
 
 def _panel(results: Tables, runs: pl.DataFrame, column: str, heading: str, over: Sequence[alt.Chart] = ()) -> alt.LayerChart:

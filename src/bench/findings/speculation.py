@@ -15,10 +15,8 @@ _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_len
     "speculation",
     title="Acceptance of drafted tokens, and TPOT, against load",
     question="Does speculation make answers faster, and under which text and load?",
-    reading="Left: drafted tokens that the model accepted, of servers that speculate (tokens a step, where a server reports "
-    "these alone). Right: TPOT P50 of all servers. Each point is a run, each line goes through the levels' means. A step that "
-    "verifies a draft takes longer than one that makes a single token: speculation pays where much is drafted and accepted, and "
-    "other requests leave room for it.",
+    reading="Acceptance is that of servers that speculate, in tokens a step where a server reports these alone. Verifying a draft "
+    "takes longer than making a token: speculation pays where much is accepted, and other requests leave room for it.",
     judged="telemetry_valid",
     note=whole_note,
 )
@@ -36,4 +34,5 @@ def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         accepted = load_panel(results, known, "acceptance_rate", "drafted tokens accepted", format=".0%", span=Span(0.0, 1.02))
     else:
         accepted = load_panel(results, known, "accepted_length", "tokens of a step that verifies a draft", format=".2f")
-    return alt.concat(accepted, load_panel(results, runs, "tpot_p50_s", "TPOT P50 (s)"), columns=2)
+    tpot = load_panel(results, runs, "tpot_p50_s", "TPOT P50 (ms)", form=lambda value: 1000 * value, drawn="tpot_p50_ms")
+    return alt.concat(accepted, tpot, columns=2)

@@ -12,8 +12,8 @@ from bench.runs.request import INEXACT
 
 # what the difference of the clients' and the engines' TTFT shows: not which of the two it is
 _QUEUED = (
-    "requests waited {wait:.3g} s on average before the engine had them, longer than at the load with the shortest way: a gateway, or "
-    "the API server, queues them, and TTFT and E2E hold that wait"
+    "requests waited {wait:.3g} s on average before they reached the engine, longer than at the load where they reached it fastest: a "
+    "gateway or the API server queues them, and TTFT and E2E include that wait"
 )
 _LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
@@ -27,25 +27,24 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
         yield _QUEUED.format(wait=wait)
     if run.get("held_back_answers") and run.get("ttft_n") == 0:
         yield (
-            f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
-            f"holds them back, so there is no TTFT, TPOT or ITL"
+            f"{count_text(run['held_back_answers'], 'answer', of=ok)} arrived all at once: something between the server and its client "
+            "holds them back, so there is no TTFT, TPOT or ITL"
         )
     elif held := run.get("held_back_answers"):
-        yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
+        yield f"{count_text(held, 'answer', of=ok)} arrived all at once: their TTFT is the time of the whole answer"
     if run.get("ttft_n") != 0:
         yield from _of_chunks(each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")))
     if run.get("hidden_tokens"):
         yield (
-            f"{count_text(run['hidden_tokens'], 'token')} had no chunk that shows them, such as reasoning that is not streamed, or "
-            "tokens that spell nothing; TPOT is that of the others"
+            f"no chunk shows {count_text(run['hidden_tokens'], 'token')}, such as unstreamed reasoning or tokens without text; TPOT "
+            "leaves them out"
         )
     if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_answers") or 0):
-        which = "no TPOT" if run.get("tpot_n") == 0 else f"no TPOT in {count_text(unknown, 'answer')}"
         yield (
-            f"{which}: in {count_text(unknown, 'answer')} of {ok} it is unknown how many tokens a chunk carries: chunks were fewer "
-            "than tokens, and silence long enough for hidden ones, such as reasoning, or tokens that spell nothing; or they held more "
-            "than the server counts, such as reasoning that it leaves out, or text that is repeated"
-            + ("; vLLM says it with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
+            f"in {count_text(unknown, 'answer', of=ok)} it is unknown how many tokens a chunk carries, so "
+            f"{'there is' if run.get('tpot_n') == 0 else 'they have'} no TPOT: tokens may be hidden (reasoning, tokens without text), "
+            "or uncounted (reasoning that the server leaves out, repeated text)"
+            + ("; vLLM tells with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
     wrong = run.get("wrong_prompt_tokens") or run.get("wrong_output_tokens")
     if not wrong and (uncounted := run.get("uncounted_answers")):  # else the verdict says it
@@ -59,18 +58,18 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
 def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> Iterator[str]:
     """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT. Args: speculated: whether drafted tokens were accepted."""
     if each is not None and each > ONE_EACH:
-        yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"
+        yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens after the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
-        yield f"a chunk carries {each:.2g} tokens on average, so that chunks are not tokens: there is no ITL"
+        yield f"a chunk carries {each:.2g} tokens on average: there is no ITL"
     elif at_once is not None and at_once > ONE_EACH and speculated:
         yield (
-            f"{at_once:.3g} tokens arrive together on average, accepted drafts with the token that the model adds: TPOT counts the "
-            "tokens after the first moment, and there is no ITL"
+            f"{at_once:.3g} tokens arrive together on average, accepted drafts and the model's own: TPOT counts the tokens after the "
+            "first arrival, and there is no ITL"
         )
     elif at_once is not None and at_once > ONE_EACH:
         yield (
-            f"{at_once:.3g} tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is "
-            "late by up to as many, TPOT counts the tokens after the first moment, and there is no ITL"
+            f"{at_once:.3g} tokens arrive together on average, each in its own chunk: something gathers them, which delays TTFT by up "
+            "to as many; TPOT counts the tokens after the first arrival, and there is no ITL"
         )
 
 
@@ -79,17 +78,16 @@ def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
     late, lasts = run.get("client_schedule_delay_p50_s"), run.get("e2e_p50_s")
     if run.get("axis") == CONCURRENCY and late and lasts and late > _LATE * lasts:
         yield (
-            f"requests left {late:.3g} s after they were due, as connections take that long to open: fewer were in flight than the "
-            "load says"
+            f"requests left {late:.3g} s late, because connections take that long to open: fewer were in flight than the load says"
         )
     if run.get("without_done"):
-        yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], though the answer was whole"
+        yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], with the answer complete"
     for name in (run.get("requests_omit") or "").split(", "):
         # Natural answers go without `ignore_eos` anyway.
         if name and not (name == "ignore_eos" and run.get("answers") == "natural"):
             yield f"requests leave out {name}: {INEXACT[name]}"
     if short := run.get("short_answers"):
-        lengths = f"{run['counted_output_tokens']:.4g} tokens on average for {run['asked_output_tokens']:.4g} asked for"
-        yield f"{count_text(short, 'answer')} of {run['ok']} ended early, as the model did: {lengths}"
+        lengths = f"{run['counted_output_tokens']:.4g} tokens on average, of {run['asked_output_tokens']:.4g} asked for"
+        yield f"the model ended {count_text(short, 'answer', of=run['ok'])} early: {lengths}"
     if run.get("sdk_differs"):
         yield f"the openai SDK reads an answer differently: {run['sdk_differs']}"

@@ -175,10 +175,10 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     "worker-balance",
     title="Share of the load by worker",
     question="Does the router load its workers evenly?",
-    reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
+    reading="Share: each worker's part of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
     "count requests; a line a worker through the means of its levels, and dashed the even share. Where some workers only "
-    "prefill, shares are of the workers with the same role. Below: the KV cache's usage of each worker, in the mean over the "
-    "load. Lines that part show a worker that is slower, or preferred by the router.",
+    "prefill, shares are of the workers with the same role. KV usage: its mean over the load. Lines that part show a worker that "
+    "is slower, or preferred by the router.",
     judged="counts_valid",
 )
 def worker_balance(results: Tables) -> alt.ConcatChart | alt.LayerChart:

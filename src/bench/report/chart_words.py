@@ -68,7 +68,7 @@ def sustained_title(points: pl.DataFrame) -> str | None:
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
-    """Which SLO is missed first, and on how many curves; None where a curve's end is not known.
+    """Which SLO is missed first, and on how many curves; None where that is known of no curve.
 
     Args:
         points: rows of `bench.findings.capacity.points.operating_points`.
@@ -76,13 +76,13 @@ def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
     rows = points.to_dicts()
     ends = [[miss["by"] for miss in row["missed"] if not miss["close"]] for row in rows if row["kind"] in ("found", "below")]
     named = [listed([str(slo) for slo in slos if slo.column in end]) for end in ends if end]
-    if not named or len(named) < len(rows):
-        return None
     counts = Counter(named).most_common()
     if len(counts) == 1:
-        return f"{counts[0][0]} {'are' if ' and ' in counts[0][0] else 'is'} missed first" + (
-            f" on all {len(rows)} curves" if len(rows) > 1 else ""
-        )
+        which = f"{len(named)} of {len(rows)}" if len(named) < len(rows) else "both" if len(rows) == 2 else f"all {len(rows)}"
+        on = f" on {which} curves" if len(rows) > 1 else ""
+        return f"{counts[0][0]} {'are' if ' and ' in counts[0][0] else 'is'} missed first{on}"
+    if not counts:
+        return None
     return f"Missed first: {listed([f'{slo} on {n} of {len(rows)} curves' for slo, n in counts])}"
 
 

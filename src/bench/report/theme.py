@@ -36,6 +36,7 @@ _EMPTY = "_why_empty"
 _APART = 8  # fewest pixels between two labels of an axis: others run into each other
 _NAMED = 8  # most curves whose names stand at the ends of their lines; convention
 _LETTER, _LINE = 7.0, 15.0  # pixels of a letter of such a name, and between two of them
+_NARROWEST = 240  # pixels of a panel on a phone, where names come as near to one another as they ever do
 _LOG = 20  # times the lowest value, from which on an axis is logarithmic
 _FARTHEST = 3.0  # times the highest value: a limit beyond would leave the panel half empty, and is not drawn
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
@@ -170,7 +171,6 @@ def line_ends(
     y: Span,
     axes: tuple[alt.X, alt.Y],
     *,
-    width: int = WIDTH,
     height: int = HEIGHT,
 ) -> list[alt.Chart]:
     """The name of each curve at the end of its line, lower where it would cover another; none of a single curve, or of very many.
@@ -186,7 +186,7 @@ def line_ends(
     placed: list[tuple[float, float, float]] = []
     rows = []
     for row in ends.iter_rows(named=True):
-        left, up = width * x.share(row["x"]), height * (1 - y.share(row["y"]))
+        left, up = _NARROWEST * x.share(row["x"]), height * (1 - y.share(row["y"]))
         right = left + _LETTER * len(row["curve"])
         up = max([up, *(other + _LINE for begin, end, other in placed if begin < right and left < end)])
         placed.append((left, right, up))
@@ -290,9 +290,7 @@ def load_panel(
         lines.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash),
         points(alt.Chart(shown), y, x, colour, hollow=hollow, shape=curve_shape(results), tooltip=tooltip),
         *over,
-        *line_ends(
-            results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), width=width, height=height
-        ),
+        *line_ends(results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), height=height),
     ]
     top = alt.TitleParams(heading, fontSize=15, fontWeight="normal", anchor="start") if heading else alt.Undefined
     return alt.LayerChart(layer=layers, width=width, height=height, title=top)

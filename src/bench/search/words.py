@@ -30,7 +30,6 @@ from bench.statistics.observation import FAILED, GROWTH
 from bench.statistics.textbook import Z
 from bench.study.slo import Slo, time_text
 
-_GOES_ON = "are spent; with more, it goes on from here"
 # What bounds a search, as a study calls it.
 _KEYS = {name: f"`{name}`" for name in ("highest", "runs", "seconds")}
 # By why the search ended.
@@ -38,34 +37,31 @@ ENDED = {
     "found": "as precise as asked ({asked})",
     "above": "every load up to {highest} meets the SLOs; raise it to look further",
     "below": "even the lowest load misses an SLO",
-    "runs": f"not yet {{asked}}: its {{runs}} {_GOES_ON}",
-    "seconds": f"not yet {{asked}}: its {{seconds}} {_GOES_ON}",
+    "runs": "not yet {asked}; raise {runs} to continue from here",
+    "seconds": "not yet {asked}; raise {seconds} to continue from here",
     "alone": "one request alone misses an SLO",
-    "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
-    f"`{BENCH} runs --discard invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
-    "`thresholds.other_share`",
+    "invalid": "three runs in a row cannot be trusted, for the reasons below; to continue, "
+    f"`{BENCH} runs --discard invalid`, then the same command. If other users' work cannot be ended, raise `thresholds.other_share`",
     "short": f"no run could be judged: each was invalid (`{BENCH} runs` says why) or too short (raise `runs`)",
 }
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
 _BOUNDS = {"highest": "--set most=N", "runs": "--set max_runs=N", "seconds": "--max-minutes"}  # as the command has them
 # Why a search of the command ended, where a study's search would not say it so.
 _ENDED = {
-    "seconds, unfit": "not yet {asked}: the next run, {next}, does not fit into what is left of --max-minutes; with more, it goes on "
-    "from here.",
+    "seconds, unfit": "not yet {asked}: the next run ({next}) does not fit into --max-minutes; raise it to continue from here.",
     "alone": "{alone}. {advice}.",
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
-    "gone": "the server stopped answering. Start it again: the same command goes on from here.",
-    "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
-    "unfit": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, or begin at another "
-    "load with --set start=N.",
+    "gone": "the server stopped answering. Restart it; the same command continues from here.",
+    "untrusted": "no run can be trusted: {reasons}. Fix that, and search again.",
+    "unfit": "no run at the next load fits into --max-minutes: the shortest is {next}. Raise it, or begin elsewhere: --set start=N.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
-    "short, none judged": "no run was long enough to be judged. Raise it: --set max_runs=N.",
+    "short, none judged": "no run was long enough to be judged. Allow more: --set max_runs=N.",
 }
 # What helps where one request alone misses an SLO, by the latency that it limits.
 _HELPS = {
     "ttft": "Allow more time, or send shorter prompts",
     "ttfo": "Allow more time, or let the model reason less",
-    "tpot": "Allow more time for each token; other prompts and answers change that little",
+    "tpot": "Allow more time for each token: other prompts and answers hardly change it",
     "e2e": "Allow more time, or ask for shorter prompts and answers",
 }
 # why nothing is drawn, by those ends with which no run is judged
@@ -111,7 +107,7 @@ class LoadUnit:
 def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: str) -> str:
     """The limit with its interval, such as `12 in flight (11 to 13 at 95 % confidence)`."""
     if why == "alone":
-        return "none, as one request alone misses an SLO"
+        return "none: one request alone misses an SLO"
     if why == "below" or (not limit and math.isfinite(high)):
         return f"below {unit.text(high)}"
     if why == "above" or not math.isfinite(limit) or (not math.isfinite(high) and 0 < limit <= low):
@@ -210,8 +206,8 @@ def alone_text(alone: Alone) -> str:
     """That single requests miss an SLO."""
     took = f"{time_text(alone.latency_s, alone.slo.unit)}{' or more' if alone.cut else ''}"
     return (
-        f"one request alone has a {LATENCIES[alone.slo.metric].title} of {took}, the least of {alone.requests} sent one after the "
-        f"other, and the SLO is {alone.slo}"
+        f"one request alone has a {LATENCIES[alone.slo.metric].title} of {took}, the lowest of {alone.requests} sent one by one; "
+        f"the SLO is {alone.slo}"
     )
 
 

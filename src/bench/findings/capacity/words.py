@@ -12,15 +12,14 @@ from bench.runs.sentences import load_text, sure_text, time_text
 from bench.study.slo import Slo
 
 Point = Mapping[str, Any]
-BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
+BURSTS = "A burst says nothing about continuous load: measure a closed or an open loop for requests/s and a fleet."
 # By whether the server shows its KV cache.
 UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
 # Of a point, what only its words are made of.
 _SOURCES = ("unsettled", "low_needs_requests", "over", "high_needs_at", "unsettled_needs_s", "unsettled_class", "unjudged")
 _C_MAX = {
     "unknown": "no valid run",
-    "unsettled": "no steady state",
-    "unsettled absent": "not known: {missed}",
+    "unsettled": "not known: {missed}",
     "unjudged": "{missed}: no answer at {missed_load} has that latency{why}",
     "below": "below {missed_load}, the lowest level{judged_alone}",
     "below close": "too close to tell at {missed_load}, the lowest level{judged_alone}",
@@ -40,22 +39,21 @@ _ABOVE = {  # where the limit lies above C_max, a level; by whether its upper en
 # Why no answer has a latency, by its code.
 UNJUDGED = {
     None: "",
-    "stream": ", as answers are not streamed",
-    "held_back": ", as something between the server and its client holds answers back",
-    "hidden": ", as how many tokens their chunks carry is not known",
-    "uncounted": ", as the server does not count their tokens",
-    "single": ", as each has a single token",
+    "stream": ", because answers are not streamed",
+    "held_back": ", because something between the server and its client holds answers back",
+    "hidden": ", because it is unknown how many tokens their chunks carry",
+    "uncounted": ", because the server does not count their tokens",
+    "single": ", because each has a single token",
 }
 _SUSTAINS = {
     "unknown": "not known: no valid run",
     "unjudged": "not known: {missed}: no answer at {at} has that latency{why}",
-    "unsettled": "not known: no steady state: at {at} {missed}",
-    "unsettled absent": "not known: at {at} {missed}",
+    "unsettled": "not known: at {at} {missed}",
     "below": "less than {at}, the lowest load{judged_alone}",
     "below close": "perhaps {at}, the lowest load{judged_alone}",
     "burst": "a burst of {most}",
     "lasting": "{rate}",
-    "lasting below": "{rate}; up to {c_max:g} {unit} it sustains hardly more",
+    "lasting below": "{rate}; hardly more up to {c_max:g} {unit}",
 }
 _LIMIT = {  # by which end is established: the lower, the upper
     (True, True): "at least {low:g}, below {high:g}",
@@ -64,11 +62,10 @@ _LIMIT = {  # by which end is established: the lower, the upper
     (False, False): "not established",
 }
 _LOW_NEEDS = {
-    "unsettled": "At lower levels the load did not become steady: {longer}.",
-    "unsettled absent": "At lower levels {longer}.",
-    "longer": "Longer runs at {at}, or more rounds, would show whether requests pile up there, and raise the lower end.",
-    "rounds": "A load of {at} is too near the limit to be established: more rounds{levels} would {raise} the lower end.",
-    "requests": "{low_needs_requests:,.0f} requests or more at {at} would narrow it.",
+    "unsettled": "At lower levels {unsettled}.",
+    "longer": "Longer runs at {at}, or more rounds, would show whether requests pile up there and raise the lower end.",
+    "rounds": "{at} is too near the limit to tell: more rounds{levels} would {raise} the lower end.",
+    "requests": "At least {low_needs_requests:,.0f} requests at {at} would narrow it.",
 }
 _NEAR = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
 _HIGH_NEEDS = {
@@ -93,7 +90,7 @@ def _criterion(miss: Miss) -> str:
     if miss.by == "failed":
         return f"the limit on failures ({miss.misses} of {count_text(miss.requests or 0, 'request')} fail)"
     if miss.by == "growth":
-        return f"steadiness (requests pile up: {shown_share(miss.growth or 0.0)} of those that come stay)"
+        return f"a steady state (the backlog grows by {shown_share(miss.growth or 0.0)} of arrivals)"
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
         return f"{slo} ({_reached(miss.reached_s, slo)})"
@@ -157,20 +154,12 @@ def unsettled_text(found: Unsettled) -> str:
         return "no request was sent"
     if found.kind == "absent":
         return f"no request of {found.request_class or 'a class with an SLO'} was judged; raise num_requests or its share"
-    return f"its load did not become steady; {_longer(found.needs_s)}"
-
-
-def _longer(needs_s: float | None) -> str:
-    return "send more requests" if needs_s is None else f"let it last {needs_s:.0f} s"
+    longer = "send more requests" if found.needs_s is None else f"let it last {found.needs_s:.0f} s"
+    return f"the load did not become steady; {longer}"
 
 
 def _unsettled_of(point: Point) -> str:
     return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"]))
-
-
-def _absent(point: Point) -> str:
-    """What follows `unsettled` as the key of a text, where a level lacks a class."""
-    return " absent" if point["unsettled"] == "absent" else ""
 
 
 def c_max(point: Point) -> str:
@@ -188,7 +177,7 @@ def c_max(point: Point) -> str:
     if kind in ("found", "above"):
         above = low is not None and low > point["c_max"]
         ends = (_ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]).format(**point)
-    kind += _absent(point) if kind == "unsettled" else " close" if kind == "below" and too_close(point) else ""
+    kind += " close" if kind == "below" and too_close(point) else ""
     return _C_MAX[kind].format(**{**point, **words, "ends": ends})
 
 
@@ -196,14 +185,11 @@ def low_needs(point: Point) -> str | None:
     """What would make the lower end as high as C_max; None where it is."""
     if point["low_needs"] is None:
         return None
-    kind, words = point["low_needs"], {}
-    if kind == "unsettled":
-        kind += _absent(point)
-        words = {"longer": _unsettled_of(point) if kind != "unsettled" else _longer(point["unsettled_needs_s"])}
-    if point["low_needs"] == "rounds":
-        words = {"levels": _lower(point), "raise": "establish" if point["low"] is None else "raise"}
+    words = {"raise": "establish" if point["low"] is None else "raise"}
+    words["levels"] = _lower(point) if point["low_needs"] == "rounds" else ""
     at = None if point["c_max"] is None else load_text(point["c_max"], point["unit"])
-    return _LOW_NEEDS[kind].format(**point, **words, at=at)
+    why = _unsettled_of(point) if point["low_needs"] == "unsettled" else ""
+    return _LOW_NEEDS[point["low_needs"]].format(**{**point, **words, "unsettled": why, "at": at})
 
 
 def _lower(point: Point) -> str:
@@ -235,8 +221,6 @@ def sustains(point: Point) -> str:
     if kind == "below":
         kind += " close" if too_close(point) else ""
         words["judged_alone"] = judged_alone(point)
-    elif kind == "unsettled":
-        kind += _absent(point)
     elif kind == "unjudged":
         words["why"] = UNJUDGED[point["unjudged"]]
     elif kind in ("found", "above"):

@@ -45,10 +45,10 @@ def sentence(rows: Rows) -> str:
     whole = rows[-1]
     title = metric_of(whole["metric"]).title
     if whole["low"] is None and all(row["low"] is None for row in rows):
-        return f"{title}: {percent_text(whole['ratio'])}, without a measure of the noise"
+        return f"{title}: {percent_text(whole['ratio'])}; the noise is not known"
     clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
     if not clauses:
-        return f"{title}: no difference seen; one of {_seen_text(whole['could_see'])} would have been"
+        return f"{title}: no difference seen; {_seen_text(whole['could_see'])} would have shown"
     quiet = any(row["scope"] == "level" and row["verdict"] == "no evidence" for row in rows)
     rest = ["elsewhere no difference seen"] if quiet and whole["pooled"] == "no evidence" else []
     return f"{title}: {'; '.join([*clauses, *rest])}"
@@ -166,7 +166,7 @@ def unproven_lines(found: Comparison, percent: float) -> list[str]:
         for row in found.failures
         if row["verdict"] == "no evidence" and not row["alike"] and row["share"] > row["share_baseline"]
     ]
-    at = " at the speed that the machine had for the baseline" if shared_by_machine(found.machine) == "better" else ""
+    at = " at the machine's speed for the baseline" if shared_by_machine(found.machine) == "better" else ""
     for row in unproven(found, percent).iter_rows(named=True):
         worse = f"{percent_text(row['ratio'])} over all levels is worse than {percent:g} %{at}"
         lines.append(f"{_whose(found, row['deployment'])}{row['metric']}: {worse}, without proof")
@@ -177,7 +177,7 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
     """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
     lines = [f"{_whose(found, row['deployment'])}{row['metric']}: {overlooked(row, percent)}" for row in blind(found, percent)]
     levels = [place_text(found, row) for row in unseen(found)]
-    return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
+    return lines + ([f"no two valid runs compare at {', '.join(levels)}"] if levels else [])
 
 
 def overlooked(row: Row, percent: float) -> str:
@@ -191,8 +191,8 @@ def overlooked(row: Row, percent: float) -> str:
     size = f"{percent:g} %"
     takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
     return (
-        f"a difference of {size} over all levels could be overlooked; this comparison sees "
-        f"{_seen_text(row['could_see'] / 100)}. {size} takes {takes} of each side, interleaved"
+        f"a difference of {size} could be overlooked; this comparison sees {_seen_text(row['could_see'] / 100)}. "
+        f"{size} takes {takes} of each side, interleaved"
     )
 
 
@@ -211,8 +211,8 @@ def _sides(row: Row) -> str:
 _NOT_KEPT = {
     "baseline": "the baseline's were not kept (keep_answers)",
     "candidate": "the candidate's were not kept (keep_answers)",
-    "temperature": "requests do not all ask for temperature 0, so answers differ by chance",
-    "requests": "no request is the same on both sides; of prompts of a file, cache: as_is makes it the same",
+    "temperature": "not all requests ask for temperature 0, so answers differ by chance",
+    "requests": "no request is the same on both sides; with prompts of a file, cache: as_is makes them the same",
 }
 
 
@@ -231,8 +231,8 @@ def beside(found: Comparison) -> Iterator[tuple[str, str]]:
     """What a reader should know beside the differences, a kind and a line each."""
     levels = ", ".join(place_text(found, row) for row in found.uncompared)
     if found.matched:
-        yield from (("absent", f"{name}: no pair has a value of it on both sides") for name in found.absent)
-    yield from [("lost", f"both sides measured {levels}, but no pair of their runs is valid and compares")] if levels else []
+        yield from (("absent", f"{name}: no pair has it on both sides") for name in found.absent)
+    yield from [("lost", f"both sides measured {levels}, but no two of their runs are valid and compare")] if levels else []
     yield from (("stored", line) for line in stored_lines(found))
     yield from (("differs", difference_text(each)) for each in found.differences)
     yield from (("failures", failed_requests(found, row)) for row in found.failures)
@@ -242,8 +242,7 @@ def beside(found: Comparison) -> Iterator[tuple[str, str]]:
 def unlike_failures(found: Comparison) -> list[str]:
     """A line for each level whose failures keep it from being compared, as shares."""
     return [
-        f"at {load_of(row)}: {shown_share(row['share'])} of the requests failed, of the baseline's "
-        f"{shown_share(row['share_baseline'])}"
+        f"at {load_of(row)}: {shown_share(row['share'])} of requests failed, {shown_share(row['share_baseline'])} of the baseline's"
         for row in found.failures
         if not row["alike"]
     ]
@@ -254,25 +253,25 @@ def stored_lines(found: Comparison) -> list[str]:
     if not found.stored:
         return []
     known = (
-        "One side was measured after the other: intervals allow for what a machine changes by in between (--between). Measure both in "
-        "turns, in one study, to see less."
+        "One side was measured after the other: intervals allow for the machine's change in between (--between). Measure both in "
+        "turns, in one study, to see smaller differences."
     )
     if found.machine is None:
-        return [known, "No reference load of both sides (reference_requests) shows whether the machine changed."]
+        return [known, "Without reference loads on both sides (reference_requests), the machine may have changed."]
     shared = shared_by_machine(found.machine)
     between = interval_text(found.machine.low, found.machine.high)
-    means = f"what is {shared} may be the machine's doing, and is no verdict" if shared else "no more than chance"
+    means = f"what is {shared} may be due to the machine, and is no verdict" if shared else "no more than chance"
     return [known, f"Time of the reference loads: {percent_text(found.machine.value)} ({between}): {means}."]
 
 
-ESTIMATED = "~: an estimate, as some run has too few requests to bound the percentile."
+ESTIMATED = "~: an estimate; some run has too few requests to bound the percentile."
 
 
 def assumed_text(sessions: int, spread: float) -> str:
     """That too few sessions were measured to show how far they differ, and what is assumed. Args: spread: relative."""
     return (
-        f"{count_text(sessions, 'session')} of each side: too few to show how far sessions differ, so the intervals allow for "
-        f"{two_digits(100 * spread)} % (standard deviation; --between). Four sessions or more (study.sessions) measure it."
+        f"{count_text(sessions, 'session')} of each side are too few to show how far sessions differ: intervals assume "
+        f"{two_digits(100 * spread)} % (standard deviation; --between). Four or more (study.sessions) measure it."
     )
 
 
@@ -287,9 +286,7 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
         of = f", {count_text(left, 'invalid run')} left out" if left else ""
         sure.append(f"{name}: {count_text(each.matched, 'pair')} of valid runs{of}.")
     if assumed := [name for name, each in others.items() if each.overall["spread_assumed"].any()]:
-        sure.append(
-            f"How far sessions of {listed(assumed)} differ is assumed; four sessions (study.sessions) would measure it."
-        )
+        sure.append(f"How far sessions of {listed(assumed)} differ is assumed; four (study.sessions) would measure it.")
     return Answer(
         name="comparison",
         question=f"What is better or worse than {baseline}?",
@@ -306,7 +303,7 @@ def _lines(name: str, found: Comparison) -> list[str]:
             loads = [*(f"{row['level']:g}" for row in failing[:-1]), load_of(failing[-1])]
             lines.append(f"{name}: {how_many} requests fail, at {listed(loads)}.")
     if found.overall.is_empty():
-        return [*lines, f"{name}: not known, no pair of runs under the same load is valid on both sides."]
+        return [*lines, f"{name}: not known; at no load do both sides have a valid run."]
     verdicts = found.overall["verdict"].to_list()
     texts = sentences(found)
     lines += [f"{name}: {text}." for text, verdict in zip(texts, verdicts, strict=True) if verdict != "no evidence"]
@@ -318,7 +315,7 @@ def _lines(name: str, found: Comparison) -> list[str]:
     blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
     if blind:
         seen = [str(metric_of(row["metric"]).title) for row in blind]
-        lines.append(f"{name}: not known of {listed(seen)}, because nothing shows how far runs differ by chance.")
+        lines.append(f"{name}: {listed(seen)}: not known, because nothing shows how far runs differ by chance.")
     return lines
 
 
@@ -327,9 +324,9 @@ def _do(name: str, baseline: str, found: Comparison) -> str:
     sides = (verdicts | {row["verdict"] for row in found.failures}) & {"worse", "better", "mixed"}
     match sorted(sides):
         case ["worse"]:
-            return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."
+            return f"Keep {baseline}: {name} is worse in some metric and not seen better in any."
         case ["better"]:
-            return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
+            return f"{name} can replace {baseline}: it is better in some metric and not seen worse in any."
         case []:
             return f"These runs give no reason to prefer {name} or {baseline}."
-    return f"{name} is better in some and worse in others: decide by the metric and the load that matter to you."
+    return f"{name} is better in some metrics and worse in others: decide by the metric and the load that matter to you."

@@ -56,8 +56,8 @@ def _below(*charts: Any) -> alt.TopLevelMixin:
     "factors",
     title="Which factors decide each metric",
     question="How strongly does each metric go with each factor, and how much worse is it predicted without it?",
-    reading="Above: Pearson's r over the configurations of a model, repeats averaged first, with its strength: none below 0.1, low, "
-    "medium from 0.3, high from 0.5, very high from 0.7; it sees straight lines only. Below: permutation importance, the R² that "
+    reading="Pearson's r: over the configurations of a model, repeats averaged first, with its strength: none below 0.1, low, "
+    "medium from 0.3, high from 0.5, very high from 0.7; it sees straight lines only. Importance, by permutation: the R² that "
     "boosted trees lose on configurations that they have not seen when the factor is shuffled, with 2.5 % to 97.5 % of the shuffles; "
     "a line that reaches 0 shows no effect. Below an R² of 0.5, in a panel's title, no importance is given.",
     **_OF,

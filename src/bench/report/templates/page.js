@@ -251,7 +251,7 @@
     turn++;
     opened = [...document.querySelectorAll("main details:not([open])")];
     for (const details of opened) details.open = true;
-    for (const figure of figures) figure.draw(690); // as much as A4 upright has between its margins; done before the pages are made
+    for (const figure of figures) figure.draw(960); // shrunk to A4 upright, where letters have 7.5 points; done before the pages are made
   });
   addEventListener("afterprint", () => {
     for (const details of opened) details.open = false;
