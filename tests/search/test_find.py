@@ -236,6 +236,23 @@ def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path)
     assert "counts no tokens, so no run would be valid. Limit TTFT or E2E" in done.stderr
 
 
+def test_a_load_that_the_server_refuses_is_refused_in_its_words_and_what_it_refuses_in_part_too(tmp_path):
+    """A context of 20 tokens; no threshold would help."""
+    whole = "This model's maximum context length is 20 tokens."
+
+    def too_long(body):
+        return (400, {"error": {"message": whole}}) if len(body["prompt"]) + body["max_tokens"] > 20 else None
+
+    with strict_server(refuse=too_long) as short:
+        done = find(short.base_url, "--prompt-length", "30", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"refuses every request of this load (HTTP 400): {whole} It answered requests of a few tokens: send sh" in done.stderr
+        mixed = ["--set", "prompt_tokens={distribution: uniform, min: 4, max: 30}", "--set", "max_runs=1"]
+        part = bench("find", "--base-url", short.base_url, *COMMON[:3], *COMMON[5:], *mixed, cwd=tmp_path)
+    assert part.returncode == 1
+    assert whole in part.stdout and "other_share" not in part.stdout
+
+
 def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
     with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
         done = find(slow.base_url, "--json", cwd=tmp_path)

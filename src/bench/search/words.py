@@ -53,7 +53,7 @@ _ENDED = {
     "seconds, unfit": "not yet {asked}: the next run, {next}, does not fit into what is left of --max-minutes; with more, it goes on "
     "from here.",
     "alone": "{alone}. {advice}.",
-    "invalid": "three runs in a row cannot be trusted: {reasons}.",
+    "invalid": "three runs in a row cannot be trusted: {reasons}. Put that right, and search again.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
     "unfit": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, or begin at another "

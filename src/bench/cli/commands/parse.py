@@ -84,7 +84,7 @@ def parse(
     taken = [("thresholds", f"{', '.join(kept)}, as the run was taken")] if kept else []
     for what, state in (*taken, ("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
-    allowed = accept_option(summary.get("host_other_share"), thresholds.other_share)
+    allowed = accept_option(summary.get("host_other_share") if len(judged.found) == 1 else None, thresholds.other_share)
     for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
         print(line)
 

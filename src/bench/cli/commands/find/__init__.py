@@ -279,7 +279,7 @@ def _print(found: Found, aim: Aim, figure: Path, other_share: float) -> None:
 
     print(f"{answer_text(found.answer, aim, whole=True)}.")
     print(why_text(found, aim))
-    others = max((look.row.get("host_other_share") or 0.0 for look in found.looks), default=None)
+    others = max((look.row.get("host_other_share") or 0.0 for look in found.looks if len(look.reasons) == 1), default=None)
     if allowed := accept_option(others, other_share):
         print(allowed)
     print(f"The figure: {figure}")
