@@ -34,6 +34,13 @@ def study(tmp_path, monkeypatch):
     return Plan.of(load_config(CONTENT, source="test"))
 
 
+def test_a_fault_of_ours_has_a_status_of_its_own(monkeypatch, capsys):
+    """1 is a gate's "less than asked"."""
+    monkeypatch.setattr("bench.cli.entry.app", lambda *_, **__: 1 / 0)
+    assert main(["find"]) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 LATE = {"faults": ["client"], "reasons": ["client.loop_lag value=0.2 limit=0.1"]}
 
 

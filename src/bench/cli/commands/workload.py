@@ -56,6 +56,7 @@ _OF_A_RUN = (
     "--duration 60",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --num-requests 200 "
     "--concurrency 8 --set 'output_tokens={distribution: natural, max: 400}'",
+    after="Exit status: 0 if every request was answered; 1 if some failed; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Workload(Sending):
