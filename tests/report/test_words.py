@@ -152,6 +152,7 @@ def ended(low, high):
 POINTS_OF = {
     "found": {"kind": "found", **ended(7.0, 9.0), "missed_at": 9.0, "missed": GROWS},
     "found, operated below": {"kind": "found", **ended(7.0, 9.0), "operate_at": 7.0, "missed_at": 9.0, "missed": GROWS},
+    "found, surely later": {"kind": "found", **ended(7.0, 12.0), "missed_at": 9.0, "missed": GROWS},
     "above": {"kind": "above", **ended(7.0, None), "high_needs": "levels"},
     "above, requests": {"kind": "above", **ended(7.0, None), "high_needs": "requests"},
     "above, unsettled": {"kind": "above", **ended(7.0, None), "high_needs": "unsettled", "unsettled": "short", "unsettled_needs_s": 30.0},

@@ -246,7 +246,10 @@ def test_a_load_that_the_server_refuses_is_refused_in_its_words_and_what_it_refu
     with strict_server(refuse=too_long) as short:
         done = find(short.base_url, "--prompt-length", "30", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"refuses every request of this load (HTTP 400): {whole} It answered requests of a few tokens: send sh" in done.stderr
+        assert (
+            f"refuses every request of this load (HTTP 400): {whole} It answered requests of a few tokens: send sh"
+            in done.stderr
+        )
         mixed = ["--set", "prompt_tokens={distribution: uniform, min: 4, max: 30}", "--set", "max_runs=1"]
         part = bench("find", "--base-url", short.base_url, *COMMON[:3], *COMMON[5:], *mixed, cwd=tmp_path)
     assert part.returncode == 1

@@ -146,9 +146,7 @@ def _bench(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can fix, 70 for a fault of ours, 130 for
-    Ctrl-C, 143 for SIGTERM.
-    """
+    """Run one command; its exit status, as `bench.cli.help` has them."""
     print_anything()
     try:
         with _ending_in_order():

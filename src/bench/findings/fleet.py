@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text, shown_share
-from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
+from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_load, missed_text, shown_to_be
 from bench.findings.economics import price_note
 from bench.report.blocks import AGAIN, Cell, Column, Section, Table, Text
 from bench.runs.sentences import interval_text, load_text
@@ -90,9 +90,7 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
 
 def meets(point: Mapping[str, Any]) -> str:
     """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
-    more = (
-        f"; at {load_text(point['missed_at'], point['unit'])} it {it_misses(point)}" if point["missed_at"] is not None else ""
-    )
+    more = f"; at {missed_load(point)} it {it_misses(point)}" if point["missed_at"] is not None else ""
     axis = point["axis"].replace("_", " ")
     return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
 

@@ -70,7 +70,9 @@ CHECKS = {
     ),
     "nothing_sent": Check("content", "no request was sent", lasting=True),
     "unreachable": Check("content", "no request reached the server"),
-    "refused": Check("content", "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})][: {names}]", lasting=True),
+    "refused": Check(
+        "content", "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})][: {names}]", lasting=True
+    ),
     "none_answered": Check("content", "every request failed, and not because of the load[ ({kinds})]", lasting=True),
     "not_counted": Check(
         "content",

@@ -182,10 +182,10 @@ class RunningServer:
         """Raises BenchError where the server refuses every request for what it is: no load would tell more."""
         last = records[-1]
         if all(record.status in UNFIT for record in records):
+            said = (last.error or "without a word").rstrip(".")
             raise BenchError(
-                f"{self.target.base_url} refuses every request of this load (HTTP {last.status}): "
-                f"{(last.error or 'without a word').rstrip('.')}. It answered requests of a few tokens: send shorter prompts and answers, "
-                "or start it with a longer context."
+                f"{self.target.base_url} refuses every request of this load (HTTP {last.status}): {said}. It answered requests "
+                "of a few tokens: send shorter prompts and answers, or start it with a longer context."
             )
 
     def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:

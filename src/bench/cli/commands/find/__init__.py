@@ -54,9 +54,9 @@ class Find(Sending):
     where it was stopped, and measures nothing twice; another --slo or precision uses the runs that are there.
 
     Of --set, beside a workload's keys: precision (0.1: how close both ends of the interval have to be to its middle, as a share),
-    failed_share (0.01: largest share of requests that may fail), start (first load; rates down to a 64th of it are tried; else a probe finds it),
-    most (4096: highest load that is tried), max_runs (30), vocabulary (1000: prompt ids are below it), timeout_s (600), omit (what to
-    leave out of requests).
+    failed_share (0.01: largest share of requests that may fail), start (first load; rates down to a 64th of it are tried; else a probe
+    finds it), most (4096: highest load that is tried), max_runs (30), vocabulary (1000: prompt ids are below it), timeout_s (600), omit
+    (what to leave out of requests).
 
     The API key is read from OPENAI_API_KEY.
     """
@@ -73,7 +73,9 @@ class Find(Sending):
     slo: Annotated[list[str], option("LIMIT", SLO, _LOOKED_FOR)]
     concurrency: Annotated[bool, flag("--concurrency", "Look for the most requests in flight.", _LOOKED_FOR)] = False
     request_rate: Annotated[bool, flag("--request-rate", "Look for the most requests a second.", _LOOKED_FOR)] = False
-    at_least: Annotated[float | None, option("N", "For CI: whether the limit is N or more.", _LOOKED_FOR, parser=positive)] = None
+    at_least: Annotated[float | None, option("N", "For CI: whether the limit is N or more.", _LOOKED_FOR, parser=positive)] = (
+        None
+    )
     max_minutes: Annotated[float, option("MINUTES", "Time under load to spend.", _BUDGET, parser=positive)] = 30.0
     output_dir: Annotated[Path, option("DIR", "Folder for the runs, the figure and the answer; a search goes on from it.")] = (
         Path("find")
