@@ -279,9 +279,10 @@ def shown_to_be(point: Point) -> str:
 
 
 def rate(point: Point) -> str:
-    """What a continuous load gives at its operating point."""
+    """What a continuous load gives at its operating point; of an open loop of requests the load is that rate."""
     number, ends = sure_text(point["usable_rps"], point["usable_low"], point["usable_high"])
-    return f"{number} requests/s ({ends}) at {load_text(point['operate_at'], point['unit'])}"
+    at = "" if point["unit"] == "requests/s" else f" at {load_text(point['operate_at'], point['unit'])}"
+    return f"{number} requests/s ({ends}){at}"
 
 
 def evidence(point: Point) -> str:
