@@ -163,7 +163,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()  # the reader of our output left; nothing to say
         return 0
     except Exception as error:
-        if isinstance(error, OSError) and (message := disk_error(error)):
+        if message := disk_error(error):
             print(f"bench: {message}", file=sys.stderr)
             return 2
         traceback.print_exc()

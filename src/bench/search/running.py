@@ -13,7 +13,7 @@ from typing import Any
 
 import requests
 
-from bench.errors import BenchError
+from bench.errors import BenchError, writing_to
 from bench.headers import GATEWAY, UNFIT
 from bench.http import get_models, problem
 from bench.load.client import Load
@@ -145,7 +145,7 @@ class RunningServer:
         )
         self.say(*self.announced)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
+        with writing_to(self.folder), tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
             unfinished = Path(aside) / folder.name
             unfinished.mkdir()
             recording = record_run(self.target, load, unfinished, header=header, **self.recording)
