@@ -46,6 +46,7 @@ def test_each_template_is_a_study_in_a_folder_of_its_own(tmp_path, monkeypatch):
         assert "make figures" not in text and "config/studies" not in text, template
         (schema,) = re.findall(r"\$schema=(\S+)", text)
         assert (CONFIG.parent / schema).exists(), template
+        assert template == "quick" or "$schema" not in (ROOT / TEMPLATES[template]).read_text()  # which are copied to any place
 
 
 def test_only_missing_files_are_written(tmp_path):
