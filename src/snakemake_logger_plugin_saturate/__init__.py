@@ -173,7 +173,9 @@ class LogHandler(LogHandlerBase):
     def _remarks(self, record: logging.LogRecord) -> None:
         text = _without_frames(record.getMessage().strip()) if record.msg else ""
         ours = "CalledProcessError" in text and ".snakemake/scripts/" in text and not _killed(text)  # its own words stand above
-        ours = ours or (bool(self._failed or self._stopped) and text.endswith("At least one job did not complete successfully."))
+        ours = ours or (
+            bool(self._failed or self._stopped) and text.endswith("At least one job did not complete successfully.")
+        )
         hidden = text.startswith(_EXPECTED) or (record.levelno <= logging.INFO and text.startswith(_ITS_OWN))
         hidden = hidden and not (self._failed and text.startswith("Complete log"))
         if text and text != "None" and not ours and not hidden:
