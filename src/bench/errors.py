@@ -3,8 +3,10 @@
 import difflib
 import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
+from os import PathLike
 from typing import Any
 
 _FIXES = {
@@ -32,7 +34,17 @@ def disk_error(error: Exception) -> str | None:
         number = errno.ENOSPC
     fix = next((fix for fix, numbers in _FIXES.items() if number in numbers), None)
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}. {fix} and run again: finished runs are kept." if fix else None
+    return f"{where}{error.strerror or error}. {fix} and run again." if fix else None
+
+
+@contextmanager
+def writing_to(path: PathLike[str]) -> Iterator[None]:
+    """Name the path in the error of a file that could be opened and not be filled, which the system does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
 
 
 def shown(value: Any, most: int = 120) -> str:

@@ -172,19 +172,20 @@ class Results:
             raise BenchError(
                 f"{series}: no such file. Run the study's command again, or `{BENCH} figures`, and name its folder."
             )
-        return Tables.read(
+        found = Tables.read(
             *(self._table, series, Decision(slo=list(slos_of(analysis)))),
             analysis=analysis if analysis.is_dir() else None,
             calibration=calibration if calibration.is_file() else None,
             tuning=tuning if tuning.is_file() else None,
         )
+        return found if self.deployment is None else found.of(self.deployment)
 
     def figures(self) -> list[str]:
         """The names of the figures that these runs can answer."""
         from bench.findings.registry import figures_of  # noqa: PLC0415 - as above
 
         slos = list(slos_of(self.folder / Path(Paths.ANALYSIS).name))
-        rows = [{**row, "slo": slos} for row in self.runs.iter_rows(named=True)]
+        rows = [{**row, "slo": slos} for row in self.own.iter_rows(named=True)]
         return figures_of(rows, tuned=self._beside(Paths.TUNING).is_file())
 
     def figure(self, name: str) -> alt.TopLevelMixin:

@@ -166,7 +166,7 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
             sys.exit(1)
         except Exception as error:
             if message := disk_error(error):
-                say(message)
+                say(f"{message} Finished runs are kept.")
                 sys.exit(1)
             _print(traceback.format_exc(), file)
             raise

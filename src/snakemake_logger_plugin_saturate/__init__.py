@@ -24,6 +24,7 @@ __all__ = ["LogHandler"]
 
 _IDLE = "Nothing to be done"
 _LAST_LINES = 15  # of a failed job's log
+_ENDED = "ending on SIG"  # what a job's log has that Ctrl-C or SIGTERM ended; see `bench.workflow.job`
 _STAGES = {
     "engine": "Preparing the engine {engine}",
     "weights": "Preparing the model {model}",
@@ -73,6 +74,7 @@ class LogHandler(LogHandlerBase):
         self._draws = False  # whether what is asked for is drawn: only then is the report here the one that it leads to
         self._latest = ""  # kind of the job that began last
         self._failed: dict[Any, tuple[str, str | None]] = {}  # rules with their logs
+        self._stopped = False  # whether Ctrl-C or SIGTERM ended a job in order
 
     @property
     def writes_to_stream(self) -> bool:
@@ -126,7 +128,7 @@ class LogHandler(LogHandlerBase):
         """Repeat what failed, with the end of its log: it may stand far above."""
         failed, self._failed = self._failed, {}
         for rule, log in failed.values():
-            lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines() if log and Path(log).is_file() else []
+            lines = _lines_of(log)
             self._say(f"Failed: {rule}" + (f", {log} ends with" if lines else ""), "31")
             for line in lines[-_LAST_LINES:]:
                 print(f"        | {line}", file=self._stream, flush=True)
@@ -159,6 +161,10 @@ class LogHandler(LogHandlerBase):
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
         name = " ".join([job["rule_name"], *self._wildcards.get(job["jobid"], ())])
+        if log and _ENDED in "".join(_lines_of(log)[-_LAST_LINES:]):
+            self._stopped = True
+            self._say(f"Stopped: {name}. The same command goes on from what is finished.")
+            return
         self._failed[job["jobid"]] = name, log
         self._say(f"Failed: {name}" + (f", see {log}" if log else ""), "31")
         if reason := (job.get("rule_msg") or "").strip():  # a cluster's: a job that it killed wrote nothing itself
@@ -167,7 +173,9 @@ class LogHandler(LogHandlerBase):
     def _remarks(self, record: logging.LogRecord) -> None:
         text = _without_frames(record.getMessage().strip()) if record.msg else ""
         ours = "CalledProcessError" in text and ".snakemake/scripts/" in text and not _killed(text)  # its own words stand above
-        ours = ours or (bool(self._failed) and text.endswith("At least one job did not complete successfully."))
+        ours = ours or (
+            bool(self._failed or self._stopped) and text.endswith("At least one job did not complete successfully.")
+        )
         hidden = text.startswith(_EXPECTED) or (record.levelno <= logging.INFO and text.startswith(_ITS_OWN))
         hidden = hidden and not (self._failed and text.startswith("Complete log"))
         if text and text != "None" and not ours and not hidden:
@@ -189,6 +197,10 @@ class LogHandler(LogHandlerBase):
         clear = "\r\033[K" if self._stream.isatty() else ""  # a session's live line may stand there
         coloured = style and not self._snakemake.nocolor
         print(clear + (f"\033[{style}m{line}\033[0m" if coloured else line), file=self._stream, flush=True)
+
+
+def _lines_of(log: str | None) -> list[str]:
+    return Path(log).read_text(encoding="utf-8", errors="replace").splitlines() if log and Path(log).is_file() else []
 
 
 def _without_frames(text: str) -> str:

@@ -34,6 +34,13 @@ def study(tmp_path, monkeypatch):
     return Plan.of(load_config(CONTENT, source="test"))
 
 
+def test_a_fault_of_ours_has_a_status_of_its_own(monkeypatch, capsys):
+    """1 is a gate's "less than asked"."""
+    monkeypatch.setattr("bench.cli.entry.app", lambda *_, **__: 1 / 0)
+    assert main(["find"]) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 LATE = {"faults": ["client"], "reasons": ["client.loop_lag value=0.2 limit=0.1"]}
 
 
@@ -47,6 +54,7 @@ def test_runs_lists_each_with_its_state(study, capsys):
     first, second, third = study.runs
     measured(first)
     measured(replace(second, seed=99))  # of another definition
+    (third.record.parent.parent / f"{third.name[:-8]}00000000").mkdir()  # without a record, as a workflow may leave it
     assert main(["runs"]) == 0
     assert capsys.readouterr().out.splitlines()[:5] == [
         "Study: config/config.yaml (the default)",

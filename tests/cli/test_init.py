@@ -13,11 +13,14 @@ from bench.cli import main
 from bench.cli.commands.init import Template
 from bench.errors import BenchError
 from bench.results import Results
+from bench.runs.files import write_record
+from bench.runs.summary import read_summary
 from bench.study.begin import TEMPLATES, begin
 from bench.study.plan import Plan
 from bench.study.read import load_file
 from tests.support.command import bench
 from tests.support.forked import snakemake
+from tests.support.planted import calibrated
 from tests.support.study import ROOT
 
 CONFIG = Path("config/config.yaml")
@@ -43,6 +46,7 @@ def test_each_template_is_a_study_in_a_folder_of_its_own(tmp_path, monkeypatch):
         assert "make figures" not in text and "config/studies" not in text, template
         (schema,) = re.findall(r"\$schema=(\S+)", text)
         assert (CONFIG.parent / schema).exists(), template
+        assert template == "quick" or "$schema" not in (ROOT / TEMPLATES[template]).read_text()  # which are copied to any place
 
 
 def test_only_missing_files_are_written(tmp_path):
@@ -153,5 +157,17 @@ def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
     drawn = pl.read_csv(tmp_path / "drawn/slo-margin.csv").drop_nulls("run")
     assert (drawn["valid"].all(), drawn["ttft_p90_of_limit"].min() < 1) == (True, True)
     assert "slo-margin" in Results.open(results).figures()
+    # A server is named behind a colon by whatever takes results; other thresholds leave the study's model of it.
+    one = bench(
+        "figures", "here/results:planted-server", "--output-dir", "one", "--figure", "ttft", "--labels", "a=b", cwd=tmp_path
+    )
+    assert "one/ttft.svg" in one.stdout and one.stderr.endswith("--labels a: no word of the figures that were drawn.\n"), (
+        one.stderr
+    )
+    assert bench("guard", "here/results:planted-server", cwd=tmp_path).returncode == 0
+    write_record(calibrated(read_summary(results / "summary.parquet")), results / "calibration.json")
+    told = ("--threshold", "other_share=1", "--figure", "predicted-loads", "--format", "svg")
+    figures = bench("figures", "here/results", "--output-dir", "drawn", *told, cwd=tmp_path)
+    assert figures.stdout == "drawn/predicted-loads.svg\n", figures.stderr
     again = bench("demo", "here", cwd=tmp_path)
     assert (again.returncode, "already exists. Name a new folder" in again.stderr) == (2, True)

@@ -62,7 +62,7 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     results = study(summary)
     workload = results.runs["workload"][0]
 
-    def with_search(**record):
+    def with_search(results=results, **record):
         known = replace(results, searches=(("a", searched(workload=workload, **record)),))
         told = curves_of(known)
         return told[0], answers(known, told)
@@ -73,6 +73,10 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     assert curve.ends == f"{int(point['limit'])} in flight ({ends})"
     assert curve.narrowed.startswith("Its search: 0 runs, 60 s")
     assert "searches" not in {answer.name for answer in others}
+    # What it knew when it ended does not stand beside loads that all runs show to be within: here its limit was below 3.
+    within = study(summary, a={**CURVE, "ttft_p99_s": [0.1, 0.12, 0.13], "duration_s": [1.0] * 3})
+    (curve, *_) = with_search(within, why="runs", limit=0, low=0)
+    assert (curve.ends, curve.misses) == ("4 or more requests in flight", "none up to 4 requests in flight")
     # Of other SLOs it says nothing about C_max.
     curve, (search, *_) = with_search(slos=("TTFT P99 ≤ 2 s",))
     assert (curve.sure, search.name) == ("400 requests in 1 run were judged at 2 requests in flight.", "searches")

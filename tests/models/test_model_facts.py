@@ -152,16 +152,19 @@ def test_a_checkpoint_on_the_hub_is_read_by_its_heads(tmp_path, monkeypatch, cap
         "model.layers.0.block_sparse_moe.experts.0.w1.weight": SimpleNamespace(dtype="BF16", shape=[14_336, 4096]),
     }
     found = SimpleNamespace(files_metadata={"model.safetensors": SimpleNamespace(tensors=tensors)})
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda _, file: str(tmp_path / file))
+    asked = []
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda _, file: asked.append(file) or str(tmp_path / file))
     monkeypatch.setattr("huggingface_hub.get_safetensors_metadata", lambda _: found)
     assert geometry_on_hub("mistralai/Mixtral-8x7B-v0.1").parameters == 4096 * (32_000 + 14_336)
 
-    def offline(*_):
+    def offline(*_, **__):
         raise ConnectionError
 
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", offline)  # and no download, which tries again for half a minute
     assert main(["plan", "--model", "mistralai/Mixtral-8x7B-v0.1"]) == 2
     assert "or name a config.json on this machine, with --parameters" in capsys.readouterr().err
+    assert len(asked) == 1
 
 
 def test_a_decoder_below_another_key():

@@ -177,6 +177,13 @@ def test_other_forms_of_the_same_exposition(tmp_path):
         assert (figures["metrics_missing"], kv_facts(text, {}).kv_tokens) == ([], 16_000), name
 
 
+def test_gauges_of_a_request_into_which_no_scrape_fell_are_not_known(tmp_path):
+    rests = re.sub(r"(?m)^(vllm:(num_requests_|kv_cache_usage)\S*) .*$", r"\1 0.0", text_of("vllm_lora"))
+    figures = server_figures(scraped(tmp_path, begun(rests), rests), scraped=True, version="0.32.0")
+    assert (figures["kv_usage_peak"], figures["running_peak"], figures["metrics_missing"]) == (None, None, [])
+    assert server_figures(scraped(tmp_path, rests, rests), scraped=True, version="0.32.0")["kv_usage_peak"] == 0
+
+
 def test_what_is_no_number_is_no_count_and_parts_of_a_total_that_is_not_there_add_up(tmp_path):
     text = text_of("vllm_dp4")
     part = re.sub(r'(num_requests_running\{engine="3".*\}) .*', r"\1 NaN", text)

@@ -73,7 +73,7 @@ def test_loads_and_intervals():
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
     assert fleet.ends(12, None) == "12 to not established"
     for number, said in (
-        ((2.04, 1.98, 2.1), ("2.04", "1.98 to 2.10")), ((10.7, 6.44, 25.7), ("about 11", "6 to 26")), ((4.71, 1, 8), ("about 5", "1 to 8")),
+        ((2.04, 1.98, 2.1), ("2.04", "1.98 to 2.10")), ((10.7, 6.44, 25.7), ("about 11", "6 to 26")), ((4.71, 1, 8), ("about 4.7", "1.0 to 8.0")), ((9.59, 8.5, 10.9), ("9.6", "8.5 to 10.9")), ((110, 97.6, 117.6), ("110", "98 to 118")),
         ((1520, 900, 2200), ("about 1,500", "900 to 2,200")), ((8, 8, 8), ("8", "8 to 8")), ((0.4, 0.0, 3.0), ("about 0.4", "0.0 to 3.0")),
         ((2.0386, None, None), ("about 2", "95 % interval not established")), ((10.7, 6.44, None), ("about 11", "6.4 or more")), ((0, 0, 1), ("0", "0 to 1")),
     ):  # fmt: skip
@@ -152,6 +152,7 @@ def ended(low, high):
 POINTS_OF = {
     "found": {"kind": "found", **ended(7.0, 9.0), "missed_at": 9.0, "missed": GROWS},
     "found, operated below": {"kind": "found", **ended(7.0, 9.0), "operate_at": 7.0, "missed_at": 9.0, "missed": GROWS},
+    "found, surely later": {"kind": "found", **ended(7.0, 12.0), "missed_at": 9.0, "missed": GROWS},
     "above": {"kind": "above", **ended(7.0, None), "high_needs": "levels"},
     "above, requests": {"kind": "above", **ended(7.0, None), "high_needs": "requests"},
     "above, unsettled": {"kind": "above", **ended(7.0, None), "high_needs": "unsettled", "unsettled": "short", "unsettled_needs_s": 30.0},

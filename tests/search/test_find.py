@@ -42,13 +42,13 @@ def server():
 @pytest.mark.workflow
 @pytest.mark.timeout(300)
 def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
-    into, near = ("--output-dir", tmp_path / "found"), ("--set", "start=3", "--set", "most=4", "--set", "precision=30")
+    into, near = ("--output-dir", tmp_path / "found"), ("--set", "start=3", "--set", "most=4", "--set", "precision=0.3")
     done = find(server.base_url, *into, "--json", "--at-least", "2", *near)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["low"] <= MOST <= result["high"], result
     assert result["high"] - result["low"] <= 1
-    assert (result["axis"], result["why"]) == ("concurrency", "found")
+    assert (result["axis"], result["why"], result["met"]) == ("concurrency", "found", True)
     assert json.loads((tmp_path / "found/find.json").read_text()) == result
     assert all(bool(run["failed"]) == (run["load"] > MOST) for run in result["runs"]), result["runs"]
     assert all(list(run["of_limit"]) == ["ttft_p90"] for run in result["runs"])
@@ -64,7 +64,7 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert len([path for path, _ in server.requests[sent:] if path.endswith("completions")]) > 40
     lower = find(server.base_url, *into, *near[:2], *near[4:], "--at-least", "12")
     assert lower.returncode == 1
-    assert "in flight" in lower.stdout
+    assert "At least 12 in flight: missed." in lower.stdout
 
 
 def test_options_that_contradict_each_other_are_refused(tmp_path):
@@ -76,7 +76,7 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
                 "The workload has arrival constant, and a search of --concurrency sends arrival closed",
             ),
             (["--set", "vocabulary=9"], "--set vocabulary=9: it has to be a whole number of 16 or more"),
-            (["--set", "precision=0"], "--set precision=0: it has to be a number of 2 or more and below 100"),
+            (["--set", "precision=10"], "--set precision=10: it has to be a number of 0.02 or more and below 1"),
             (["--set", "start=6000"], "above the highest load to try"),
             (["--at-least", "6000"], "Raise that: --set most=N"),
             (["--slo", "ttft_p90=1s"], "one percentile has two limits"),
@@ -210,7 +210,7 @@ def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path)
         return (503, {}) if server.in_flight > MOST else None
 
     server.refuse = dies
-    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", "1", "--set", "precision=2")
+    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", "1", "--set", "precision=0.02")
     assert done.returncode == 1, done.stderr
     assert "stopped answering" in done.stderr
     result = json.loads(done.stdout)
@@ -234,6 +234,26 @@ def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path)
         done = find(uncounted.base_url, cwd=tmp_path)
     assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
     assert "counts no tokens, so no run would be valid. Limit TTFT or E2E" in done.stderr
+
+
+def test_a_load_that_the_server_refuses_is_refused_in_its_words_and_what_it_refuses_in_part_too(tmp_path):
+    """A context of 20 tokens; no threshold would help."""
+    whole = "This model's maximum context length is 20 tokens."
+
+    def too_long(body):
+        return (400, {"error": {"message": whole}}) if len(body["prompt"]) + body["max_tokens"] > 20 else None
+
+    with strict_server(refuse=too_long) as short:
+        done = find(short.base_url, "--prompt-length", "30", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert (
+            f"refuses every request of this load (HTTP 400): {whole} It answered requests of a few tokens: send sh"
+            in done.stderr
+        )
+        mixed = ["--set", "prompt_tokens={distribution: uniform, min: 4, max: 30}", "--set", "max_runs=1"]
+        part = bench("find", "--base-url", short.base_url, *COMMON[:3], *COMMON[5:], *mixed, cwd=tmp_path)
+    assert part.returncode == 1
+    assert whole in part.stdout and "other_share" not in part.stdout
 
 
 def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):

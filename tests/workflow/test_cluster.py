@@ -255,7 +255,7 @@ def test_what_the_profile_would_submit(tmp_path, content):
     )
     for deployment, words in (
         ("a", ["nodes=1", "gpu=0", "runtime=30", "slurm_extra=--exclusive"]),
-        ("wide", ["nodes=1", "gpu=2", "runtime=30"]),
+        ("wide", ["nodes=1", "gpu=2", "cpus_per_task=4", "runtime=30"]),
     ):
         assert set(words) <= set(asked[deployment].split(", ")), asked
     assert not re.search(r"rule (parse|figure|report):", said)

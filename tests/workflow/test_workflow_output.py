@@ -83,6 +83,16 @@ def ended_badly(it, file):
     it.close()
 
 
+def stopped(it, file):
+    """By Ctrl-C: no failure, and nothing of it is repeated."""
+    file.write_text("line\n2026-11-30T16:38:09Z ending on SIGINT; what is finished is kept\n")
+    job(it, 1, "measure", **A)
+    failed(it, log=[file.name])
+    log(it, text="Complete log(s): x.log")
+    log(it, LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
+    it.close()
+
+
 def tried_again(it, _):
     """What succeeds the second time has not failed."""
     log(it, LogEvent.RUN_INFO, "", stats={"measure": 2})
@@ -112,7 +122,7 @@ def told(it, _):
 def test_a_workflow_in_plain_words(handler, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = []
-    for course in (whole, ended_badly, tried_again, ended_by_others, told):
+    for course in (whole, ended_badly, tried_again, ended_by_others, told, stopped):
         course(handler(), Path("a.log"))
         lines += [f"# {course.__name__}", *capsys.readouterr().err.splitlines()]
     same("workflow", lines)

@@ -101,12 +101,13 @@ def test_the_messages_of_a_chat_are_sent_without_its_last_answer(chats, endpoint
 
 
 def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
+    called = [{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]
     call = [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "assistant", "content": None, "tool_calls": called},
         {"role": "tool", "content": "4", "tool_call_id": "1"},
     ]
     (body,) = bodies(workload(written(tmp_path, {"messages": [ASKED, *call]}), endpoint="chat"), 1)
-    assert body["messages"][1:] == [{"role": "assistant", "tool_calls": [{"id": "1"}]}, call[1]]
+    assert body["messages"][1:] == [{"role": "assistant", "tool_calls": called}, call[1]]
     (tmp_path / "p.csv").write_text("prompt,messages\n" + "long " * 40_000 + ",\n")
     assert len(prompts(workload(str(tmp_path / "p.csv")), 1)[0][1]) == 5 * 40_000 - 1
 
@@ -153,6 +154,10 @@ def test_content_in_parts_keeps_its_parts(tmp_path, endpoint, key, kind):
         ('{"messages": [{"role": "assistant", "content": "a"}]}', "at least one of which is not an answer"),
         ('{"messages": [{"content": "a"}]}', "is not a list of messages"),
         ('{"messages": "a"}', "is not a list of messages"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"id": "1"}]}, {"role": "tool", "content": "4"}]}',
+            "line 1, messages: tool_calls [{'id': '1'}] are not a list of calls, as a request has them",
+        ),
         ('{"prompt": "cut \\ud83d"}', "line 1, prompt: cannot be sent as JSON"),
         ('{"messages": [{"role": "user", "content": ""}]}', "is not a list of messages"),
     ],

@@ -18,6 +18,8 @@ rule measure:
     resources:
         nodes=1,
         gpu=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus_started,
+        # As many as `threads` where it is submitted, which a dry run does not show.
+        cpus_per_task=lambda wildcards: session_needs(PLAN, wildcards.deployment).cores,
         mem_mb=memory_of,
         runtime=lambda w, attempt: session_needs(PLAN, w.deployment, int(w.session), attempt=attempt).minutes,
         # A server that computes on the CPU wants its node for itself; SLURM gives GPUs to one job alone.

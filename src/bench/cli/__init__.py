@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can fix, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Run one command; its exit status, as `bench.cli.help` has them."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given in ([], ["--help"], ["-h"]):
         from bench.cli.help import print_page

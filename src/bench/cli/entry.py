@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -30,6 +31,8 @@ from bench.terminal import print_anything
 
 _LINES = {name: line for group in COMMANDS.values() for name, line in group.items()}
 _entered: dict[str, CommandInfo] = {}
+
+_CRASHED = 70  # exit status of a fault of ours, which no gate may take for an answer; convention: EX_SOFTWARE of sysexits.h
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -143,7 +146,7 @@ def _bench(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can fix, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Run one command; its exit status, as `bench.cli.help` has them."""
     print_anything()
     try:
         with _ending_in_order():
@@ -159,11 +162,12 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; nothing to say
         return 0
-    except OSError as error:
-        if (message := disk_error(error)) is None:
-            raise
-        print(f"bench: {message}", file=sys.stderr)
-        return 2
+    except Exception as error:
+        if message := disk_error(error):
+            print(f"bench: {message}", file=sys.stderr)
+            return 2
+        traceback.print_exc()
+        return _CRASHED
     return status or 0
 
 

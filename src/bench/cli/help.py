@@ -53,8 +53,8 @@ ABOUT = (
 )
 END = (
     "`bench COMMAND --help` has examples. `bench --version` shows the version; `bench --install-completion` completes names.",
-    "Exit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where what was measured does not decide; 130 after "
-    "Ctrl-C; 143 after SIGTERM.",
+    "Exit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where what was measured does not decide; 70 after a "
+    "traceback, a fault of `bench` itself; 130 after Ctrl-C; 143 after SIGTERM.",
 )
 
 

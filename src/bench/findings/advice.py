@@ -15,7 +15,7 @@ from bench.findings.comparison.compare import ALIKE
 from bench.findings.sizing import gpus_of
 from bench.parse.stream import engine_is_ahead
 from bench.report.blocks import Answer
-from bench.runs.sentences import filled, load_text
+from bench.runs.sentences import filled, load_text, sure_text
 
 _RATIO = 1.5  # least ratio of two loads that count as different; convention
 _LARGER = 1.2  # least ratio of parameters of a larger model; convention
@@ -34,12 +34,12 @@ class Advice:
         kind: what is advised; `bench.findings.advice` has its sentence.
         numbers: by name, as that sentence takes them: loads in the workload's unit, times in s, shares 0–1, sizes in bytes. None: not
             known.
-        carried: of `pools`, what one server sustains of each workload (requests/s), the most first.
+        carried: of `pools`, what one server sustains of each workload (requests/s, as text), the most first.
     """
 
     kind: Kind
     numbers: Mapping[str, float | str | None]
-    carried: Mapping[str, float] | None = None
+    carried: Mapping[str, str] | None = None
 
 
 def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> list[Advice]:
@@ -102,7 +102,7 @@ def pools(points: pl.DataFrame) -> Iterator[Advice]:
         most, least = rows[0]["usable_low"], rows[-1]["usable_high"]
         apart = most is not None and least is not None and most > least
         if apart and rows[0]["usable_rps"] >= _RATIO * rows[-1]["usable_rps"]:
-            carried = {row["workload"]: row["usable_rps"] for row in rows}
+            carried = {row["workload"]: sure_text(row["usable_rps"], row["usable_low"], row["usable_high"])[0] for row in rows}
             yield Advice("pools", {"deployment": rows[0]["deployment"]}, carried)
 
 
@@ -157,5 +157,5 @@ def sentence(advice: Advice) -> str:
     if unit := numbers.get("unit"):
         numbers |= {name: load_text(numbers[name], unit) for name in _LOADS if name in numbers}
     if advice.carried:
-        numbers["carried"] = ", ".join(f"{rps:.3g} of {workload}" for workload, rps in advice.carried.items())
+        numbers["carried"] = ", ".join(f"{rps} of {workload}" for workload, rps in advice.carried.items())
     return filled(TEXTS[advice.kind], numbers)

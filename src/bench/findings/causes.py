@@ -447,7 +447,8 @@ def _reliefs(gains: Sequence[Gain]) -> str:
 def _relief(gain: Gain, *, first: bool) -> str:
     """What more of a resource brings, such as `with steps twice as fast, 1.8 times the requests/s (1.7 to 2)`."""
     number, between = sure_text(gain.gain, gain.low, gain.high)
-    low = shown_over(gain.low, 1.0, 2) if gain.low > 1 else "1"
+    least = between.partition(" ")[0]
+    low = "1" if gain.low <= 1 else least if float(least) > 1 else shown_over(gain.low, 1.0, 2)
     ends = f"at least {low}" if gain.more else f"{low} to {between.rpartition(' ')[2]}"
     established = "" if gain.low > 1 else ", not established"
     return f"{RESOURCES[gain.resource].relief}, {number} times{' the requests/s' * first} ({ends}){established}"

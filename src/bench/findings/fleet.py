@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text, shown_share
-from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_text, shown_to_be
+from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_load, missed_text, shown_to_be
 from bench.findings.economics import price_note
 from bench.report.blocks import AGAIN, Cell, Column, Section, Table, Text
-from bench.runs.sentences import interval_text, load_text
+from bench.runs.sentences import interval_text, load_text, sure_text
 from bench.shipped import BENCH
 from bench.statistics.percentiles import tail_text
 
@@ -63,6 +63,7 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
     Args:
         point: the row of `operating_points` that was sized; empty for one that was given. unit: what is paid for, in the plural.
     """
+    number, rate_ends = sure_text(fleet["usable_rps"], fleet["usable_low"], fleet["usable_high"])
     limit, gpus, most = fleet["limits"], fleet["gpus"], fleet["gpus_most"]
     planned = (
         f" ({most:,} for the upper end of the instances, which the report plans)" if point and most not in (None, gpus) else ""
@@ -70,7 +71,7 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
     rows = [
         ["instances", f"{fleet['instances']:,}"],
         [f"{unit}, with the safety factor {fleet['safety']:g}", "unknown" if gpus is None else f"{gpus:,}{planned}"],
-        ["requests/s that an instance sustains", f"{fleet['usable_rps']:.3g}"],
+        ["requests/s that an instance sustains", f"{number} ({rate_ends})" if point else f"{fleet['usable_rps']:.3g}"],
     ]
     if point and point["goodput_rps"] is not None:
         rows.append(["goodput of an instance there, requests/s", f"{point['goodput_rps']:.3g}"])
@@ -90,9 +91,7 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
 
 def meets(point: Mapping[str, Any]) -> str:
     """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
-    more = (
-        f"; at {load_text(point['missed_at'], point['unit'])} it {it_misses(point)}" if point["missed_at"] is not None else ""
-    )
+    more = f"; at {missed_load(point)} it {it_misses(point)}" if point["missed_at"] is not None else ""
     axis = point["axis"].replace("_", " ")
     return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
 

@@ -122,6 +122,11 @@ class Tables:
         """What the throughput of these runs counts, such as `tokens`."""
         return self.tokens_per_s.removesuffix("/s")
 
+    def of(self, deployment: str) -> Tables:
+        """The results of one deployment."""
+        runs, series = (table.filter(deployment=deployment) for table in (self.runs, self.timeseries))
+        return replace(self, runs=runs, timeseries=series)
+
     def by_axis(self) -> list[Tables]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 

@@ -67,9 +67,9 @@ def remedy(runs: pl.DataFrame) -> str:
 
 
 def accept_others(reasons: Iterable[Sequence[str]]) -> str:
-    """How a study accepts a machine that others use; empty where that made no run invalid. Args: reasons: the codes of each run."""
-    found = [reason for codes in reasons for reason in map(Reason.of, codes) if reason.check == "other_processes"]
-    shares = [reason.value for reason in found if reason.value is not None]
+    """How a study accepts a machine that others use; empty where no run is invalid for that alone. Args: reasons: the codes of each."""
+    found = [Reason.of(codes[0]) for codes in reasons if len(codes) == 1]
+    shares = [reason.value for reason in found if reason.check == "other_processes" and reason.value is not None]
     how = "`thresholds: {{ other_share: {limit} }}` in the study's file lets such runs count, and measures none again"
     return _accepted(max(shares), how) if shares else ""
 

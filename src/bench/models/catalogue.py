@@ -88,7 +88,11 @@ def accelerators(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str
         try:
             found[key] = Accelerator.model_validate(entry)
         except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            faults = "; ".join(
+                f"{'.'.join(map(str, each['loc']))} is "
+                + ("missing" if each["type"] == "missing" else f"{shown(each['input'])}: {each['msg']}".replace("Input", "it"))
+                for each in error.errors()
+            )
             raise BenchError(f"hardware.{key}: {faults}. {_ACCELERATORS} says what each key means.") from None
     return found
 

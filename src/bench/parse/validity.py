@@ -70,7 +70,9 @@ CHECKS = {
     ),
     "nothing_sent": Check("content", "no request was sent", lasting=True),
     "unreachable": Check("content", "no request reached the server"),
-    "refused": Check("content", "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})]", lasting=True),
+    "refused": Check(
+        "content", "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})][: {names}]", lasting=True
+    ),
     "none_answered": Check("content", "every request failed, and not because of the load[ ({kinds})]", lasting=True),
     "not_counted": Check(
         "content",
@@ -166,7 +168,7 @@ class Reason:
         check: a key of `CHECKS`.
         value: what was found (s, requests, tokens, or a share). limit: the threshold, or what was expected.
         share: of the requests in flight that the server lacked. names: metrics that are missing, counters that fell, workers,
-            or what is wrong with scrapes.
+            what is wrong with scrapes, or what the server said.
         outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
         counted: mean length by the server's count (tokens).
     """
@@ -340,7 +342,8 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int]) -> Iterator[Reaso
         yield Reason("unreachable")
     elif refused:
         # A wrong model, key, path or length is refused under any load.
-        yield Reason("refused", sum(refused.values()), run["requests"], outcomes=refused)
+        said = (shown(run["failure_said"], 160),) if run.get("failure_said") else ()
+        yield Reason("refused", sum(refused.values()), run["requests"], names=said, outcomes=refused)
     elif run["failed"] == run["requests"] and 2 * sum(n for kind, n in kinds.items() if kind not in _OF_LOAD) > run["failed"]:
         yield Reason("none_answered", run["failed"], outcomes=kinds)
     uncounted = run.get("uncounted_answers") or 0

@@ -34,7 +34,7 @@ class Paper:
 
     Attributes:
         width_mm: its width; None: as wide as it comes. title: in place of its own; empty: none. labels: words in place of its own, such
-            as a deployment's name. colours: by deployment. panel: the only one that is wanted, from 1.
+            as a deployment's name. colours: by deployment. panel: the only one that is wanted, from 1. met: labels that were found.
     """
 
     width_mm: float | None = None
@@ -42,6 +42,7 @@ class Paper:
     labels: Mapping[str, str] = field(default_factory=dict)
     colours: Mapping[str, str] = field(default_factory=dict)
     panel: int | None = None
+    met: set[str] = field(default_factory=set, compare=False)
 
 
 def on_paper(spec: Mapping[str, Any], paper: Paper, colours: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
@@ -61,7 +62,10 @@ def on_paper(spec: Mapping[str, Any], paper: Paper, colours: Mapping[str, tuple[
     if unknown := sorted(set(paper.colours) - set(colours)):
         raise BenchError(f"--colors: no deployment {unknown[0]!r}. There are: {', '.join(colours)}.")
     new = {old.lower(): paper.colours[name] for name in paper.colours for old in colours[name]}
-    whole = _changed(whole, paper.labels, new)
+    whole = _changed(whole, {}, new)
+    for old, label in paper.labels.items():
+        before, whole = whole, _changed(whole, {old: label}, {})
+        paper.met.update([old] if whole != before else [])
     return whole if paper.width_mm is None else _fitted(whole, paper.width_mm)
 
 

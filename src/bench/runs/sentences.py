@@ -20,6 +20,7 @@ _INTERVALS = {
     (False, False): "neither end of its 95 % interval is established",
 }
 
+_TWO_DIGITS = 3.55  # first digits of an error below which it keeps two; source: Particle Data Group 2024, 5.3
 _ABOUT = 0.2  # half of a 95 % interval ÷ its number, from which that is said to be about so; convention
 
 
@@ -68,7 +69,8 @@ def interval_text(low: float | None, high: float | None, shape: str = "{:.3g}") 
 def sure_text(value: float, low: float | None, high: float | None) -> tuple[str, str]:
     """A number with the digits that its 95 % interval deserves, and that interval: `about 11` and `6 to 26`, `2.04` and `1.98 to 2.1`.
 
-    Two digits where an end is not established.
+    Half of the interval keeps one digit, two where it begins with 1, 2 or 3 (the rule of the Particle Data Group). Two digits of the
+    number where an end is not established.
     """
     if low is None or high is None:
         two = f"{float(f'{value:.2g}'):,g}"
@@ -77,7 +79,9 @@ def sure_text(value: float, low: float | None, high: float | None) -> tuple[str,
     if half <= 0 or value <= 0:
         return f"{value:,.3g}", between_text(low, high, "{:,.3g}")
     most = math.floor(math.log10(value))
-    last = min(most, max(most - 2, math.floor(math.log10(half))))
+    one = min(most, max(most - 2, math.floor(math.log10(half))))
+    last = max(most - 2, one - (half < _TWO_DIGITS * 10.0**one))
+    last += all(round(each, -last) == round(each, -one) for each in (value, low, high)) * (one - last)
     number, *ends = (f"{round(each, -last):,.{max(0, -last)}f}" for each in (value, low, high))
     return ("about " if half > _ABOUT * value else "") + number, " to ".join(ends)
 

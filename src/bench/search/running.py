@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,14 +13,15 @@ from typing import Any
 
 import requests
 
-from bench.errors import BenchError
-from bench.headers import GATEWAY
+from bench.errors import BenchError, writing_to
+from bench.headers import GATEWAY, UNFIT
 from bench.http import get_models, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.measure.warmup import reference_load
 from bench.runs.files import digest
+from bench.runs.request import RequestRecord
 from bench.runs.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.measured import judged_run, sender, speed
 from bench.search.placing import ROUND, Aim
@@ -144,11 +145,13 @@ class RunningServer:
         )
         self.say(*self.announced)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
+        with writing_to(self.folder), tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
             unfinished = Path(aside) / folder.name
             unfinished.mkdir()
-            if record_run(self.target, load, unfinished, header=header, **self.recording).failed:
+            recording = record_run(self.target, load, unfinished, header=header, **self.recording)
+            if recording.failed:
                 self._refuse_gone()
+            self._refuse_unfit(recording.requests)
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
 
@@ -174,6 +177,16 @@ class RunningServer:
         raise ServerGone(
             f"{self.target.base_url} stopped answering while it was measured ({why}); what failed then does not count."
         )
+
+    def _refuse_unfit(self, records: Sequence[RequestRecord]) -> None:
+        """Raises BenchError where the server refuses every request for what it is: no load would tell more."""
+        last = records[-1]
+        if all(record.status in UNFIT for record in records):
+            said = (last.error or "without a word").rstrip(".")
+            raise BenchError(
+                f"{self.target.base_url} refuses every request of this load (HTTP {last.status}): {said}. It answered requests "
+                "of a few tokens: send shorter prompts and answers, or start it with a longer context."
+            )
 
     def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:
         workload = load_workload({**self.workload, "num_requests": count}, source="bench find")

@@ -50,9 +50,9 @@ _BOUNDS = {"highest": "--set most=N", "runs": "--set max_runs=N", "seconds": "--
 _ENDED = {
     "seconds, unfit": "not yet {asked}: the next run ({next}) does not fit into --max-minutes; raise it to continue from here.",
     "alone": "{alone}. {advice}.",
-    "invalid": "three runs in a row cannot be trusted: {reasons}.",
+    "invalid": "three runs in a row cannot be trusted: {reasons}. Put that right, and search again.",
     "gone": "the server stopped answering. Restart it; the same command continues from here.",
-    "untrusted": "no run can be trusted: {reasons}. Fix that, and search again.",
+    "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
     "unfit": "no run at the next load fits into --max-minutes: the shortest is {next}. Raise it, or begin elsewhere: --set start=N.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
     "short, none judged": "no run was long enough to be judged. Allow more: --set max_runs=N.",

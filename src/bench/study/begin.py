@@ -65,7 +65,7 @@ _IN_OWN_FOLDER = {
     "Copy this file, change the lines marked CHANGE, then: make figures CONFIG=your-copy.yaml": (
         "Change the lines marked CHANGE, then: snakemake --cores 1 results/figures/all"
     ),
-    "$schema=../../workflow/schemas/config.schema.json": "$schema=config.schema.json",
+    "# yaml-language-server: $schema=../../workflow/schemas/config.schema.json\n": "",
     "start from config/studies/quick.yaml": "begin with `bench init FOLDER --template quick`",
 }
 
@@ -117,7 +117,7 @@ def _files(template: str) -> dict[str, str]:
     same = ["config/README.md", *(f"profiles/{name}/config.yaml" for name in ("default", "slurm", "slurm-no-accounting"))]
     return {
         "Snakefile": _SNAKEFILE,
-        "config/config.yaml": config,
+        "config/config.yaml": f"# yaml-language-server: $schema=config.schema.json\n{config}",
         "config/config.schema.json": _shipped("workflow/schemas/config.schema.json"),
         **{name: _shipped(name) for name in same},
         "README.md": _README,

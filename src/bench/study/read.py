@@ -182,7 +182,7 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     if error["type"] == "missing":
         return f"{key} is missing.{meaning}"
     message = _wrong(error)
-    if isinstance(value, dict):  # a rule between several keys: the message names them
+    if isinstance(value, dict) and error["type"] not in _NOT:  # a rule between several keys: the message names them
         return f"{key}: {message}." if key else f"{message}."
     if message.startswith(shown(value)):  # it quotes the value, and says what one looks like
         return f"{key}: {message}."
@@ -210,12 +210,15 @@ def _wrong(error: ErrorDetails) -> str:
     if kind == "union_tag_invalid":  # the source of prompts, the only key by which a mapping is read as one class or another
         given, known = value.get("source") if isinstance(value, dict) else context["tag"], context["expected_tags"]
         return f"source is {shown(given)}: " + _with_meant(f"it should be one of {known}", given, _quoted(known))
-    if kind == "literal_error":
+    if kind == "literal_error" and context["expected"] == "'auto'":  # or values, of which a text is none
+        values = "a whole number, such as 250" if error["loc"][-1] == "num_requests" else "a list of levels, such as [4, 8, 16]"
+        message = _with_meant(f"neither {values}, nor `auto`", value, ["auto"])
+    elif kind == "literal_error":
         message = _with_meant(message, value, _quoted(context["expected"]))
     if kind == "string_type" and isinstance(value, int | float):
         message += "; quote it"
     if (
-        (length or kind in ("int_type", "float_type"))
+        (length or kind in ("int_type", "float_type") or message.startswith("neither a whole number"))
         and isinstance(value, str)
         and value.strip().replace(".", "", 1).isdecimal()
     ):
@@ -300,5 +303,5 @@ def thresholds_of(options: Iterable[str] | None) -> Thresholds:
         try:
             Thresholds.model_validate({name: value}, strict=False)
         except ValidationError as error:
-            raise BenchError(f"--threshold {text}: {error.errors()[0]['msg']}.") from None
+            raise BenchError(f"--threshold {text}: {_wrong(error.errors()[0])}.") from None
     return Thresholds.model_validate(values, strict=False)

@@ -53,7 +53,11 @@ def run_states(plan: Plan, store: Store, invalid: Collection[str]) -> list[tuple
     Args:
         invalid: digests of the runs of which some part cannot be trusted.
     """
-    loads = {name: {_load(each.name) for each in (store.root / name).glob("*")} for name in plan.deployments}
+    mine = {run.name for run in plan.every}  # a search's run of the same load is another one, and no former one
+    loads = {
+        name: {_load(each.parent.name) for each in (store.root / name).glob(f"*/{RECORD}") if each.parent.name not in mine}
+        for name in plan.deployments
+    }
     return [(run, _state(run, store, invalid, loads[run.deployment.name])) for run in plan.runs]
 
 

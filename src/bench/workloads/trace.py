@@ -31,7 +31,8 @@ _COUNTS = {
     ),
     *("apirequests", "numapirequests", "successfulrequests", "calls", "numcalls", "callcount", "apicalls", "count"),
 }
-_USERS = ("user", "user_id", "session_id", "conversation_id", "chat_id", "Session ID")  # columns that say whose a request is
+#: Columns that say whose a request is.
+USERS = ("user", "user_id", "session_id", "conversation_id", "chat_id", "Session ID")
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
@@ -133,7 +134,7 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
     arrivals = _arrivals(path, roots, form, unit)
     zero = min(arrivals)
     moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
-    column = next((name for name in _USERS if name in rows[0].values), "")
+    column = next((name for name in USERS if name in rows[0].values), "")
     requests = [
         TraceRequest(
             moments.get(row.place),

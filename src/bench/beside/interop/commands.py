@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -159,7 +160,8 @@ def export(
         str,
         typer.Argument(
             metavar="DEPLOYMENT",
-            help="A deployment of the results in this folder; of runs also what `bench compare` takes, such as runs/one.",
+            help="A deployment of the results in this folder, or results:DEPLOYMENT; of runs also what `bench compare` takes, such as "
+            "runs/one.",
             show_default=False,
             autocompletion=completion.deployments,
         ),
@@ -183,7 +185,9 @@ def export(
     if form == "benchmark-report":
         _reports(deployment, output)
         return
-    text = written(read_exported(deployment), form)
+    results, _, name = deployment.rpartition(":")  # results:llama-fp8, or just that of this folder
+    with chdir(Path(results).parent if Path(results).is_dir() else "."):
+        text = written(read_exported(name if Path(results).is_dir() else deployment), form)
     if output is None:
         print(text, end="")
         return

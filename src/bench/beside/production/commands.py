@@ -22,7 +22,10 @@ from bench.errors import BenchError
     "bench guard results --deployment llama-fp8 --workload chat --output-dir guard/llama-fp8",
 )
 def guard(
-    results: Annotated[Path, typer.Argument(metavar="[RESULTS]", help="A folder with a study's results.")] = Path("results"),
+    results: Annotated[
+        Path,
+        typer.Argument(metavar="[RESULTS]", help="A folder with a study's results, or one of its servers: results:llama-fp8."),
+    ] = Path("results"),
     deployment: Annotated[
         str | None, option("NAME", "The server, where RESULTS has several.", complete=completion.deployments)
     ] = None,
@@ -62,7 +65,10 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 )
 def drifted(
     prometheus: Annotated[str, option("URL", "The address of a Prometheus that scrapes the servers.")],
-    results: Annotated[Path, typer.Argument(metavar="[RESULTS]", help="A folder with a study's results.")] = Path("results"),
+    results: Annotated[
+        Path,
+        typer.Argument(metavar="[RESULTS]", help="A folder with a study's results, or one of its servers: results:llama-fp8."),
+    ] = Path("results"),
     deployment: Annotated[
         str | None, option("NAME", "The server, where RESULTS has several.", complete=completion.deployments)
     ] = None,

@@ -56,7 +56,7 @@ def read_curve(folder: Path, deployment: str | None = None, workload: str | None
         BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
     """
     results = Results.open(folder)
-    point = _point(folder, results.analysis("capacity"), {"deployment": deployment, "workload": workload})
+    point = _point(folder, results.analysis("capacity"), {"deployment": deployment or results.deployment, "workload": workload})
     same = {name: point[name] for name in ("deployment", "workload", "axis")}
     return Curve(results, point, results.runs.filter(**same).sort("level"), results.facts(point["deployment"]))
 

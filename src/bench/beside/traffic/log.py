@@ -17,17 +17,17 @@ import numpy.typing as npt
 from bench.beside.traffic.otel import calls_of, is_otel
 from bench.errors import BenchError, first_names, listed, shown
 from bench.table_file import Row, read_rows
-from bench.workloads.trace import format_of, refuse_sums, unit_not_known
+from bench.workloads.trace import USERS, format_of, refuse_sums, unit_not_known
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, number_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 #: What a column can be, and by what in a name that is guessed.
 ROLES = {
-    "arrival": r"time|date|created|start|arriv|(^|\W|_)ts$",
-    "prompt": r"prompt|input|context|prefill|request tokens|tokens_?(in|evaluated)$",
-    "output": r"completion|output|generat|response|answer|decode|candidates|token_size|tokens_?(out|predicted)$",
-    "status": r"status|error|success|outcome|state$|cancel|fail",
+    "arrival": r"time|date|created|start|arriv|when|(^|\W|_)ts$",
+    "prompt": r"prompt|input|context|prefill|request tokens|tokens_?(in|evaluated)$|(^|\W|_)in$",
+    "output": r"completion|output|generat|response|answer|decode|candidates|token_size|tokens_?(out|predicted)$|(^|\W|_)out$",
+    "status": r"status|error|success|outcome|state$|cancel|fail|(^|\W|_)code$",
 }
 #: Without these there is no traffic.
 NEEDED = ("arrival", "prompt", "output")
@@ -72,6 +72,7 @@ class Log:
         began: when the first came; None where arrivals are not dates. zone: for the hours of the day.
         resolution_s: that all arrivals are whole multiples of.
         left_out: rows without a moment or a length, or that failed. notes: what else a reader has to know.
+        users: whose each request is, by a number from 0; None where no column says it.
     """
 
     path: str
@@ -85,6 +86,7 @@ class Log:
     resolution_s: float
     left_out: Sequence[LeftOut] = ()
     notes: Sequence[str] = ()
+    users: Whole | None = None
 
     @property
     def count(self) -> int:
@@ -137,7 +139,9 @@ def read_log(
         failed = np.any([_failed(column, name, notes) for name, column in cells["status"].items()], axis=0)
         said = [", ".join(map(_status, each)) for each in zip(*cells["status"].values(), strict=True)]
     elif signs := [name for name in table.names if re.search(ROLES["status"], name, re.IGNORECASE)]:
-        notes.append(f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status=NAME.")
+        notes.append(
+            f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status={'+'.join(signs)}."
+        )
     came, asked, spoken = (next(iter(cells[role].values())) for role in NEEDED)
     faults = [
         (failed, "a failure", said),
@@ -164,6 +168,7 @@ def read_log(
         raise BenchError(f"{path}: no request in that part; the last came {last:g} s after the first.")
     if (np.diff(moments[rest]) < 0).any():
         notes.append("Rows are not in the order of their arrivals; they were sorted.")
+    user = next((name for name in USERS if name in table.names), None)
     order = np.flatnonzero(rest)[np.argsort(moments[rest], kind="stable")]
     arrival = moments[order] - moments[order[0]]
     return Log(
@@ -178,6 +183,7 @@ def read_log(
         next((tick for tick in _RESOLUTIONS if (np.abs(arrival - tick * np.round(arrival / tick)) <= _SAME_S).all()), _SAME_S),
         left_out,
         notes,
+        table.numbered(user, order) if user else None,
     )
 
 
@@ -193,7 +199,7 @@ class _Table:
         names = list(dict.fromkeys(name for values in flat[:_ROWS] for name in values))
         if missing := [role for role in NEEDED if role not in columns]:
             raise _guess(path, flat[:_ROWS], names, missing)
-        self.path, self.names, self.zone = path, names, zone
+        self.path, self.flat, self.names, self.zone = path, flat, names, zone
         self.unit: TraceUnit | None
         self.columns, self.unit, self.notes = dict(columns), None, list[str]()
         self.cells: dict[str, dict[str, list[Any]]] = {}
@@ -205,6 +211,12 @@ class _Table:
             if strange := [name for name in parts if name not in names]:
                 raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
             self.cells[role] = {name: [values.get(name) for values in flat] for name in parts}
+
+    def numbered(self, column: str, order: Whole) -> Whole:
+        """The values of a column as numbers: a trace tells users apart, and names none. One that is empty is a user of its own."""
+        known: dict[Any, int] = {}
+        said = [self.flat[place].get(column) for place in order]
+        return np.array([known.setdefault((i,) if each in (None, "") else each, len(known)) for i, each in enumerate(said)])
 
     def counts(self, role: str) -> Floats:
         """Tokens, added up over a role's columns; NaN where that is no count."""

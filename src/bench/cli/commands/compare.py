@@ -35,8 +35,9 @@ _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the n
     "bench compare results:baseline results:candidate",
     "bench compare last-week results --metric throughput_tokens_per_s --fail-on-regression 5",
     "bench compare --plan --noise 3 --between 5 --difference 5",
-    after="Exit status: with --fail-on-regression 1 for a regression; 3 where a metric is worse without proof, or a regression could "
-    "have been overlooked. What a verdict means, and how often it is wrong: docs/explanation/comparing.md.",
+    after="Exit status: with --fail-on-regression 0 if nothing is worse by more than that, and it would have been seen; 1 for a "
+    "regression; 3 where a metric is worse without proof, or a regression could have been overlooked; 2 for what you can fix. What a "
+    "verdict means, and how often it is wrong: docs/explanation/comparing.md.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Compare:

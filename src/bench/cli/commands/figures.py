@@ -29,7 +29,9 @@ _LEAST_MM, _MOST_MM = 40, 400  # of a figure's width; convention
     "bench figures results --output-dir paper --figure ttft --width 85mm --panel 2 --title '' --colors tiny-mha=black --format pdf,csv",
 )
 def figures(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth; of a study also DIR:DEPLOYMENT.")
+    ],
     output_dir: Annotated[Path, option("DIR", "Where to draw; created if missing.")],
     figure: Annotated[
         list[str] | None,
@@ -62,15 +64,19 @@ def figures(
     paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
-    if Results.of_study(folder) and not threshold:
+    if not threshold and (Results.of_study(folder) or not folder.exists()):  # results:tiny-mha
         study = Results.open(folder)
         results, names = study.tables, figure or study.figures()
     else:
         results = _gathered(folder, output_dir, threshold)
-        names = figure or figures_of(results.runs.to_dicts())
+        slos = [str(slo) for slo in results.decision.slos]
+        rows = [{**row, "slo": slos} for row in results.runs.to_dicts()]
+        names = figure or figures_of(rows, tuned=results.tuning is not None)
     written = []
     for name in tracked(names, "Drawing"):
         written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
+    for old in sorted(set(paper.labels) - paper.met) if paper else ():
+        print(f"--labels {old}: no word of the figures that were drawn.", file=sys.stderr)
     if json:
         print_json([str(path) for path in written])
         return
@@ -103,7 +109,9 @@ def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Ta
         summary_csv=output_dir / "summary.csv",
         timeseries=timeseries,
     )
-    return Tables.read(summary, timeseries, Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name)))
+    kept = {"calibration": Paths.CALIBRATION, "tuning": Paths.TUNING}  # of a study
+    beside = {name: file for name, path in kept.items() if (file := folder / Path(path).relative_to(Paths.RESULTS)).is_file()}
+    return Tables.read(summary, timeseries, Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name)), **beside)
 
 
 def _paper(

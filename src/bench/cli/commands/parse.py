@@ -63,6 +63,8 @@ def parse(
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
+        elif key == "kv_usage_peak" and summary["server_generation_tokens"]:
+            print(f"  {label:<20} not known")
     prompts, answers = (summary[key] for key in ("prompt_tokens", "output_tokens"))
     if summary["prompts"] != "random" and prompts is not None:
         print(f"  {'prompts':<20} {prompts:.4g} tokens in the mean, as the server counts them")
@@ -84,7 +86,7 @@ def parse(
     taken = [("thresholds", f"{', '.join(kept)}, as the run was taken")] if kept else []
     for what, state in (*taken, ("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
-    allowed = accept_option(summary.get("host_other_share"), thresholds.other_share)
+    allowed = accept_option(summary.get("host_other_share") if len(judged.found) == 1 else None, thresholds.other_share)
     for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
         print(line)
 

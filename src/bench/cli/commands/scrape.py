@@ -13,7 +13,7 @@ from typing import Annotated
 from bench.cli.entry import command
 from bench.cli.options import Headers, Json, option, positive
 from bench.cli.output import print_json
-from bench.errors import BenchError
+from bench.errors import BenchError, writing_to
 
 
 @command(
@@ -63,7 +63,8 @@ def scrape(
     def ready() -> None:
         print(f"scraping every {interval:g} s into {output}", file=sys.stderr)
 
-    kept = scrape(url, interval, output, ended=ended, ready=ready, headers=headers)
+    with writing_to(output):
+        kept = scrape(url, interval, output, ended=ended, ready=ready, headers=headers)
     if not kept:
         raise BenchError(f"{', '.join(url)}: no scrape succeeded; the errors are in {output}.")
     if json:

@@ -56,6 +56,7 @@ _OF_A_RUN = (
     "--duration 60",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --num-requests 200 "
     "--concurrency 8 --set 'output_tokens={distribution: natural, max: 400}'",
+    after="Exit status: 0 if every request was answered; 1 if some failed; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Workload(Sending):
@@ -105,7 +106,7 @@ class Workload(Sending):
 
     def run(self) -> None:
         """Send the load, and print what came of it."""
-        from bench.errors import count_text
+        from bench.errors import count_text, writing_to
         from bench.load.client import Load
         from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
@@ -156,7 +157,7 @@ class Workload(Sending):
             definition=definition,
         )
         # Aside at first, so that a run that fails leaves what was there before it.
-        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
+        with writing_to(output), tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
             with progress(count_text(len(planned), "request"), seconds or None):
                 recording = record_run(
                     target,

@@ -67,8 +67,8 @@ class Curve:
 
     @property
     def ends(self) -> str:
-        """Where its limit lies: by a search, or by the measured levels; empty where neither says."""
-        if self.searched and self.searched.limit is not None:
+        """Where its limit lies, by all its runs; empty where they do not say. A search's own record may know less."""
+        if self.searched and self.point and self.point["limit"]:
             return searches.search_limit(self.searched).replace(" at 95 % confidence", "")
         return capacity.limit(self.point) if self.point else ""
 

@@ -246,7 +246,15 @@ def first_miss(point: Point) -> str:
     if point["missed_at"] is None:
         return f"none up to {load_text(point['highest'], point['unit'])}"
     close = "too close to tell: " if too_close(point) else ""
-    return f"at {load_text(point['missed_at'], point['unit'])}: {close}{_criteria(_misses_of(point))}"
+    return f"at {missed_load(point)}: {close}{_criteria(_misses_of(point))}"
+
+
+def missed_load(point: Point) -> str:
+    """The first load that is not sustained; where the limit's interval goes beyond it, from which load on that is sure."""
+    at, high = load_text(point["missed_at"], point["unit"]), point["high"]
+    if too_close(point) or (high is not None and high <= point["missed_at"]):
+        return at
+    return f"{at} ({'not at 95 % confidence' if high is None else f'at 95 % confidence from {high:g} on'})"
 
 
 def shown_to_be(point: Point) -> str:
@@ -255,9 +263,10 @@ def shown_to_be(point: Point) -> str:
 
 
 def rate(point: Point) -> str:
-    """What a continuous load gives at its operating point."""
+    """What a continuous load gives at its operating point; of an open loop of requests the load is that rate."""
     number, ends = sure_text(point["usable_rps"], point["usable_low"], point["usable_high"])
-    return f"{number} requests/s ({ends}) at {load_text(point['operate_at'], point['unit'])}"
+    at = "" if point["unit"] == "requests/s" else f" at {load_text(point['operate_at'], point['unit'])}"
+    return f"{number} requests/s ({ends}){at}"
 
 
 def evidence(point: Point) -> str:

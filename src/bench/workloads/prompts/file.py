@@ -160,6 +160,12 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
             f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
             "one of which is not an answer" + ("." if named else ", and no text.")
         )
+    for calls in (each["tool_calls"] for each in found if isinstance(each, Mapping) and each.get("tool_calls")):
+        if not isinstance(calls, list) or not all(map(_is_call, calls)):
+            raise BenchError(
+                f"{path}: {row.place}, {name}: tool_calls {shown(calls, 60)} are not a list of calls, as a request has them: "
+                '[{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}].'
+            )
     if isinstance(found, str) and not found.strip():
         raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")
     return found
@@ -245,6 +251,12 @@ def _said(message: Mapping[str, Any]) -> bool:
         return True
     parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
     return bool(content) and (isinstance(content, str) or parts)
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    texts = (call.get("id"), function.get("name"), function.get("arguments")) if isinstance(function, Mapping) else (None,)
+    return all(isinstance(text, str) for text in texts)
 
 
 def _refuse_unsent(path: str, place: str, column: str, value: Any) -> None:

@@ -32,6 +32,7 @@ _BUDGET = "Bounds and budget"
 _SCRAPE_INTERVAL_S = 0.2
 _SEED = "find"
 _RESULT = "find.json"
+_MET = {True: "met", False: "missed", None: "not known"}  # at 95 % confidence
 
 
 @command(
@@ -42,7 +43,7 @@ _RESULT = "find.json"
     after="Exit status: 0 if both ends of the limit's interval are known as closely as is asked (precision); 3 if they are not, as the "
     "budget is spent, the limit lies above the highest or below every load that is tried, or no load meets the SLOs; 1 if no run could "
     "be judged, or three in a row cannot be trusted. With --at-least 0 if the limit is not lower, 1 if it is, both at 95 % "
-    "confidence, 3 if that is not known. In any case 1 if the server stopped answering.",
+    "confidence, 3 if that is not known. In any case 1 if the server stopped answering; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Find(Sending):
@@ -52,10 +53,10 @@ class Find(Sending):
     so far and their noise, until its interval is as narrow as precision asks for, or the budget is spent. The same command goes on
     where it was stopped, and measures nothing twice; another --slo or precision uses the runs that are there.
 
-    Of --set, beside a workload's keys: precision (10: how close both ends of the interval have to be to its middle, %), failed_share
-    (0.01: largest share of requests that may fail), start (first load; rates down to a 64th of it are tried; else a probe finds it),
-    most (4096: highest load that is tried), max_runs (30), vocabulary (1000: prompt ids are below it), timeout_s (600), omit (what to
-    leave out of requests).
+    Of --set, beside a workload's keys: precision (0.1: how close both ends of the interval have to be to its middle, as a share),
+    failed_share (0.01: largest share of requests that may fail), start (first load; rates down to a 64th of it are tried; else a probe
+    finds it), most (4096: highest load that is tried), max_runs (30), vocabulary (1000: prompt ids are below it), timeout_s (600), omit
+    (what to leave out of requests).
 
     The API key is read from OPENAI_API_KEY.
     """
@@ -64,7 +65,7 @@ class Find(Sending):
     settings: ClassVar = {
         **Sending.settings,
         "failed_share": (0.01, above(0, 1, least=True)),
-        "precision": (10.0, above(2, 100, least=True)),
+        "precision": (0.1, above(0.02, 1, least=True)),
         "start": (None, above(0)),
         "most": (4096.0, above(0)),
         "max_runs": (30, whole(1)),
@@ -72,7 +73,9 @@ class Find(Sending):
     slo: Annotated[list[str], option("LIMIT", SLO, _LOOKED_FOR)]
     concurrency: Annotated[bool, flag("--concurrency", "Look for the most requests in flight.", _LOOKED_FOR)] = False
     request_rate: Annotated[bool, flag("--request-rate", "Look for the most requests a second.", _LOOKED_FOR)] = False
-    at_least: Annotated[float | None, option("N", "For CI: fail if the limit is lower.", _LOOKED_FOR, parser=positive)] = None
+    at_least: Annotated[float | None, option("N", "For CI: whether the limit is N or more.", _LOOKED_FOR, parser=positive)] = (
+        None
+    )
     max_minutes: Annotated[float, option("MINUTES", "Time under load to spend.", _BUDGET, parser=positive)] = 30.0
     output_dir: Annotated[Path, option("DIR", "Folder for the runs, the figure and the answer; a search goes on from it.")] = (
         Path("find")
@@ -116,12 +119,13 @@ class Find(Sending):
             "workload": content,
             "omit": self.setting("omit"),
             "requests_omit": server.target.form(content["endpoint"]).omitted,
+            "met": met(found, self.at_least),
         }
         write_object(result, self.output_dir / _RESULT)
         if self.json:
             print_json(result)
         else:
-            _print(found, aim, figure, other_share)
+            _print(found, aim, figure, other_share, self.at_least)
         sys.exit(status(found, self.at_least))
 
     def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
@@ -199,7 +203,7 @@ class Find(Sending):
             slos=slos,
             failed_share=self.setting("failed_share"),
             held=self.concurrency,
-            precision=self.setting("precision") / 100,
+            precision=self.setting("precision"),
             start=self.setting("start"),
             lowest=None,
             highest=self.setting("most"),
@@ -273,16 +277,26 @@ def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
         )
 
 
-def _print(found: Found, aim: Aim, figure: Path, other_share: float) -> None:
+def _print(found: Found, aim: Aim, figure: Path, other_share: float, at_least: float | None) -> None:
     from bench.findings.trust import accept_option
-    from bench.search.words import answer_text, why_text
+    from bench.search.words import answer_text, load_text, why_text
 
     print(f"{answer_text(found.answer, aim, whole=True)}.")
+    if at_least is not None:
+        print(f"At least {load_text(at_least, aim)}: {_MET[met(found, at_least)]}.")
     print(why_text(found, aim))
-    others = max((look.row.get("host_other_share") or 0.0 for look in found.looks), default=None)
+    others = max((look.row.get("host_other_share") or 0.0 for look in found.looks if len(look.reasons) == 1), default=None)
     if allowed := accept_option(others, other_share):
         print(allowed)
     print(f"The figure: {figure}")
+
+
+def met(found: Found, at_least: float | None) -> bool | None:
+    """Whether the limit is that or more, at 95 % confidence; None where that is not known, or not asked."""
+    answer = found.answer
+    if at_least is None or answer.why == "gone" or answer.low < at_least <= answer.high:
+        return None
+    return answer.low >= at_least
 
 
 def status(found: Found, at_least: float | None) -> int:
@@ -291,7 +305,7 @@ def status(found: Found, at_least: float | None) -> int:
     if answer.why == "gone":
         return 1
     if at_least is not None:
-        return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
+        return {True: 0, False: 1, None: 3}[met(found, at_least)]
     if answer.why == "found":
         return 0
     if answer.why == "alone":
