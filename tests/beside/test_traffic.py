@@ -143,6 +143,7 @@ LOGS = {
     "a bar, as it says": "\ufeffSEP=|\r\n" + DATED.replace(",", "|"),
     "BOM and semicolons": "\ufeff" + DATED.replace(",", ";"),
     "around the rows": json.dumps({"data": ROWS, "meta": {"page": 1}}, indent=1),
+    "Cloudflare's": json.dumps({"errors": [], "result": ROWS, "success": True}),
     "around them twice": jsonl({"took": 3, "hits": {"hits": [{"_source": row} for row in ROWS]}}),
     "mixed zones": two("2026-11-02T12:00:00Z", "2026-11-02T13:00:01.5+01:00"),
     "not in order": HEAD + "".join(reversed(DATED.splitlines(keepends=True)[1:])),
@@ -204,6 +205,10 @@ def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
             "--columns arrival=start_ms:ms,prompt=n_prompt,output=n_output. Found: ",
         ),
         (
+            {"response_created_at": 9, "response_status": 200, "request_created_at": 1, "prompt_tokens": 5},
+            "arrival=request_created_at,prompt=prompt_tokens,output=NAME,status=response_status. Found: ",
+        ),
+        (
             {"timestamp": "2026-11-02T12:00:00Z", "status": 200, "usage": usage},
             "output=usage.output,status=status. Add usage.input_cached_tokens, usage.output_reasoning with + where",
         ),
@@ -245,6 +250,8 @@ def test_nothing_is_left_out_silently(tmp_path):
         "Rows are not in the order of their arrivals; they were sorted.",
     ]
     assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
+    twice = read_log(written(tmp_path, HEAD.replace("\n", ",requestId\n") + "1760000000,10,3,a\n" * 2))
+    assert twice.notes == ["requestId has 1 values in 2 rows. If each is one request, keep one row of it."]
 
 
 # By column: what failed says there, and what did not.
@@ -256,6 +263,7 @@ FAILURES = {
                "completed with errors": "completed without errors", "rate_limited": "SUCCEEDED",
                "Completed. Limits were exceeded": "Completed. Limits were not exceeded"},
     "outcome": {"timed out": "Completed"}, "state": {"FAILED": "FINISHED"}, "cancelled": {"true": "false"}, "errorCode": {"429": "0"},
+    "hasError": {"True": "False"}, "is_success": {"0": "1"},
 }  # fmt: skip
 
 

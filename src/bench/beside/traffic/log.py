@@ -32,7 +32,9 @@ ROLES = {
 #: Without these there is no traffic.
 NEEDED = ("arrival", "prompt", "output")
 _PART = re.compile(r"cache|reason|thought", re.IGNORECASE)  # of tokens that some providers count apart
-_NO_COUNT = re.compile(r"cost|price|rate|ratio|budget|effort|time|latency|_ms$|_s$", re.IGNORECASE)
+_NO_COUNT = re.compile(r"cost|price|rate|ratio|budget|effort|time|latency|status|_at$|_ms$|_s$", re.IGNORECASE)
+_ONE_EACH = re.compile(r"(request|message|completion|generation)[._]?id$", re.IGNORECASE)  # of a request, whose rows may be several
+_LATER = re.compile(r"response|updat|end|finish|first|complet", re.IGNORECASE)  # of moments, those that come after the arrival
 _UNIT = re.compile(r"_(s|ms|us|ns)$|(?<=[a-z])(Ms|Us|Ns)$")
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which columns are looked for; convention
@@ -205,6 +207,10 @@ class _Table:
             if strange := [name for name in parts if name not in names]:
                 raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
             self.cells[role] = {name: [values.get(name) for values in flat] for name in parts}
+        for name in list(filter(_ONE_EACH.search, names))[:1]:
+            ids = [str(values[name]) for values in flat if values.get(name) not in (None, "")]
+            if (count := len(set(ids))) < len(ids):
+                self.notes.append(f"{name} has {count:,} values in {len(ids):,} rows. If each is one request, keep one row of it.")
 
     def counts(self, role: str) -> Floats:
         """Tokens, added up over a role's columns; NaN where that is no count."""
@@ -291,7 +297,7 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     counts.sort(key=lambda name: "token" not in name.lower())
     found: dict[str, str] = {}
     for role, pattern in ROLES.items():
-        for name in counts if role in NEEDED[1:] else names:
+        for name in counts if role in NEEDED[1:] else sorted(names, key=lambda x: role == "arrival" and bool(_LATER.search(x))):
             if re.search(pattern, name, re.IGNORECASE) and not _PART.search(name) and name not in found.values():
                 unit = _UNIT.search(name) if role == "arrival" else None
                 found[role] = f"{name}:{unit[0].strip('_').lower()}" if unit else name
@@ -348,10 +354,10 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
 
 def _says_failure(text: str, column: str) -> bool | None:
     """Whether a cell says that its request failed; None where it is not known."""
-    lower, error = text.lower(), column.startswith(("err", "cancel", "failed"))
+    lower, error = text.lower(), re.search(r"^err|error|cancel|failed|failure", column) is not None
     if lower in _EMPTY or (error and lower in _NO):
         return False
-    if column == "success" and lower in _NO | _YES:
+    if re.search(r"(?<!un)success", column) and lower in _NO | _YES:
         return lower in _NO
     if code := _CODE.match(lower):
         return int(code[1]) >= 400  # source: RFC 9110, 15.5
