@@ -251,7 +251,7 @@ def test_nothing_is_left_out_silently(tmp_path):
     ]
     assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
     twice = read_log(written(tmp_path, HEAD.replace("\n", ",requestId\n") + "1760000000,10,3,a\n" * 2))
-    assert twice.notes == ["requestId has 1 values in 2 rows. If each is one request, keep one row of it."]
+    assert twice.notes == ["requestId has 1 values in 2 rows: if each is one request, keep one row."]
 
 
 # By column: what failed says there, and what did not.

@@ -31,7 +31,7 @@ _COMPARED = (
 FAMILIES = frozenset(_COMPARED.split())
 LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 # Keys of decoders whose layers attend in several ways, by which Kimi-Linear's and Ling's kin differ from DeepSeek's.
-_APART = ("layer_group_size", "linear_attn_config", "layers_block_type", "attn_type_list", "hybrid_layer_pattern", "sliding_window")
+_APART = ("layer_group_size", "linear_attn_config", "attn_type_list", "hybrid_layer_pattern", "sliding_window")
 # Other names of the same thing.
 _NAMES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),

@@ -33,7 +33,7 @@ ROLES = {
 NEEDED = ("arrival", "prompt", "output")
 _PART = re.compile(r"cache|reason|thought", re.IGNORECASE)  # of tokens that some providers count apart
 _NO_COUNT = re.compile(r"cost|price|rate|ratio|budget|effort|time|latency|status|_at$|_ms$|_s$", re.IGNORECASE)
-_ONE_EACH = re.compile(r"(request|message|completion|generation)[._]?id$", re.IGNORECASE)  # of a request, whose rows may be several
+_ONE_EACH = re.compile(r"(request|message|completion|generation)[._]?id$", re.IGNORECASE)  # of a request
 _LATER = re.compile(r"response|updat|end|finish|first|complet", re.IGNORECASE)  # of moments, those that come after the arrival
 _UNIT = re.compile(r"_(s|ms|us|ns)$|(?<=[a-z])(Ms|Us|Ns)$")
 _DEPTH = 5  # levels of objects in objects; convention
@@ -210,7 +210,7 @@ class _Table:
         for name in list(filter(_ONE_EACH.search, names))[:1]:
             ids = [str(values[name]) for values in flat if values.get(name) not in (None, "")]
             if (count := len(set(ids))) < len(ids):
-                self.notes.append(f"{name} has {count:,} values in {len(ids):,} rows. If each is one request, keep one row of it.")
+                self.notes.append(f"{name} has {count:,} values in {len(ids):,} rows: if each is one request, keep one row.")
 
     def counts(self, role: str) -> Floats:
         """Tokens, added up over a role's columns; NaN where that is no count."""
