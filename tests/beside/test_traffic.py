@@ -201,6 +201,10 @@ def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
     for row, said in (
         ({"t": 0, "a": 1, "b": 2}, "Perhaps: --columns arrival=NAME,prompt=NAME,output=NAME."),
         (
+            {"log": '{"prompt_tokens": 1}', "time": "2026-11-28T16:45:00Z"},
+            "log holds JSON as text: unpack it first, as jq -c '.log | fromjson' does. Found",
+        ),
+        (
             {"start_ms": 0, "n_prompt": 1, "n_output": 2},
             "--columns arrival=start_ms:ms,prompt=n_prompt,output=n_output. Found: ",
         ),
@@ -262,7 +266,7 @@ FAILURES = {
                "HTTP/1.1 429 Too Many Requests": "HTTP/1.1 200 OK", "STATUS_CODE_ERROR": "STATUS_CODE_OK", "unsuccessful": "STATUS_CODE_UNSET",
                "completed with errors": "completed without errors", "rate_limited": "SUCCEEDED",
                "Completed. Limits were exceeded": "Completed. Limits were not exceeded"},
-    "outcome": {"timed out": "Completed"}, "state": {"FAILED": "FINISHED"}, "cancelled": {"true": "false"}, "errorCode": {"429": "0"},
+    "outcome": {"timed out": "Completed"}, "state": {"FAILED": "FINISHED"}, "cancelled": {"true": "false"}, "errorCode": {"429": "0", "Throttled": "N/A"},
     "hasError": {"True": "False"}, "is_success": {"0": "1"},
 }  # fmt: skip
 

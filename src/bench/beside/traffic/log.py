@@ -49,7 +49,7 @@ _FAILED = re.compile(
 _WITHOUT = re.compile(r"(?<![a-z])(no|not|without|0)[ _-]*(err|fail|exceed)")
 _FINE = re.compile(r"(^|[\W_])(ok|okay|success\w*|succeeded|completed?|done|finished|true|none|null|unset|stop)($|[\W_])")
 _NO, _YES = {"false", "no", "n", "f", "0", "0.0"}, {"true", "yes", "y", "t", "1", "1.0"}
-_EMPTY = {"", "-", "none", "null", "nan"}
+_EMPTY = {"", "-", "none", "null", "nan", "n/a"}
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
@@ -305,8 +305,10 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     line = ",".join(f"{role}={found.get(role, 'NAME')}" for role in dict.fromkeys((*NEEDED, *found)))
     parts = [name for name in counts if _PART.search(name)]
     apart = f" Add {', '.join(parts)} with + where it is counted apart from prompts or answers (prompt=A+B)." if parts else ""
+    packed = [name for name in names if str(first[name]).startswith('{"')] if "=NAME" in line else []
+    within = f" {packed[0]} holds JSON as text: unpack it first, as jq -c '.{packed[0]} | fromjson' does." if packed else ""
     return BenchError(
-        f"{path}: which columns hold {listed(missing)}? Perhaps: --columns {shlex.quote(line)}.{apart} "
+        f"{path}: which columns hold {listed(missing)}? Perhaps: --columns {shlex.quote(line)}.{apart}{within} "
         f"Found: {', '.join(names)}."
     )
 
