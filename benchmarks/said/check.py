@@ -529,11 +529,12 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
 
 
 def _of_runs(curve: Curve) -> Iterator[Shown]:
-    """Each run's latencies: of the requests that are judged, or of the whole run, which figures draw hollow."""
+    """Each run's latencies: of the requests that are judged, or of the answers in its window, or in the whole run."""
     for run in curve.rows:
         alone = Level(float(run["level"]), [run])
         for column in _PERCENTILES if alone.judged else ():
-            if values := [*alone.values(column), *([run[column]] if run.get(column) is not None else [])]:
+            own = (run.get(name) for name in (column, f"steady_{column}"))
+            if values := [*alone.values(column), *(value for value in own if value is not None)]:
                 yield Shown.of(curve, run["run"], column, "summary.parquet", *values)
 
 

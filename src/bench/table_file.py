@@ -17,7 +17,7 @@ from bench.errors import BenchError
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel's line ahead of the names
 # Keys under which the answers of APIs hold their rows.
-_AROUND = ("data", "rows", "results", "items", "records", "logs", "entries", "observations", "hits")
+_AROUND = ("data", "rows", "result", "results", "items", "records", "logs", "entries", "observations", "hits")
 _GZIP = b"\x1f\x8b"
 _LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt
 # What stands in place of a file's text, by its first bytes, and what to do.

@@ -144,6 +144,7 @@ LOGS = {
     "a bar, as it says": "\ufeffSEP=|\r\n" + DATED.replace(",", "|"),
     "BOM and semicolons": "\ufeff" + DATED.replace(",", ";"),
     "around the rows": json.dumps({"data": ROWS, "meta": {"page": 1}}, indent=1),
+    "Cloudflare's": json.dumps({"errors": [], "result": ROWS, "success": True}),
     "around them twice": jsonl({"took": 3, "hits": {"hits": [{"_source": row} for row in ROWS]}}),
     "mixed zones": two("2026-11-02T12:00:00Z", "2026-11-02T13:00:01.5+01:00"),
     "not in order": HEAD + "".join(reversed(DATED.splitlines(keepends=True)[1:])),
@@ -201,10 +202,18 @@ def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
     for row, said in (
         ({"t": 0, "a": 1, "b": 2}, "Perhaps: --columns arrival=NAME,prompt=NAME,output=NAME."),
         (
+            {"log": '{"prompt_tokens": 1}', "time": "2026-11-28T16:45:00Z"},
+            "log holds JSON as text: unpack it first, as jq -c '.log | fromjson' does. Found",
+        ),
+        (
             {"start_ms": 0, "n_prompt": 1, "n_output": 2},
             "--columns arrival=start_ms:ms,prompt=n_prompt,output=n_output. Found: ",
         ),
         ({"when": 0, "n_in": 1, "n_out": 2, "code": 200}, "--columns arrival=when,prompt=n_in,output=n_out,status=code. "),
+        (
+            {"response_created_at": 9, "response_status": 200, "request_created_at": 1, "prompt_tokens": 5},
+            "arrival=request_created_at,prompt=prompt_tokens,output=NAME,status=response_status. Found: ",
+        ),
         (
             {"timestamp": "2026-11-02T12:00:00Z", "status": 200, "usage": usage},
             "output=usage.output,status=status. Add usage.input_cached_tokens, usage.output_reasoning with + where",
@@ -257,6 +266,8 @@ def test_nothing_is_left_out_silently(tmp_path):
         "Rows are not in the order of their arrivals; they were sorted.",
     ]
     assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
+    twice = read_log(written(tmp_path, HEAD.replace("\n", ",requestId\n") + "1760000000,10,3,a\n" * 2))
+    assert twice.notes == ["requestId has 1 values in 2 rows: if each is one request, keep one row."]
 
 
 # By column: what failed says there, and what did not.
@@ -267,7 +278,8 @@ FAILURES = {
                "HTTP/1.1 429 Too Many Requests": "HTTP/1.1 200 OK", "STATUS_CODE_ERROR": "STATUS_CODE_OK", "unsuccessful": "STATUS_CODE_UNSET",
                "completed with errors": "completed without errors", "rate_limited": "SUCCEEDED",
                "Completed. Limits were exceeded": "Completed. Limits were not exceeded"},
-    "outcome": {"timed out": "Completed"}, "state": {"FAILED": "FINISHED"}, "cancelled": {"true": "false"}, "errorCode": {"429": "0"},
+    "outcome": {"timed out": "Completed"}, "state": {"FAILED": "FINISHED"}, "cancelled": {"true": "false"}, "errorCode": {"429": "0", "Throttled": "N/A"},
+    "hasError": {"True": "False"}, "is_success": {"0": "1"},
 }  # fmt: skip
 
 

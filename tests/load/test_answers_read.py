@@ -40,7 +40,7 @@ A, B = delta(content="A"), delta(content=" b", finish="length")
         ([(1, A[:-2] + "\r"), (1.5, "\n\r\n"), (2, B), (3, COUNT + DONE)], [1.5, 2]),  # CR LF cut in two
         ([(0.5, "\ufeff".encode()[:1]), (0.6, "\ufeff".encode()[1:]), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
         ([(1, A.replace("data: ", "data:")), (2, B), (3, COUNT + DONE)], [1, 2]),
-        ([(0.5, ": OPENROUTER PROCESSING\n\n"), (1, A), (1.5, ":\n\n"), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, "data: : keepalive\n\n: OPENROUTER PROCESSING\n\n"), (1, A), (1.5, ":\n\n"), (2, B), (3, COUNT + DONE)], [1, 2]),
         ([(0.5, "event: ping\ndata: {\"type\": \"ping\"}\n\n"), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
         ([(1, "id: 1\nretry: 3000\n" + A), (2, "id: 2\nevent: message\n" + B), (3, COUNT + DONE)], [1, 2]),
         ([(1, A[:-1]), (2, B[:-1]), (3, COUNT[:-1] + DONE[:-1])], [1, 2]),  # no blank lines, as one older gateway

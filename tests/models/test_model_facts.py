@@ -303,6 +303,16 @@ def test_a_list_that_is_too_short_is_named():
             geometry_of({**config, key: kinds})
 
 
+def test_latent_attention_of_a_family_that_is_not_known_is_read_where_all_layers_have_it():
+    """Ring 2.5 has it in one of five layers, and linear attention in the others."""
+    novel = {**INPUTS["kimi_k2"], "model_type": "novel"}
+    assert kv_bytes_per_token(geometry_of(novel | {"layer_types": ["full_attention"] * 61}), "bfloat16") == 61 * 576 * 2
+    mixed = ["linear_attention", "full_attention"] * 31
+    for more in ({"layer_group_size": 5}, {"linear_attn_config": {"full_attn_layers": [4]}}, {"layer_types": mixed}):
+        with pytest.raises(BenchError, match="novel is not a known family"):
+            geometry_of(novel | more)
+
+
 def test_a_family_that_is_not_read_says_how_to_give_its_shape(tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"model_type": "novel", "hidden_size": 64}')
     assert main(["plan", "--model", str(tmp_path)]) == 2

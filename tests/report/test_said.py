@@ -53,6 +53,15 @@ def test_outputs_say_what_the_tables_have_and_claims_of_every_kind_are_recognise
     assert [kind for kind in KINDS if not claims[kind]] == []
 
 
+@pytest.mark.long(part="outputs")
+@pytest.mark.timeout(600)
+def test_studies_in_which_something_was_once_found(tmp_path):
+    """A window in which some requests failed; conversations whose loads have windows or not."""
+    for number, seed in ((12, 167853), (22, 612704)):
+        make(number, seed, tmp_path / str(seed))
+        assert check(tmp_path / str(seed)).findings == []
+
+
 # A fault to be found: its kind, the study and the file in which it is planted, what is replaced, and by what.
 FAULTS = (
     ("missed", "both", "report.md", r"(in flight: TTFT P90 ≤ )[\d.]+ ms", r"\g<1>9000 ms"),

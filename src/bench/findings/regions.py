@@ -267,8 +267,8 @@ def _why(row: Row, name: Name, after: str) -> str:
     if why == "uncounted":
         return "the server does not count tokens"
     if why == "few":
-        only = count_text(row["levels"], "level") if row["levels"] else "no level"
-        return f"{only} with a valid run; {FEWEST_LEVELS} are needed"
+        only = f"{count_text(row['levels'], 'level')} to compare" if row["levels"] else "no level with a valid run"
+        return f"{only}; {FEWEST_LEVELS} are needed"
     return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), {**row, "top": f"{row['top']:g}{after}"})
 
 

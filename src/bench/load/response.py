@@ -162,7 +162,7 @@ def events(pieces: Iterable[_Stamped]) -> Iterator[Event]:
         elif line[0] != b":"[0]:  # else a comment
             field, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
-            if field == b"data":
+            if field == b"data" and not value.startswith(b":"):  # else a comment that a gateway wrapped
                 data.append((stamp, value))
             elif field == b"event":
                 name = value

@@ -144,7 +144,7 @@ def geometry_of(config: Config, weights: Weights | None = None) -> Geometry:
     part = decoder_part(config)
     _refuse_odd_numbers(part)
     family = decoder.family_of(config, part)
-    if family not in decoder.FAMILIES and not all(key in part for key in decoder.LATENT_KEYS):
+    if family not in decoder.FAMILIES and not decoder.latent_throughout(part):
         raise BenchError(
             f"model_type {family} is not a known family, so its KV cache is not known, and a guess would be "
             f"wrong{_looked(config, part)}. {_AS_LLAMA}"

@@ -30,6 +30,8 @@ _COMPARED = (
 )
 FAMILIES = frozenset(_COMPARED.split())
 LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+# Keys of decoders whose layers attend in several ways, by which Kimi-Linear's and Ling's kin differ from DeepSeek's.
+_APART = ("layer_group_size", "linear_attn_config", "attn_type_list", "hybrid_layer_pattern", "sliding_window")
 # Other names of the same thing.
 _NAMES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
@@ -87,6 +89,13 @@ _BY_LAYER = (
 def family_of(config: Config, part: Config) -> str:
     """`model_type` of the decoder, or of the model that holds it, without `_text`."""
     return str(part.get("model_type") or config.get("model_type") or "(none stated)").removesuffix("_text")
+
+
+def latent_throughout(part: Config) -> bool:
+    """Whether all layers have multi-head latent attention, in a family that is not known: nothing says that they differ."""
+    kinds = part.get("layer_types")
+    alike = not isinstance(kinds, list) or set(map(str, kinds)) <= {"full_attention"}
+    return alike and not any(part.get(key) for key in _APART) and all(key in part for key in LATENT_KEYS)
 
 
 def named(family: str, config: Config, part: Config) -> dict[str, Any]:

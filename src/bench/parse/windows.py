@@ -104,8 +104,8 @@ def with_rates_of_windows(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     """The runs with a throughput of the steady window in place of that of the whole run, even of windows too short for latencies.
 
     A rate needs no window of several latencies, and the levels of one curve are compared: a whole run, ramp and drain included, beside
-    windows would look like a fall, or a rise. A curve with a valid run that has no window at all stays as it is, as do bursts, and
-    conversations: a short window has more of their first turns, which are faster, than a run that lasts.
+    windows would look like a fall, or a rise. So it is left out where a valid run of the curve has no window at all, and of
+    conversations: a short window has more of their first turns, which are faster, than a run that lasts. Bursts stay as they are.
 
     Args:
         runs: summary rows, before `of_windows` or after it. column: which throughput; one that windows do not have stays.
@@ -115,7 +115,8 @@ def with_rates_of_windows(runs: pl.DataFrame, column: str) -> pl.DataFrame:
         return runs
     single = pl.col("turns").fill_null(1) <= 1
     known = (single & pl.col(steady).is_not_null() | ~pl.col("valid")).all().over("deployment", "workload")
-    return runs.with_columns(pl.when(known & pl.col(steady).is_not_null()).then(steady).otherwise(column).alias(column))
+    rates = runs.with_columns(pl.when(known & pl.col(steady).is_not_null()).then(steady).otherwise(column).alias(column))
+    return rates.join(whole_runs(runs.filter(~known)), on=["deployment", "run"], how="anti", maintain_order="left")
 
 
 def whole_runs(table: pl.DataFrame) -> pl.DataFrame:

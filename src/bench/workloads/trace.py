@@ -428,7 +428,8 @@ def _tokens(path: str, row: Row, column: str, form: Format) -> int:
 def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
     value = row.values.get(column)
     what = f"{shown(str(value), 60)} {problem}" if value not in (None, "") else "is empty"
-    return BenchError(f"{path}: {row.place}, {column}: {what}.")
+    follows = ". A request that follows another, after a delay, has its id as `parent`, and `after_s`"
+    return BenchError(f"{path}: {row.place}, {column}: {what}{follows if 'delay' in row.values else ''}.")
 
 
 def _whole(number: Decimal) -> bool:

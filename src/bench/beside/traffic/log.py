@@ -32,7 +32,9 @@ ROLES = {
 #: Without these there is no traffic.
 NEEDED = ("arrival", "prompt", "output")
 _PART = re.compile(r"cache|reason|thought", re.IGNORECASE)  # of tokens that some providers count apart
-_NO_COUNT = re.compile(r"cost|price|rate|ratio|budget|effort|time|latency|_ms$|_s$", re.IGNORECASE)
+_NO_COUNT = re.compile(r"cost|price|rate|ratio|budget|effort|time|latency|status|_at$|_ms$|_s$", re.IGNORECASE)
+_ONE_EACH = re.compile(r"(request|message|completion|generation)[._]?id$", re.IGNORECASE)  # of a request
+_LATER = re.compile(r"response|updat|end|finish|first|complet", re.IGNORECASE)  # of moments, those that come after the arrival
 _UNIT = re.compile(r"_(s|ms|us|ns)$|(?<=[a-z])(Ms|Us|Ns)$")
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which columns are looked for; convention
@@ -47,7 +49,7 @@ _FAILED = re.compile(
 _WITHOUT = re.compile(r"(?<![a-z])(no|not|without|0)[ _-]*(err|fail|exceed)")
 _FINE = re.compile(r"(^|[\W_])(ok|okay|success\w*|succeeded|completed?|done|finished|true|none|null|unset|stop)($|[\W_])")
 _NO, _YES = {"false", "no", "n", "f", "0", "0.0"}, {"true", "yes", "y", "t", "1", "1.0"}
-_EMPTY = {"", "-", "none", "null", "nan"}
+_EMPTY = {"", "-", "none", "null", "nan", "n/a"}
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
@@ -211,6 +213,10 @@ class _Table:
             if strange := [name for name in parts if name not in names]:
                 raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
             self.cells[role] = {name: [values.get(name) for values in flat] for name in parts}
+        for name in list(filter(_ONE_EACH.search, names))[:1]:
+            ids = [str(values[name]) for values in flat if values.get(name) not in (None, "")]
+            if (count := len(set(ids))) < len(ids):
+                self.notes.append(f"{name} has {count:,} values in {len(ids):,} rows: if each is one request, keep one row.")
 
     def numbered(self, column: str, order: Whole) -> Whole:
         """The values of a column as numbers: a trace tells users apart, and names none. One that is empty is a user of its own."""
@@ -303,7 +309,7 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     counts.sort(key=lambda name: "token" not in name.lower())
     found: dict[str, str] = {}
     for role, pattern in ROLES.items():
-        for name in counts if role in NEEDED[1:] else names:
+        for name in counts if role in NEEDED[1:] else sorted(names, key=lambda x: role == "arrival" and bool(_LATER.search(x))):
             if re.search(pattern, name, re.IGNORECASE) and not _PART.search(name) and name not in found.values():
                 unit = _UNIT.search(name) if role == "arrival" else None
                 found[role] = f"{name}:{unit[0].strip('_').lower()}" if unit else name
@@ -311,8 +317,10 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     line = ",".join(f"{role}={found.get(role, 'NAME')}" for role in dict.fromkeys((*NEEDED, *found)))
     parts = [name for name in counts if _PART.search(name)]
     apart = f" Add {', '.join(parts)} with + where it is counted apart from prompts or answers (prompt=A+B)." if parts else ""
+    packed = [name for name in names if str(first[name]).startswith('{"')] if "=NAME" in line else []
+    within = f" {packed[0]} holds JSON as text: unpack it first, as jq -c '.{packed[0]} | fromjson' does." if packed else ""
     return BenchError(
-        f"{path}: which columns hold {listed(missing)}? Perhaps: --columns {shlex.quote(line)}.{apart} "
+        f"{path}: which columns hold {listed(missing)}? Perhaps: --columns {shlex.quote(line)}.{apart}{within} "
         f"Found: {', '.join(names)}."
     )
 
@@ -360,10 +368,10 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
 
 def _says_failure(text: str, column: str) -> bool | None:
     """Whether a cell says that its request failed; None where it is not known."""
-    lower, error = text.lower(), column.startswith(("err", "cancel", "failed"))
+    lower, error = text.lower(), re.search(r"^err|error|cancel|failed|failure", column) is not None
     if lower in _EMPTY or (error and lower in _NO):
         return False
-    if column == "success" and lower in _NO | _YES:
+    if re.search(r"(?<!un)success", column) and lower in _NO | _YES:
         return lower in _NO
     if code := _CODE.match(lower):
         return int(code[1]) >= 400  # source: RFC 9110, 15.5

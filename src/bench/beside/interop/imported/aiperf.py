@@ -14,6 +14,7 @@ from bench.runs.request import RequestRecord
 _ANY = {"aiperf_version", "request_latency", "request_throughput", "records"}  # the first, or what its first versions had
 _CANCELLED = 499  # of a request that the client itself ended; source: aiperf/transports/aiohttp_client.py
 _NS = 1e-9
+_IN_MS = ("time_to_first_token", "request_latency", "inter_token_latency", "inter_chunk_latency")
 _COLUMNS = {
     "duration_s": "benchmark_duration.avg",
     "ok": "request_count.avg",
@@ -32,6 +33,7 @@ _TIMES = {
 def _read(path: Path, content: Any) -> list[PeerRun]:
     of = Part(content)
     of.get("input_config.phases", list, need=True)
+    _refuse_units(of)
     phases = [each for each in of.parts("input_config.phases") if each.get("kind", str) != "warmup"]
     if len(phases) != 1:
         raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up cannot be read; give one")
@@ -79,6 +81,12 @@ def _load(of: Part, requests: float) -> Load:
     return held(concurrency or 1, requests)
 
 
+def _refuse_units(of: Part, ahead: str = "") -> None:
+    for name in _IN_MS:
+        if (unit := of.get(f"{ahead}{name}.unit", str)) not in (None, "ms"):
+            raise ValueError(f"{of.at(ahead + name)}.unit is {unit!r}, not 'ms'")
+
+
 def _start(record: Part) -> int:
     found: int = record.get("metadata.request_start_ns", int, need=True)
     return found
@@ -104,6 +112,7 @@ def _requests(records: Sequence[Part]) -> Iterator[RequestRecord]:
             code, said = error.get("code"), str(error.get("message") or error.get("type") or "")
             yield request(i, sent, end, **failure(said, code if isinstance(code, int) and 300 <= code < 600 else None))
             continue
+        _refuse_units(each, "metrics.")
         ttft, lasts, prompt, output = (
             each.get(f"metrics.{name}.value")
             for name in ("time_to_first_token", "request_latency", "input_sequence_length", "output_sequence_length")

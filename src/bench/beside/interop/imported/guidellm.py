@@ -60,7 +60,8 @@ def _run(version: str | None, of: Part) -> PeerRun:
 
 
 def _load(of: Part, requests: int) -> Load:
-    kind, rate, most = of.get("type_", str), of.get("rate"), of.get("max_concurrency", int)
+    kind = of.get("type_", str) or of.get("kind", str)  # its name in 0.7.0
+    rate, most = of.get("rate"), of.get("max_concurrency", int)
     if ramp := of.get("rampup_duration"):
         raise no_load(of.at("rampup_duration"), ramp)
     streams = {"synchronous": 1, "concurrent": of.get("streams", int), "throughput": most or requests}.get(kind or "")
