@@ -261,7 +261,7 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     (level,), _ = judged_levels([burst], [parse_slo("e2e_p95=1s")], 0.01)
     (missed,) = level.missed
     assert missed.reached_s == percentile(pl.Series(slow), 0.95) == 0.5
-    assert "too close to tell: E2E P95 ≤ 1 s is met with a probability of 49 % (500 ms there)" in misses_text([missed.miss])
+    assert "too close to tell: E2E P95 ≤ 1 s is met with a probability of 49 % (measured: 500 ms)" in misses_text([missed.miss])
     # Of two runs one did not become steady: the sentence has the other's 3 s, as the table of levels.
     steady = steady_row(summary, 8, ttft=3.0)
     short = {**short_row(steady_row(summary, 8, ttft=9.0), None), "repeat": 2, "run": "r2"}
@@ -276,7 +276,7 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
         [row for level, both in tails.items() for row in again(steady_row(summary, level, ttft=x) for x in both)], "ttft_p90=1s"
     )
     assert row["c_max"] == 12
-    assert "They exceed TTFT P90 ≤ 1 s (1.01 s), though all runs together put the limit higher" in capacity.evidence(row)
+    assert "They exceed TTFT P90 ≤ 1 s (measured: 1.01 s), though all runs together put the limit higher" in capacity.evidence(row)
     assert capacity.missed_text(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
     # A latency of seconds is given in seconds, also beside a limit of milliseconds.
     row = point(curve(summary, [0.1, 3.52], levels=(1, 2)), "ttft_p99=500ms")
@@ -294,4 +294,4 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     assert capacity.c_max(alone) == "too close to tell at 8 requests in flight, the lowest level"
     assert capacity.first_miss(alone).startswith("at 8 requests in flight: too close to tell: E2E P95 ≤ 1 s is met")
     assert (capacity.with_texts(alone)["missed_by"], margin_title(pl.DataFrame([alone]), slos)) == (None, None)
-    assert (missed_by(with_another), capacity.it_misses(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (3 s)")
+    assert (missed_by(with_another), capacity.it_misses(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (measured: 3 s)")

@@ -205,7 +205,7 @@ def written(rows):
 def test_a_point_is_written_with_its_texts(summary):
     keys = ("missed", "missed_by", "c_max_text", "low_needs", "high_needs")
     row = written([steady_row(summary, 1), steady_row(summary, 2, ttft=3.0)])
-    assert [row[key] for key in keys[:3]] == ["TTFT P99 ≤ 2 s (3 s)", "ttft_p99_s", "1 (at least 1, below 2)"]
+    assert [row[key] for key in keys[:3]] == ["TTFT P99 ≤ 2 s (measured: 3 s)", "ttft_p99_s", "1 (at least 1, below 2)"]
     assert not {"unsettled", "unsettled_needs_s", "low_needs_requests", "high_needs_at"} & row.keys()
     above = written([steady_row(summary, 1)])
     assert [above[key] for key in ("missed", "missed_by", "low_needs")] == [None] * 3

@@ -69,7 +69,7 @@ RESOURCES = {
     ),
     "decode": Resource(
         "steps take too long",
-        "the time of steps",
+        "step time",
         "with steps twice as fast",
         f"more memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step",
     ),
@@ -410,13 +410,17 @@ def why(limit: Bottleneck, missed_at: float | None = None) -> str:
     return "" if limit.evidence is None else filled(RULES[limit.evidence].why, _numbers(limit, missed_at))
 
 
+def alike(limit: Bottleneck) -> list[str]:
+    """The cause; of replays, those that they do not tell apart."""
+    return [gain.resource for gain in limit.gains[: limit.tied]] if limit.evidence == "relieved" else [limit.cause]
+
+
 def remedy(limit: Bottleneck) -> str:
     """What would raise it, and what replays say; empty where nothing follows."""
     if limit.evidence is None:
         return ""
-    causes = [gain.resource for gain in limit.gains[: limit.tied]] if limit.evidence == "relieved" else [limit.cause]
     own = RULES[limit.evidence].remedy
-    remedies = [own] if own else [RESOURCES[cause].remedy for cause in causes if cause in RESOURCES]
+    remedies = [own] if own else [RESOURCES[cause].remedy for cause in alike(limit) if cause in RESOURCES]
     replayed = [f"replayed {_reliefs(limit.gains)}"] if limit.gains else []
     return "; ".join(filled(text, _numbers(limit)) if text in remedies else text for text in [*remedies, *replayed])
 

@@ -12,7 +12,7 @@ import polars as pl
 from bench.errors import listed
 from bench.findings.capacity.curves import Curve
 from bench.findings.capacity.words import BURSTS, too_close
-from bench.findings.causes import RESOURCES
+from bench.findings.causes import RESOURCES, alike
 from bench.findings.saturation import lesson, prediction_title
 from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, in_line, shortened
 from bench.report.chart_words import margin_title
@@ -52,9 +52,9 @@ def curve_rows(curves: Sequence[Curve], *, limited: bool) -> list[dict[str, Any]
             "misses": curve.misses or None,
             "why": curve.why or None,
             "remedy": curve.remedy or None,
-            "cause": curve.limit.cause
+            "causes": tuple(alike(curve.limit))
             if curve.limit and curve.misses.startswith("at ") and not too_close(curve.point)
-            else None,
+            else (),
             "close": too_close(curve.point),
             "found": curve.point["kind"] in ("found", "above"),
         }
@@ -74,12 +74,13 @@ def finding(results: Tables, rows: Sequence[Row]) -> str:
 
 def _ended(results: Tables, rows: Sequence[Row]) -> str:
     """What ends the curves: their causes where they are known of most, else the SLO that all miss."""
-    missing = [row for row in rows if row["cause"]]
-    known = Counter(row["cause"] for row in missing if row["cause"] in RESOURCES)
+    missing = [row["causes"] for row in rows if row["causes"]]
+    known = Counter(causes for causes in missing if RESOURCES.keys() >= set(causes))
     if 2 * known.total() > len(missing):
         of = "it" if len(rows) == 1 else f"{known.most_common(1)[0][1]} of {len(rows)} curves"
         first, *others = (
-            f"{RESOURCES[cause].short} ends {of if i == 0 else count}" for i, (cause, count) in enumerate(known.most_common())
+            f"{' or '.join(RESOURCES[cause].short for cause in causes)} ends {of if i == 0 else count}"
+            for i, (causes, count) in enumerate(known.most_common())
         )
         return listed([first, *others])
     named = pl.DataFrame(
@@ -95,7 +96,7 @@ def lines(rows: Sequence[Row], curves: Sequence[Curve]) -> list[str]:
         f"{row['name']}: sustains {row['sustains']}"
         + (f" (limit: {row['limit']})" if row["limit"] else "")
         + (f"; {'' if row['close'] else 'misses '}{row['misses']}" if row["misses"] and row["misses"].startswith("at ") else "")
-        + (f", because {row['why']}" if row["cause"] and row["why"] and not row["why"].startswith("not known") else "")
+        + (f", because {row['why']}" if row["causes"] and row["why"] and not row["why"].startswith("not known") else "")
         for row in rows
     ]
     return [

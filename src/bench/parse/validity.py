@@ -347,7 +347,7 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int]) -> Iterator[Reaso
     elif run["failed"] == run["requests"] and 2 * sum(n for kind, n in kinds.items() if kind not in _OF_LOAD) > run["failed"]:
         yield Reason("none_answered", run["failed"], outcomes=kinds)
     uncounted = run.get("uncounted_answers") or 0
-    if run.get("counted_prompt_tokens") is None:
+    if run.get("counted_prompt_tokens", 0) is None:
         uncounted = max(uncounted, run["wrong_prompt_tokens"] or 0)
     # Prompts of a file with natural answers have no length that could be wrong: uncounted, only tokens/s and TPOT are unknown.
     if uncounted and (run["wrong_prompt_tokens"] or run["wrong_output_tokens"]):

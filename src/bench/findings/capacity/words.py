@@ -76,7 +76,7 @@ _HIGH_NEEDS = {
 
 
 def misses_text(found: Sequence[Miss]) -> str:
-    """What a level does, such as `misses TTFT P99 ≤ 2 s (3 s)`, or why that cannot be told."""
+    """What a level does, such as `misses TTFT P99 ≤ 2 s (measured: 3 s)`, or why that cannot be told."""
     return f"{'is too close to tell:' if found[0].close else 'misses'} {_criteria(found)}"
 
 
@@ -93,7 +93,7 @@ def _criterion(miss: Miss) -> str:
         return f"a steady state (the backlog grows by {shown_share(miss.growth or 0.0)} of arrivals)"
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
-        return f"{slo} ({_reached(miss.reached_s, slo)})"
+        return f"{slo} (measured: {_reached(miss.reached_s, slo)})"
     return f"{slo} ({shown_share(miss.share or 0.0, 1)} of its requests fail or take longer)"
 
 
@@ -103,7 +103,7 @@ def _close_criterion(miss: Miss) -> str:
     met = f"with a probability of {shown_share(1 - below)}"
     if miss.by == "growth":
         return f"the server keeps up {met}; let it last longer"
-    there = "" if miss.reached_s is None else f" ({time_text(miss.reached_s)} there)"
+    there = "" if miss.reached_s is None else f" (measured: {time_text(miss.reached_s)})"
     if below >= 1 - DOUBT:
         return f"{_slo(miss)} is met{there}, though all runs together put the limit lower with a probability of {shown_share(below)}"
     return f"{_slo(miss)} is met {met}{there}; send more requests"
