@@ -109,9 +109,10 @@ def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Ta
         summary_csv=output_dir / "summary.csv",
         timeseries=timeseries,
     )
-    kept = {"calibration": Paths.CALIBRATION, "tuning": Paths.TUNING}  # of a study
-    beside = {name: file for name, path in kept.items() if (file := folder / Path(path).relative_to(Paths.RESULTS)).is_file()}
-    return Tables.read(summary, timeseries, Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name)), **beside)
+    beside = (folder / Path(path).relative_to(Paths.RESULTS) for path in (Paths.CALIBRATION, Paths.TUNING))
+    calibration, tuning = (file if file.is_file() else None for file in beside)  # of a study
+    decision = Decision(slo=slos_of(folder / Path(Paths.ANALYSIS).name))
+    return Tables.read(summary, timeseries, decision, calibration=calibration, tuning=tuning)
 
 
 def _paper(

@@ -63,8 +63,6 @@ def parse(
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
-        elif key == "kv_usage_peak" and summary["server_generation_tokens"]:
-            print(f"  {label:<20} not known")
     prompts, answers = (summary[key] for key in ("prompt_tokens", "output_tokens"))
     if summary["prompts"] != "random" and prompts is not None:
         print(f"  {'prompts':<20} {prompts:.4g} tokens in the mean, as the server counts them")
@@ -79,7 +77,9 @@ def parse(
         print(f"  {'sent again':<20} {again}")
     if early := stopped(summary):
         print(f"  {'ended early':<20} {early}")
-    for head, line in (*_classes(summary), *(("note", note) for note in stream_notes(summary))):
+    unseen = summary["kv_usage_peak"] is None and summary["server_generation_tokens"]
+    kv = [("peak KV-cache usage", "not known")] if unseen else []
+    for head, line in (*kv, *_classes(summary), *(("note", note) for note in stream_notes(summary))):
         print(f"  {head:<20} {line}")
     valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
