@@ -294,4 +294,14 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     assert capacity.c_max(alone) == "too close to tell at 8 requests in flight, the lowest level"
     assert capacity.first_miss(alone).startswith("at 8 requests in flight: too close to tell: E2E P95 ≤ 1 s is met")
     assert (capacity.with_texts(alone)["missed_by"], margin_title(pl.DataFrame([alone]), slos)) == (None, None)
+    titles = [
+        margin_title(pl.DataFrame([with_another] * n + [alone] * m), [*slos, *TTFT])
+        for n, m in ((1, 0), (2, 0), (3, 0), (2, 1))
+    ]
+    assert [title and title.partition(" first")[2] for title in titles] == [
+        "",
+        " on both curves",
+        " on all 3 curves",
+        " on 2 of 3 curves",
+    ]
     assert (missed_by(with_another), capacity.it_misses(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (measured: 3 s)")

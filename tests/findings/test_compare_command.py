@@ -120,7 +120,7 @@ def test_a_stored_baseline_is_no_evidence_of_what_the_machine_changed(tmp_path, 
         ("slower", 3, "no evidence", "what is worse may be due to the machine, and is no verdict"),
         ("worse", 1, "worse", "no more than chance"),
         ("hidden", 3, "no evidence", "at the machine's speed for the baseline"),
-        ("silent", 1, "worse", "No reference load of both sides"),
+        ("silent", 1, "worse", "Without reference loads on both sides"),
         ("alike", 3, "no evidence", "could be overlooked"),
     ):
         gate = ("--metric", TOKENS, "--fail-on-regression", "10")

@@ -159,9 +159,9 @@ def test_the_figure_has_acceptance_or_accepted_length_of_those_that_speculate_an
     of = study(summary)
     chart = load_figure("speculation").draw(of)
     assert drawn(chart, "acceptance_rate") == {("b", 1.0): 0.75, ("b", 4.0): 0.5, ("b", 16.0): 0.25}
-    assert drawn(chart, "tpot_p50_s") == {
-        **{("a", level): pytest.approx(0.01) for level in (1.0, 4.0, 16.0)},
-        ("b", 1.0): 0.005, ("b", 4.0): 0.01, ("b", 16.0): 0.02,
+    assert drawn(chart, "tpot_p50_ms") == {
+        **{("a", level): pytest.approx(10) for level in (1.0, 4.0, 16.0)},
+        ("b", 1.0): 5, ("b", 4.0): 10, ("b", 16.0): 20,
     }  # fmt: skip
     of = study(summary, drafted=(None,) * 3, accepted=(None,) * 3, accepted_length=[2.5, 2.0, 1.5])
     assert drawn(load_figure("speculation").draw(of), "accepted_length") == {("b", 1.0): 2.5, ("b", 4.0): 2.0, ("b", 16.0): 1.5}

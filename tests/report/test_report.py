@@ -98,12 +98,13 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
     page = drawn(tmp_path, study, names=["ttft", "throughput"], pictures=False)
     sections = [a["id"] for a, _ in page.find("section")]
+    assert all(cell["data-head"] for cell, _ in page.find("td"))  # a phone has no row of heads
     decided = ["verdicts", "saturation", "comparison", "models", "economics"]
-    assert sections == ["headline", "answers", "figures", "levels", *decided, "runs", "invalid", "provenance", "methods"]
+    assert sections == ["headline", "answers", "figures", "levels", *decided, "runs", "provenance", "methods"]
     assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#figures", "#levels"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
-    left = ["answers", "levels", "saturation", "runs", "invalid", "provenance", "methods"]
+    left = ["answers", "levels", "saturation", "runs", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
     assert "knee" in [text for _, text in without.find("th")]  # which takes no SLO
 

@@ -175,7 +175,8 @@ def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated
     x, y = level_axis(results), alt.Y("usd:Q", title="USD an hour")
     kinds = list(_LINES.values())
     base = alt.Chart(rows.with_columns(pl.col("line").replace(_LINES)))
-    dash = alt.StrokeDash("line:N", sort=kinds, title=None, scale=alt.Scale(domain=kinds, range=_DASHES))
+    scale, legend = alt.Scale(domain=kinds, range=_DASHES), alt.Legend(symbolSize=1200)  # as long as two of the longest dash
+    dash = alt.StrokeDash("line:N", sort=kinds, title=None, scale=scale, legend=legend)
     width = alt.condition("datum.line == 'profit'", alt.value(3), alt.value(1.5))
     at = {"level": [best["best_at"]], "usd": [best["profit_per_h"]]}
     operating = pl.DataFrame({"level": [] if operated is None else [operated]}, schema={"level": pl.Float64})

@@ -154,7 +154,7 @@ def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
     """Which deployments have no model, and which loads no prediction, and why; empty if all have one."""
     models = calibration.models if calibration else ()
     refused = [model.deployment for model in models if no_model(model)]
-    notes = [f"No model of {listed(refused)}."] if refused else []
+    notes = [f"No model of {listed(refused)}; the report says why."] if refused else []
     loads = [load for model in models if model.deployment not in refused for load in model.predicted if load.axis == axis]
     without = [load.doubts[0] for load in loads if load.doubts]
     if without:

@@ -34,5 +34,5 @@ def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         accepted = load_panel(results, known, "acceptance_rate", "drafted tokens accepted", format=".0%", span=Span(0.0, 1.02))
     else:
         accepted = load_panel(results, known, "accepted_length", "tokens of a step that verifies a draft", format=".2f")
-    tpot = load_panel(results, runs, "tpot_p50_s", "TPOT P50 (ms)", form=lambda value: 1000 * value, drawn="tpot_p50_ms")
+    tpot = load_panel(results, runs, "tpot_p50_s", "TPOT P50 (ms)", form=lambda value: value * 1000, drawn="tpot_p50_ms")
     return alt.concat(accepted, tpot, columns=2)

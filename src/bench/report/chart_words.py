@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, listed
+from bench.errors import listed
 from bench.runs.sentences import numbers_text
 from bench.study.slo import Slo
 
@@ -30,8 +30,8 @@ def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
     """
     if not invalid:
         return ""
-    part = " in the server's counts" if judged == "counts_valid" else ""
-    return f"{marks}: {count_text(invalid, 'invalid run', of=runs)}{part}."
+    part = " whose server counts are invalid" if judged == "counts_valid" else ""
+    return f"{marks}: {'' if part else 'invalid '}runs{part} ({invalid} of {runs})."
 
 
 def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:
