@@ -125,8 +125,8 @@ def test_what_is_not_known_says_why(summary):
         (None, {}, "is not known: the candidate's were not kept (keep_answers)"),
         (kept(["a"], start=7), {}, "is not known: no request is the same on both sides"),
         ([], {}, "is not known: no request is the same on both sides"),
-        (kept(["a"]), {"body": '{"temperature": 0.7}'}, "is not known: requests do not all ask for temperature 0"),
-        (kept(["a"]), {"requests_omit": "ignore_eos, temperature"}, "is not known: requests do not all ask for temperature 0"),
+        (kept(["a"]), {"body": '{"temperature": 0.7}'}, "is not known: not all requests ask for temperature 0"),
+        (kept(["a"]), {"requests_omit": "ignore_eos, temperature"}, "is not known: not all requests ask for temperature 0"),
         (kept(["a"]), {"body": '{"temperature": 0, "top_p": 0.5}'}, "identical answers: 1 of 1 ("),
         (kept(["a"]), {"valid": False}, "identical answers: 1 of 1 ("),  # a late client changes no answer
     ):

@@ -139,7 +139,7 @@ def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, 
     sent = len(server.bodies)
     none = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.1")
     assert none.returncode == 1, none.stderr
-    assert "fits into --max-minutes: the shortest there is 20 requests at 2 requests/s, about" in none.stdout
+    assert "fits into --max-minutes: the shortest is 20 requests at 2 requests/s, about" in none.stdout
     assert len(server.bodies) - sent < 10
     result = json.loads((tmp_path / "found/find.json").read_text())
     assert (result["limit"], result["low"], result["high"], result["runs"]) == (None, 0, None, [])
