@@ -175,12 +175,12 @@ def test_an_engine_that_is_ahead_of_its_clients(summary):
 
 def test_pools_of_workloads_whose_ranges_lie_apart():
     for other, carried in (
-        ({"usable_rps": 15.0, "usable_low": 12.0}, [("chat", 15), ("short", 10)]),
+        ({"usable_rps": 15.0, "usable_low": 12.0}, [("chat", "15"), ("short", "10")]),
         ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
         ({"usable_rps": 15.0, "usable_low": 11.0}, None),  # the ranges meet
         ({"usable_rps": 15.0, "usable_low": 10.0}, None),
         ({"usable_rps": 15.0, "usable_low": None}, None),
-        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, [("short", 10), ("chat", 5)]),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, [("short", "10"), ("chat", "about 5")]),
         ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
         ({"usable_rps": None}, None),
         ({"usable_rps": 15.0, "usable_low": 12.0, "deployment": "b"}, None),
