@@ -1,7 +1,7 @@
 """Alerts of `bench guard` on a real server, scraped by a real Prometheus: how soon an overload fires, and whether valid load is silent.
 
     apt-get install prometheus
-    python -m benchmarks.guard results --deployment tiny-mqa --valid 60 --overload 12
+    python -m benchmarks.guard results:tiny-mqa --valid 60 --overload 12
 
 The study's server or fleet is started again. It gets as much load as its study established to be within the SLOs, for an hour by
 default, and then twice C_max, both as closed loops. Needs a quiet machine: where other programs slow the server, alerts on its SLOs are
@@ -30,6 +30,7 @@ import yaml
 from bench.axes import CONCURRENCY
 from bench.beside.production.guard import written
 from bench.beside.production.guard.measured import Measured, read_measured
+from bench.results import Results
 from bench.runs.files import read
 from bench.runs.launch import Launch
 from bench.servers.fleet import server_of
@@ -124,14 +125,13 @@ def watched(address: str, seconds: float) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder with a study's results")
-    parser.add_argument("--deployment", help="where it has several")
     parser.add_argument("--valid", type=float, default=60.0, help="minutes of valid load")
     parser.add_argument("--overload", type=float, default=12.0, help="minutes of overload")
     parser.add_argument("--json", type=Path, help="file for the result")
     options = parser.parse_args()
-    measured = read_measured(options.results, options.deployment)
+    measured = read_measured(options.results)
     sustained, beyond = loads(measured)
-    launch = read(Launch, options.results / "deployments" / measured.deployment / "launch.json")
+    launch = read(Launch, Results.open(options.results).folder / "deployments" / measured.deployment / "launch.json")
     print(f"{measured.deployment}: {measured.limit_text}", flush=True)
     found = {}
     with tempfile.TemporaryDirectory() as place:

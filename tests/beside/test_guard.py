@@ -173,7 +173,7 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
         ({"point": BELOW}, (), "no load is known to be sustained"),
         ({"point": {"basis": "burst"}}, (), "no capacity under a continuous load"),
         ({"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]}, (), two),
-        ({}, ("--deployment", "b"), "--deployment b: not in results, which has: a"),
+        ({}, ("results:b",), "results has no deployment 'b'. There are: a"),
         ({}, ("--workload", "b"), "--workload b: not in results, which has: short"),
     ]):  # fmt: skip
         folder = tmp_path / str(number)

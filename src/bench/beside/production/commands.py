@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, option
 from bench.cli.output import print_json, print_table
@@ -18,17 +17,14 @@ from bench.errors import BenchError
 
 
 @command(
-    "bench guard --deployment llama-fp8",
-    "bench guard results --deployment llama-fp8 --workload chat --output-dir guard/llama-fp8",
+    "bench guard results:llama-fp8",
+    "bench guard results:llama-fp8 --workload chat --output-dir guard/llama-fp8",
 )
 def guard(
     results: Annotated[
         Path,
         typer.Argument(metavar="[RESULTS]", help="A folder with a study's results, or one of its servers: results:llama-fp8."),
     ] = Path("results"),
-    deployment: Annotated[
-        str | None, option("NAME", "The server, where RESULTS has several.", complete=completion.deployments)
-    ] = None,
     workload: Annotated[str | None, option("NAME", "The workload whose limit counts, where several were measured.")] = None,
     output_dir: Annotated[Path, option("FOLDER", "Where the files go.")] = Path("guard"),
 ) -> None:
@@ -38,7 +34,7 @@ def guard(
     from bench.beside.production.guard import FILES, written
     from bench.beside.production.guard.measured import read_measured
 
-    measured = read_measured(results, deployment, workload)
+    measured = read_measured(results, workload)
     print(f"{measured.deployment}: {measured.limit_text}.")
     texts, left = written(measured)
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -59,7 +55,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 @command(
     "bench drifted --prometheus http://prometheus:9090",
-    "bench drifted results --deployment llama-fp8 --prometheus http://prometheus:9090 --last 6h --label job=vllm",
+    "bench drifted results:llama-fp8 --prometheus http://prometheus:9090 --last 6h --label job=vllm",
     after="Exit status: 0 where production is what was measured; 1 where it differs; 3 where that is not known; 2 for what you can "
     "fix. What a verdict means: docs/how-to/drifted.md.",
 )
@@ -69,9 +65,6 @@ def drifted(
         Path,
         typer.Argument(metavar="[RESULTS]", help="A folder with a study's results, or one of its servers: results:llama-fp8."),
     ] = Path("results"),
-    deployment: Annotated[
-        str | None, option("NAME", "The server, where RESULTS has several.", complete=completion.deployments)
-    ] = None,
     workload: Annotated[
         str | None, option("NAME", "The workload that is like production's, where several were measured.")
     ] = None,
@@ -96,7 +89,7 @@ def drifted(
     from bench.beside.production.drifted.judged import DIFFERS, UNKNOWN, advice, conclusion, rows
     from bench.beside.production.drifted.served import Window
 
-    curve = read_curve(results, deployment, workload)
+    curve = read_curve(results, workload)
     until = time.time() if end is None else _moment(end)
     since = until - _length(last)
     window = Window(prometheus, _labels(label or [], curve.point["deployment"]), since, until)

@@ -46,27 +46,30 @@ class Curve:
         return table if table.height else None
 
 
-def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
+def read_curve(folder: Path, workload: str | None = None) -> Curve:
     """One curve of a folder of results.
 
     Args:
-        deployment, workload: which; None: the only one that has a load that goes on.
+        folder: with `:DEPLOYMENT` where it has several. workload: which; None: the only one that has a load that goes on.
 
     Raises:
         BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
     """
     results = Results.open(folder)
-    point = _point(folder, results.analysis("capacity"), {"deployment": deployment or results.deployment, "workload": workload})
+    points = results.analysis("capacity")
+    if results.deployment is not None:
+        points = points.filter(deployment=results.deployment)
+    point = _point(folder, points, workload)
     same = {name: point[name] for name in ("deployment", "workload", "axis")}
     return Curve(results, point, results.runs.filter(**same).sort("level"), results.facts(point["deployment"]))
 
 
-def _point(folder: Path, capacity: pl.DataFrame, asked: Mapping[str, str | None]) -> dict[str, Any]:
-    for name, value in asked.items():
-        known = capacity[name].unique(maintain_order=True).to_list()
-        if value is not None and value not in known:
-            raise BenchError(f"--{name} {value}: not in {folder}, which has: {', '.join(known) or 'none'}.")
-        capacity = capacity if value is None else capacity.filter(pl.col(name) == value)
+def _point(folder: Path, capacity: pl.DataFrame, workload: str | None) -> dict[str, Any]:
+    if workload is not None:
+        known = capacity["workload"].unique(maintain_order=True).to_list()
+        if workload not in known:
+            raise BenchError(f"--workload {workload}: not in {folder}, which has: {', '.join(known) or 'none'}.")
+        capacity = capacity.filter(workload=workload)
     lasting = capacity.filter(basis="steady")
     if lasting.is_empty():
         raise BenchError(f"{folder}: no capacity under a continuous load. {BURSTS}")
@@ -75,6 +78,6 @@ def _point(folder: Path, capacity: pl.DataFrame, asked: Mapping[str, str | None]
         points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.to_dicts())
         raise BenchError(f"{folder}: no load is known to be sustained, so there is no limit to guard. C_max of {points}.")
     if len(rows) > 1:
-        curves = "; ".join(f"--deployment {row['deployment']} --workload {row['workload']}" for row in rows)
+        curves = "; ".join(f"RESULTS:{row['deployment']} --workload {row['workload']}" for row in rows)
         raise BenchError(f"{folder}: it has {len(rows)} curves. Choose one server and one workload: {curves}.")
     return rows[0]

@@ -126,12 +126,12 @@ class Measured:
         return f"{count_text(self.sustained.runs, 'valid run')} up to {load_text(self.point['c_max'], self.point['unit'])}"
 
 
-def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
+def read_measured(folder: Path, workload: str | None = None) -> Measured:
     """What production can be held to by one curve of a folder of results.
 
     Args and errors as of `read_curve`; a fleet with workers that only prefill is refused, too.
     """
-    curve = read_curve(folder, deployment, workload)
+    curve = read_curve(folder, workload)
     point, runs = curve.point, curve.runs
     if any(row.get("role") for workers in runs["workers"].drop_nulls().to_list() for row in workers):
         raise BenchError(
