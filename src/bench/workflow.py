@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
@@ -44,8 +45,9 @@ def code_of(script: str, *modules: str, shows: bool = True) -> str:
 
     Args:
         script: its name, such as `parse`.
-        modules: those that it imports by names that it is given. shows: without, how anything is shown does not count: no table is made
-            by it, though charts and sections stand beside what makes tables.
+        modules: those that it imports by names that it is given, of other packages too.
+        shows: without, how anything is shown does not count: no table is made by it, though charts and sections stand beside what
+            makes tables.
     """
     text = (ROOT / f"workflow/scripts/{script}.py").read_text(encoding="utf-8")
     reached: set[Path] = set()
@@ -56,6 +58,9 @@ def code_of(script: str, *modules: str, shows: bool = True) -> str:
             waiting += _imports(file)
     reached |= {file for folder in {file.parent for file in reached} for file in _data(folder)}
     digest = hashlib.sha256(text.encode())
+    for name in modules:
+        if name.partition(".")[0] != _PACKAGE.name and (spec := find_spec(name)) and spec.origin:
+            digest.update(f"{name} {_checksum(Path(spec.origin))}".encode())
     for file in sorted(reached):
         digest.update(f"{file.relative_to(_PACKAGE)} {_checksum(file)}".encode())
     return digest.hexdigest()[:16]
@@ -70,7 +75,9 @@ def _modules(text: str) -> list[Path]:
 
 
 def _files(name: str) -> list[Path]:
-    """The files that run when something is imported by its dotted name: the faces of its packages, and the module."""
+    """This library's files that run when something is imported by its dotted name: the faces of its packages, and the module."""
+    if name.partition(".")[0] != _PACKAGE.name:
+        return []
     places = [_PACKAGE.parent.joinpath(*name.split(".")[:count]) for count in range(1, name.count(".") + 2)]
     return [file for place in places for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()]
 

@@ -161,13 +161,14 @@ class LogHandler(LogHandlerBase):
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
         name = " ".join([job["rule_name"], *self._wildcards.get(job["jobid"], ())])
-        if log and _ENDED in "".join(_lines_of(log)[-_LAST_LINES:]):
+        reason = (job.get("rule_msg") or "").strip()  # a cluster's, such as its time limit, which sends SIGTERM too
+        if log and not reason and _ENDED in "".join(_lines_of(log)[-_LAST_LINES:]):
             self._stopped = True
             self._say(f"Stopped: {name}. The same command goes on from what is finished.")
             return
         self._failed[job["jobid"]] = name, log
         self._say(f"Failed: {name}" + (f", see {log}" if log else ""), "31")
-        if reason := (job.get("rule_msg") or "").strip():  # a cluster's: a job that it killed wrote nothing itself
+        if reason:  # a job that a cluster killed wrote nothing itself
             self._say(reason, "31")
 
     def _remarks(self, record: logging.LogRecord) -> None:

@@ -203,7 +203,7 @@ def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
         ({"t": 0, "a": 1, "b": 2}, "Perhaps: --columns arrival=NAME,prompt=NAME,output=NAME."),
         (
             {"log": '{"prompt_tokens": 1}', "time": "2026-11-28T16:45:00Z"},
-            "log holds JSON as text: unpack it first, as jq -c '.log | fromjson' does. Found",
+            "log holds JSON as text: unpack it first, as jq -c '.\"log\" | fromjson' does. Found",
         ),
         (
             {"start_ms": 0, "n_prompt": 1, "n_output": 2},

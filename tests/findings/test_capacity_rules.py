@@ -61,9 +61,9 @@ def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
     for slo, told, why in (
         ("ttft_p99=2s", {"stream": False}, "stream"), ("ttft_p99=2s", {"held_back_answers": 400}, "held_back"),
         ("tpot_p99=2s", {"unknown_streamed": 41}, "hidden"), ("tpot_p99=2s", {"output_tokens": 1.0}, "single"),
-        ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_answers": 400}, "uncounted"),
+        ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_outputs": 400}, "uncounted"),
     ):  # fmt: skip
-        counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_answers"), 0)
+        counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_outputs"), 0)
         row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
         assert (row["unjudged"], row["missed_at"]) == (why, 800), (slo, told)
 

@@ -27,12 +27,18 @@ def section(view):
 
 def queue(results):
     return None
+
+
+from bench.report.figure import figure
+
+figure("queue", title="Queue", question="?", reading="!")(queue)
 """
 SHOWN = """
 import json
 from bench.findings.registry import figures_of, load_figure, module_of, sections
+from bench.workflow import code_of
 made = [each.__module__ for each in sections()]
-print(json.dumps([made[made.index("speech") + 1], "queue" in figures_of([]), module_of("queue")]))
+print(json.dumps([made[made.index("speech") + 1], "queue" in figures_of([]), load_figure("queue").title, code_of("figure", module_of("queue"))]))
 """
 STUDY = {
     "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
@@ -95,7 +101,11 @@ def test_its_requests_go_where_it_says(installed):
         assert {path for path, _ in server.requests} == {"/v1/audio/speech"}
 
 
-def test_its_sections_and_figures_stand_beside_ours(installed):
-    assert installed("1.0", SHOWN, name="section.speech = speech:section\nfigure.queue", entry="speech:queue") == [
-        "bench.findings.runs", True, "speech",
-    ]  # fmt: skip
+def test_its_sections_and_figures_stand_beside_ours_and_are_drawn_again_when_they_change(installed, tmp_path):
+    shown = {"name": "section.speech = speech:section\nfigure.queue", "entry": "speech:queue"}
+    *found, code = installed("1.0", SHOWN, **shown)
+    assert found == ["bench.findings.runs", True, "Queue"]
+    (tmp_path / "speech.py").write_text(PACKAGE + "\nMORE = 1\n")
+    assert installed("1.0", SHOWN, **shown)[-1] != code
+    (tmp_path / "speech.py").write_text(PACKAGE.replace('"queue", title', '"other", title'))
+    assert "speech==1.0: its entry point figure.queue draws no figure of that name" in installed("1.0", SHOWN, **shown)

@@ -100,7 +100,7 @@ def test_prompts_that_the_server_does_not_count_are_said_and_leave_the_answers_k
     found = told(recorded, tmp_path / "run", requests={"prompt_tokens": None}).found
     assert [(each.check, each.value) for each in found] == [("not_counted", 4)]
     summary = json.loads((tmp_path / "run/summary.again").read_text())
-    assert (summary["uncounted_answers"], summary["tpot_n"], list(stream_notes(summary))) == (0, 4, [])
+    assert (summary["uncounted_outputs"], summary["tpot_n"], list(stream_notes(summary))) == (0, 4, [])
 
 
 def test_scrapes_that_stay_away_say_nothing_against_latencies(recorded, tmp_path):

@@ -311,7 +311,7 @@ STREAMS = [
     {"unknown_streamed": 1, "tpot_n": 7}, {"unknown_streamed": 4, "tpot_n": 0}, {"tokens_per_arrival": 4.0}, {"tokens_per_arrival": 4.0, "spec_accepted_tokens": 30.0}, {"unknown_streamed": 8, "tpot_n": 0, "spec_accepted_tokens": 30.0}, {"axis": "concurrency", **LATE},
     {"without_done": 8}, {"requests_omit": "ignore_eos, token_ids"},
     {"front_wait_s": 0.8, "ttft_mean_s": 1.2},
-    {"uncounted_answers": 8, "unknown_streamed": 8, "tpot_n": 0}, {"uncounted_answers": 1, "unknown_streamed": 1, "tpot_n": 7},
+    {"uncounted_outputs": 8, "unknown_streamed": 8, "tpot_n": 0}, {"uncounted_outputs": 1, "unknown_streamed": 1, "tpot_n": 7},
     {"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0}, {"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"},
 ]  # fmt: skip
 
@@ -323,7 +323,7 @@ def test_what_a_reader_should_know_of_streams():
         lines += [f"  {note}" for note in stream_notes({**PLAIN, **change})]
     snapshots.same("streams", lines)
     # Not streamed; counted in the verdict; of a load that is not held.
-    silent = [{}, {"answers": "natural", "requests_omit": "ignore_eos"}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "wrong_output_tokens": 8, "tpot_n": 0},
+    silent = [{}, {"answers": "natural", "requests_omit": "ignore_eos"}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_outputs": 8, "wrong_output_tokens": 8, "tpot_n": 0},
               {"axis": "request_rate", **LATE}]  # fmt: skip
     assert not [note for change in silent for note in stream_notes({**PLAIN, **change})]
 

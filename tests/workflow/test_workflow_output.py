@@ -104,9 +104,11 @@ def tried_again(it, _):
     it.close()
 
 
-def ended_by_others(it, _):
+def ended_by_others(it, file):
     """By a cluster, which says why; by a signal of which the job wrote nothing. What it wrote itself, or on SIGTERM, stands above."""
     failed(it, rule_msg="SLURM-job '12' failed, SLURM status is: 'OUT_OF_MEMORY'.", log=["a.log"])
+    file.write_text("line\n2026-11-30T16:38:09Z ending on SIGTERM; what is finished is kept\n")
+    failed(it, jobid=2, rule_msg="SLURM-job '13' failed, SLURM status is: 'TIMEOUT'.", log=[file.name])
     for end in ("died with <Signals.SIGKILL: 9>.", *(f"returned non-zero exit status {status}." for status in (137, 143, 1))):
         log(it, LogEvent.ERROR, f"{SCRIPT}{end}", logging.ERROR)
 

@@ -159,7 +159,7 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
         **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
         **{"below": None, "growth": None, "close": False},
     }
-    assert missed_text(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
+    assert missed_text(found) == "TTFT P90 of rag ≤ 1 s (measured: 1.5 s)"
 
 
 @cases(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])

@@ -21,7 +21,7 @@ except ModuleNotFoundError:
     )
 
 from bench.errors import BenchError
-from bench.findings.registry import SECTION_MODULES, figures_of, module_of, used_by
+from bench.findings.registry import figures_of, module_of, section_modules, used_by
 from bench.plugins import plugin
 from bench.report.measuring import measuring_lines
 from bench.runs.files import checksum

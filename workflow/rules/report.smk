@@ -42,7 +42,7 @@ rule report:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("report", *SECTION_MODULES),
+        code=code_of("report", *section_modules()),
         title=PLAN.config.study.title,
         # Those that searches find are counted when the page is written: here they may be still to come.
         listed=sum(not run.searched for run in PLAN.every),

@@ -34,7 +34,7 @@ def figures(incomplete: str) -> list[str]:
     """Figures that there are."""
     from bench.findings.registry import FIGURES
 
-    return _starting(incomplete, FIGURES)
+    return _starting(incomplete, FIGURES.every())
 
 
 def deployments(incomplete: str) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any, Literal, cast
 import polars as pl
 
 from bench.axes import CONCURRENCY
-from bench.errors import listed
 from bench.findings.capacity.judging import Unsettled
 from bench.findings.capacity.words import shown_over, unsettled_text
 from bench.parse.server import pinned
@@ -424,8 +423,8 @@ def remedy(limit: Bottleneck) -> str:
     remedies = [own] if own else [RESOURCES[cause].remedy for cause in alike(limit) if cause in RESOURCES]
     remedies = [filled(text, _numbers(limit)) for text in remedies]
     if len(remedies) > 1:  # what else replays say would hide that these are as good as one another
-        times = listed([_times(gain) for gain in limit.gains[: limit.tied]])
-        return f"{', or '.join(remedies)}: requests/s in replays {times}"
+        replayed = [_relief(gain, first=i == 0) for i, gain in enumerate(limit.gains[: limit.tied])]
+        return "; or ".join(f"{text}: {gain}" for text, gain in zip(remedies, replayed, strict=True))
     return "; ".join([*remedies, *([f"replayed {_reliefs(limit.gains)}"] if limit.gains else [])])
 
 
@@ -454,16 +453,12 @@ def _reliefs(gains: Sequence[Gain]) -> str:
 
 def _relief(gain: Gain, *, first: bool) -> str:
     """What more of a resource brings, such as `with steps twice as fast, 1.8 times the requests/s (1.7 to 2)`."""
-    return f"{RESOURCES[gain.resource].relief}, {_times(gain, ' the requests/s' * first)}"
-
-
-def _times(gain: Gain, what: str = "") -> str:
     number, between = sure_text(gain.gain, gain.low, gain.high)
     least = between.partition(" ")[0]
     low = "1" if gain.low <= 1 else least if float(least) > 1 else shown_over(gain.low, 1.0, 2)
     ends = f"at least {low}" if gain.more else f"{low} to {between.rpartition(' ')[2]}"
     established = "" if gain.low > 1 else ", not established"
-    return f"{number} times{what} ({ends}){established}"
+    return f"{RESOURCES[gain.resource].relief}, {number} times{' the requests/s' * first} ({ends}){established}"
 
 
 def _at(limit: Bottleneck) -> str | None:

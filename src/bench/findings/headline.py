@@ -52,7 +52,7 @@ def curve_rows(curves: Sequence[Curve], *, limited: bool) -> list[dict[str, Any]
             "misses": curve.misses or None,
             "why": curve.why or None,
             "remedy": curve.remedy or None,
-            "causes": tuple(alike(curve.limit))
+            "causes": tuple(sorted(alike(curve.limit)))
             if curve.limit and curve.misses.startswith("at ") and not too_close(curve.point)
             else (),
             "close": too_close(curve.point),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.plugins import Registry, plugged
+from bench.plugins import Registry, origin, plugged
 from bench.report.figure import DRAWN, KINDS, Figure
 from bench.study import questions
 from bench.study.questions import Condition
@@ -67,7 +67,6 @@ SECTIONS = (
     "report.methods",
 )
 # fmt: on
-SECTION_MODULES = tuple(f"{_ROOM}.{each.rpartition('.')[0]}" for each in SECTIONS)
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
@@ -80,14 +79,23 @@ def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> lis
     return [name for name, (applies, _, uses) in FIGURES.every().items() if applies(known) and (tuned or "tuning" not in uses)]
 
 
+def section_modules() -> list[str]:
+    """The modules that make the sections of a page."""
+    return [*(f"{_ROOM}.{each.rpartition('.')[0]}" for each in SECTIONS), *(each.__module__ for each in _added())]
+
+
 def sections() -> list[Callable[[View], Section]]:
     """What makes each section of a page, in its order."""
     own = [
         getattr(importlib.import_module(module), each.rpartition(".")[2])
-        for module, each in zip(SECTION_MODULES, SECTIONS, strict=True)
+        for module, each in zip(section_modules(), SECTIONS, strict=False)
     ]
     at = SECTIONS.index("runs.section")
-    return [*own[:at], *plugged("section", SECTIONS).values(), *own[at:]]
+    return [*own[:at], *_added(), *own[at:]]
+
+
+def _added() -> list[Callable[[View], Section]]:
+    return list(plugged("section", [each.partition(".")[0] for each in SECTIONS]).values())
 
 
 def used_by(name: str) -> tuple[str, ...]:
@@ -105,6 +113,10 @@ def load_figure(name: str) -> Figure:
     if name not in FIGURES.every():
         raise BenchError(f"{name!r} is no figure. There are: {', '.join(FIGURES)}.")
     importlib.import_module(module_of(name))
+    if name not in DRAWN:
+        raise BenchError(
+            f"{origin('figure', name)}: its entry point figure.{name} draws no figure of that name. Give both one name."
+        )
     return DRAWN[name]
 
 

@@ -39,7 +39,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
             f"no chunk shows {count_text(run['hidden_tokens'], 'token')}, such as unstreamed reasoning or tokens without text; TPOT "
             "leaves them out"
         )
-    if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_answers") or 0):
+    if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_outputs") or 0):
         yield (
             f"in {count_text(unknown, 'answer', of=ok)} it is unknown how many tokens a chunk carries, so "
             f"{'there is' if run.get('tpot_n') == 0 else 'they have'} no TPOT: tokens may be hidden (reasoning, tokens without text), "
@@ -47,7 +47,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
             + ("; vLLM tells with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
     wrong = run.get("wrong_prompt_tokens") or run.get("wrong_output_tokens")
-    if not wrong and (uncounted := run.get("uncounted_answers")):  # else the verdict says it
+    if not wrong and (uncounted := run.get("uncounted_outputs")):  # else the verdict says it
         yield (
             f"the server counts no tokens in {count_text(uncounted, 'answer', of=ok)} (no readable usage): tokens/s "
             f"{'and TPOT are' if run.get('tpot_n') == 0 else 'are'} not known"

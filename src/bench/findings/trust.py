@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from bench.errors import count_text, is_are, listed, shown_share
-from bench.parse.validity import CHECKS, Reason, invalid, reason_texts
+from bench.parse.validity import CHECKS, TIMES, Reason, invalid, reason_texts
 from bench.report.blocks import AGAIN
 from bench.shipped import BENCH
 from bench.study.config import Thresholds
@@ -68,10 +68,15 @@ def remedy(runs: pl.DataFrame) -> str:
 
 def accept_others(reasons: Iterable[Sequence[str]]) -> str:
     """How a study accepts a machine that others use; empty where no run is invalid for that alone. Args: reasons: the codes of each."""
-    found = [Reason.of(codes[0]) for codes in reasons if len(codes) == 1]
-    shares = [reason.value for reason in found if reason.check == "other_processes" and reason.value is not None]
+    shares = [each for codes in reasons if (each := of_others(map(Reason.of, codes))) is not None]
     how = "`thresholds: {{ other_share: {limit} }}` in the study's file lets such runs count, and measures none again"
     return _accepted(max(shares), how) if shares else ""
+
+
+def of_others(reasons: Iterable[Reason]) -> float | None:
+    """The share of others' work (0–1), if that alone makes latencies invalid."""
+    found = [reason for reason in reasons if reason.part in TIMES]
+    return found[0].value if [each.check for each in found] == ["other_processes"] else None
 
 
 def accept_option(share: float | None, limit: float) -> str:

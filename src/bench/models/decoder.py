@@ -31,7 +31,7 @@ _COMPARED = (
 FAMILIES = frozenset(_COMPARED.split())
 LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 # Keys of decoders whose layers attend in several ways, by which Kimi-Linear's and Ling's kin differ from DeepSeek's.
-_APART = ("layer_group_size", "linear_attn_config", "attn_type_list", "hybrid_layer_pattern", "sliding_window")
+_APART = ("layer_group_size", "linear_attn_config", "attn_type_list", "hybrid_layer_pattern")
 # Other names of the same thing.
 _NAMES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
@@ -95,7 +95,8 @@ def latent_throughout(part: Config) -> bool:
     """Whether all layers have multi-head latent attention, in a family that is not known: nothing says that they differ."""
     kinds = part.get("layer_types")
     alike = not isinstance(kinds, list) or set(map(str, kinds)) <= {"full_attention"}
-    return alike and not any(part.get(key) for key in _APART) and all(key in part for key in LATENT_KEYS)
+    windows = part.get("sliding_window") and part.get("use_sliding_window", True)
+    return alike and not windows and not any(part.get(key) for key in _APART) and all(key in part for key in LATENT_KEYS)
 
 
 def named(family: str, config: Config, part: Config) -> dict[str, Any]:

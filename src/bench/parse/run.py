@@ -266,7 +266,8 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural
         prompt=pl.col("prompt_tokens").ne_missing(pl.col("prompt_asked")),
         output=pl.col("completion_tokens").ne_missing(pl.col("output_asked")) & ~short.fill_null(value=False) & work.generates,
         short=short,
-        uncounted=pl.col("completion_tokens" if work.generates else "prompt_tokens").is_null(),
+        silent=pl.col("completion_tokens").is_null() & work.generates,
+        uncounted=pl.col("prompt_tokens").is_null() | (pl.col("completion_tokens").is_null() & work.generates),
     )
     return {
         "wrong_prompt_tokens": int(wrong["prompt"].sum()),
@@ -277,6 +278,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
         "cut_answers": cut_answers(endpoint, ok) if natural else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
+        "uncounted_outputs": int(wrong["silent"].sum()),
         "reasoning_tokens": None if ok["reasoning_tokens"].null_count() else ok["reasoning_tokens"].mean(),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,

@@ -143,7 +143,7 @@ CHECKS = {
     ),
     "drift": Check("machine", "{drift}"),
 }
-_TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
+TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 # largest step of the wall clock against the clock of the stamps (s); convention: corrections move both, only a suspension or a set
 # time moves one
@@ -259,7 +259,7 @@ class Verdict:
     @property
     def valid(self) -> bool:
         """Whether latencies and throughput can be trusted."""
-        return not set(self.faults) & set(_TIMES)
+        return not set(self.faults) & set(TIMES)
 
     @property
     def counts_valid(self) -> bool:
@@ -347,8 +347,6 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int]) -> Iterator[Reaso
     elif run["failed"] == run["requests"] and 2 * sum(n for kind, n in kinds.items() if kind not in _OF_LOAD) > run["failed"]:
         yield Reason("none_answered", run["failed"], outcomes=kinds)
     uncounted = run.get("uncounted_answers") or 0
-    if run.get("counted_prompt_tokens", 0) is None:
-        uncounted = max(uncounted, run["wrong_prompt_tokens"] or 0)
     # Prompts of a file with natural answers have no length that could be wrong: uncounted, only tokens/s and TPOT are unknown.
     if uncounted and (run["wrong_prompt_tokens"] or run["wrong_output_tokens"]):
         yield Reason("not_counted", uncounted)

@@ -16,7 +16,7 @@ from bench.load.target import Target
 from bench.parse.drift import place_of_run
 from bench.parse.run import parse_run
 from bench.parse.slo import goodput, judged_requests
-from bench.parse.validity import reason_text, verdict
+from bench.parse.validity import TIMES, reason_text, verdict
 from bench.runs.latencies import LATENCIES
 from bench.runs.request import RequestRecord
 from bench.runs.run import RunRecord
@@ -91,7 +91,7 @@ def judged_run(
     row = parse_run(folder, **names, wide=tables / "metrics.csv", summary=tables / "summary.json")
     row = {**row, **goodput(row, judged_requests(row, pl.read_parquet(names["requests"])), slos)}
     found = verdict(row, thresholds)
-    return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)
+    return row, () if found.valid else tuple(reason_text(reason) for reason in found.found if reason.part in TIMES)
 
 
 def speed(record: RunRecord) -> tuple[float, str, str] | tuple[None, None, None]:

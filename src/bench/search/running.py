@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -183,9 +184,12 @@ class RunningServer:
         last = records[-1]
         if all(record.status in UNFIT for record in records):
             said = (last.error or "without a word").rstrip(".")
+            long = re.search("context|length|too long|token", said, re.IGNORECASE)
+            advice = (
+                " It answered requests of a few tokens: send shorter prompts and answers, or start it with a longer context."
+            )
             raise BenchError(
-                f"{self.target.base_url} refuses every request of this load (HTTP {last.status}): {said}. It answered requests "
-                "of a few tokens: send shorter prompts and answers, or start it with a longer context."
+                f"{self.target.base_url} refuses every request of this load (HTTP {last.status}): {said}.{advice if long else ''}"
             )
 
     def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:

@@ -429,7 +429,9 @@ def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
     value = row.values.get(column)
     what = f"{shown(str(value), 60)} {problem}" if value not in (None, "") else "is empty"
     follows = ". A request that follows another, after a delay, has its id as `parent`, and `after_s`"
-    return BenchError(f"{path}: {row.place}, {column}: {what}{follows if 'delay' in row.values else ''}.")
+    return BenchError(
+        f"{path}: {row.place}, {column}: {what}{follows if 'delay' in row.values and value in (None, '') else ''}."
+    )
 
 
 def _whole(number: Decimal) -> bool:

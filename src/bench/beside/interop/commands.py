@@ -186,8 +186,13 @@ def export(
         _reports(deployment, output)
         return
     results, _, name = deployment.rpartition(":")  # results:llama-fp8, or just that of this folder
-    with chdir(Path(results).parent if Path(results).is_dir() else "."):
-        text = written(read_exported(name if Path(results).is_dir() else deployment), form)
+    folder = Path(results).resolve() if results and Path(results).is_dir() else None
+    if folder and folder.name != "results":
+        raise BenchError(
+            f"{deployment}: only a folder called results is exported. Move it into one of its own, as {folder}/results."
+        )
+    with chdir(folder.parent if folder else "."):
+        text = written(read_exported(name if folder else deployment), form)
     if output is None:
         print(text, end="")
         return

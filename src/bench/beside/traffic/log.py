@@ -222,7 +222,9 @@ class _Table:
         """The values of a column as numbers: a trace tells users apart, and names none. One that is empty is a user of its own."""
         known: dict[Any, int] = {}
         said = [self.flat[place].get(column) for place in order]
-        return np.array([known.setdefault((i,) if each in (None, "") else each, len(known)) for i, each in enumerate(said)])
+        return np.array(
+            [known.setdefault((i,) if each in (None, "") else str(each), len(known)) for i, each in enumerate(said)]
+        )
 
     def counts(self, role: str) -> Floats:
         """Tokens, added up over a role's columns; NaN where that is no count."""
@@ -318,7 +320,8 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
     parts = [name for name in counts if _PART.search(name)]
     apart = f" Add {', '.join(parts)} with + where it is counted apart from prompts or answers (prompt=A+B)." if parts else ""
     packed = [name for name in names if str(first[name]).startswith('{"')] if "=NAME" in line else []
-    within = f" {packed[0]} holds JSON as text: unpack it first, as jq -c '.{packed[0]} | fromjson' does." if packed else ""
+    unpack = f"""jq -c '."{packed[0]}" | fromjson'""" if packed else ""
+    within = f" {packed[0]} holds JSON as text: unpack it first, as {unpack} does." if packed else ""
     return BenchError(
         f"{path}: which columns hold {listed(missing)}? Perhaps: --columns {shlex.quote(line)}.{apart}{within} "
         f"Found: {', '.join(names)}."
@@ -368,7 +371,7 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
 
 def _says_failure(text: str, column: str) -> bool | None:
     """Whether a cell says that its request failed; None where it is not known."""
-    lower, error = text.lower(), re.search(r"^err|error|cancel|failed|failure", column) is not None
+    lower, error = text.lower(), re.search(r"^err|(?<!no_)error|cancel|failed|failure", column) is not None
     if lower in _EMPTY or (error and lower in _NO):
         return False
     if re.search(r"(?<!un)success", column) and lower in _NO | _YES:

@@ -64,6 +64,8 @@ def figures(
     paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
+    if threshold and not folder.exists() and Path(str(folder).rpartition(":")[0]).exists():
+        raise BenchError(f"{folder}: --threshold judges the runs of a whole folder anew. Leave out :DEPLOYMENT.")
     if not threshold and (Results.of_study(folder) or not folder.exists()):  # results:tiny-mha
         study = Results.open(folder)
         results, names = study.tables, figure or study.figures()
@@ -76,7 +78,7 @@ def figures(
     for name in tracked(names, "Drawing"):
         written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
     for old in sorted(set(paper.labels) - paper.met) if paper else ():
-        print(f"--labels {old}: no word of the figures that were drawn.", file=sys.stderr)
+        print(f"--labels {old}: no figure that was drawn has this word.", file=sys.stderr)
     if json:
         print_json([str(path) for path in written])
         return

@@ -24,7 +24,7 @@ def parse(
     (elapsed seconds, then a column a series) and summary.json beside them. Without --threshold, those of `bench workload` hold.
     """
     from bench.findings.streams import stream_notes
-    from bench.findings.trust import accept_option
+    from bench.findings.trust import accept_option, of_others
     from bench.parse.run import parse_run
     from bench.parse.table import verdict_columns
     from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
@@ -86,7 +86,7 @@ def parse(
     taken = [("thresholds", f"{', '.join(kept)}, as the run was taken")] if kept else []
     for what, state in (*taken, ("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
-    allowed = accept_option(summary.get("host_other_share") if len(judged.found) == 1 else None, thresholds.other_share)
+    allowed = accept_option(of_others(judged.found), thresholds.other_share)
     for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
         print(line)
 

@@ -200,7 +200,7 @@ def _lasting(level: Level) -> float:
 def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
     """Why no answer of these runs has a latency; None where their rows do not say it."""
     uncounted, unknown, held_back = (
-        sum(row.get(name) or 0 for row in rows) for name in ("uncounted_answers", "unknown_streamed", "held_back_answers")
+        sum(row.get(name) or 0 for row in rows) for name in ("uncounted_outputs", "unknown_streamed", "held_back_answers")
     )
     reasons = {
         "stream": not any(row.get("stream", True) for row in rows),

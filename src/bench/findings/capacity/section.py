@@ -24,7 +24,7 @@ def section(view: View) -> Section:
     spent = time_spent(view)
     judged = [curve for curve in view.curves if curve.point]
     blocks = [_sure(view, curve, spent.get((curve.deployment, curve.workload), "")) for curve in judged]
-    return Section("verdicts", "How sure that is, curve by curve", blocks, short=[])
+    return Section("verdicts", "How sure that is, curve by curve", blocks)
 
 
 def _sure(view: View, curve: Curve, spent: str) -> Article:

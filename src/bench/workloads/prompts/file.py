@@ -254,9 +254,9 @@ def _said(message: Mapping[str, Any]) -> bool:
 
 
 def _is_call(call: Any) -> bool:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    texts = (call.get("id"), function.get("name"), function.get("arguments")) if isinstance(function, Mapping) else (None,)
-    return all(isinstance(text, str) for text in texts)
+    """Whether it has what every server asks for: its type, and under that a name."""
+    called = call.get(call.get("type")) if isinstance(call, Mapping) else None
+    return isinstance(called, Mapping) and isinstance(called.get("name"), str)
 
 
 def _refuse_unsent(path: str, place: str, column: str, value: Any) -> None:
