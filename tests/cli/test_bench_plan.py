@@ -245,7 +245,7 @@ def test_a_device_of_one_s_own_and_in_other_units(tmp_path, capsys):
     assert (known.price_per_hour, known.price_remark(date(2030, 1, 1)), known.power_w) == (2.5, "your own", 700)
     told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
-    with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
+    with pytest.raises(BenchError, match=r"hardware\.small: memory is missing"):
         accelerators({"small": {"title": "Small"}})
     for entry, told in (
         ({"memory": 80}, "less than 1 GiB is no GPU's memory"),

@@ -161,7 +161,7 @@ def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
     one = bench(
         "figures", "here/results:planted-server", "--output-dir", "one", "--figure", "ttft", "--labels", "a=b", cwd=tmp_path
     )
-    assert "one/ttft.svg" in one.stdout and one.stderr.endswith("--labels a: no word of the figures that were drawn.\n"), (
+    assert "one/ttft.svg" in one.stdout and one.stderr.endswith("--labels a: no figure that was drawn has this word.\n"), (
         one.stderr
     )
     assert bench("guard", "here/results:planted-server", cwd=tmp_path).returncode == 0

@@ -334,7 +334,7 @@ def test_answers_that_end_early_are_short_and_not_wrong_where_nothing_else_could
     done, shown = measured(tmp_path, "--set", "endpoint=chat", refuse=unless(ignore_eos=TRANSFORMERS), ends_early=5)
     assert done.returncode == 0, done.stderr
     assert "refuses ignore_eos: answers may end before the length that was asked for" in done.stderr
-    assert "4 answers of 4 ended early, as the model did: 5 tokens on average for 8 asked for" in shown
+    assert "the model ended 4 of 4 answers early: 5 tokens on average, of 8 asked for" in shown
     assert "latency, throughput  valid" in shown
     content = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (content["wrong_output_tokens"], content["short_answers"], content["requests_omit"]) == (0, 4, "ignore_eos")

@@ -86,7 +86,7 @@ def test_a_server_that_nobody_knows_is_measured_without_telemetry():
         found = find_metrics(server.base_url, None, {})
     assert not worth_reading(found, named=None, say=said.append)
     (told,) = said
-    assert "lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp" in told
+    assert "lacks the metrics of any engine that is known (vLLM, llama.cpp, SGLang, TGI" in told
     assert told.endswith("itself exposes its own; causes and KV cache stay unknown")
 
 

@@ -117,7 +117,7 @@ def check(words, clone, capsys):
             assert resources in (
                 [],
                 ["--resources", "gpu=4"],
-                ["--configfile", "config/studies/quick.yaml"],
+                ["--configfile", "config/studies/quick.yaml", "--"],
             )  # the tests of workflows run them
         case _:
             assert words[0] in ("uv", "uvx"), words  # tests/workflow/test_installed.py builds and runs a wheel

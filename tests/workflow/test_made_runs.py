@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.cli import main
 from tests.support.forked import snakemake
 
 pytestmark = [pytest.mark.workflow, pytest.mark.timeout(300)]  # whoever is first draws the study
@@ -20,9 +21,10 @@ class Project:
         self.folder = folder
         self.before: dict[Path, str] = {}
 
-    def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:
+    def jobs(self, *arguments: str, target: str | None = "results/figures/ttft.svg") -> set[str]:
         """The rules that Snakemake runs; `drawn` has the figures among them."""
-        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, target, folder=self.folder)
+        targets = [target] if target else []
+        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, *targets, folder=self.folder)
         told = done.stdout + done.stderr
         assert done.returncode == 0, told[-3000:]
         return self.rules(told)
@@ -138,3 +140,18 @@ def test_another_limit_or_peak_draws_what_depends_on_it(project):
     drawn = {"findings", "figure", "report"}
     assert would(slo=["ttft_p99=9s"]) == {"aggregate", "analyse", "calibrate", *drawn}
     assert would(slo=["ttft_p99=10s"], peak_rps=20) == drawn - {"figure"}  # no figure is drawn from it
+
+
+def test_a_run_that_is_forgotten_is_measured_again_for_whatever_rests_on_it(drawn_study, tmp_path, monkeypatch):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(drawn_study, project.folder, symlinks=True)
+    monkeypatch.chdir(project.folder)
+    assert main(["runs", "--discard", "d000/*_r1_*"]) == 0
+    again = {"measure", "parse", "aggregate", "analyse", "figure"}
+    assert project.jobs("--dry-run") == again
+    assert project.jobs("--dry-run", target=None) == again | {
+        "default",
+        "calibrate",
+        "findings",
+        "report",
+    }  # without a target, all

@@ -75,7 +75,7 @@ def running(project, cluster, *arguments, target="results/figures/all"):
 
 def measured(project, deployment):
     """When each run of a deployment in the store was measured, by its digest."""
-    records = (json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/*/run.json"))
+    records = (json.loads(path.read_text()) for path in project.folder.glob("results/runs/[!.]*/[!.]*/run.json"))
     return {record["digest"]: record["clock_start_s"] for record in records if record["definition"]["deployment"] == deployment}
 
 

@@ -31,7 +31,7 @@ from bench.runs.store import Store
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.specs import PROTOCOL
-from bench.study.state import refuse_lacking, remember_study, unended_searches, unmeasured_sessions
+from bench.study.state import refuse_lacking, remember_study, unended_searches, unmeasured_sessions, wanted
 from bench.workflow import announce_workflow, code_of, end_jobs_on_sigterm
 from bench.yaml_file import read_yaml
 

@@ -26,6 +26,6 @@ rule measure:
         slurm_extra=lambda wildcards: ("" if PLAN.started[wildcards.deployment].gpus_started else "--exclusive"),
     params:
         # No code: PROTOCOL, a part of every run's digest, says what is measured again.
-        wanted=lambda wildcards: PLAN.wanted(wildcards.deployment, int(wildcards.session)),
+        wanted=lambda wildcards: wanted(PLAN, wildcards.deployment, int(wildcards.session)),
     script:
         "../scripts/measure.py"

@@ -27,6 +27,7 @@ class Paths:
     PROBED = "results/deployments/{deployment}/probed-{load}.json"
     SESSION = "results/sessions/{deployment}/{session}.json"
     PARSED = "results/sessions/{deployment}/{session}-parsed.json"
+    FORGOTTEN = "results/sessions/{deployment}/{session}-forgotten.txt"
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
     RUNS = "results/runs"

@@ -85,6 +85,21 @@ def unmeasured_sessions(plan: Plan, store: Store) -> list[tuple[str, int]]:
     return [each for each in plan.sessions if not measured(plan, *each, store)]
 
 
+def forget(plan: Plan, store: Store, run: RunSpec) -> None:
+    """Forget a measured run: its session is measured again."""
+    file = Path(Paths.FORGOTTEN.format(deployment=run.deployment.name, session=plan.place_of(run).session))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(f"{run.key}\n")
+    store.discard(run)
+
+
+def wanted(plan: Plan, deployment: str, session: int) -> str:
+    """What a session measures, as `Plan.wanted` has it, and which runs were forgotten: where it changes, the session starts again."""
+    file = Path(Paths.FORGOTTEN.format(deployment=deployment, session=session))
+    return plan.wanted(deployment, session) + (f" {checksum(file)}" if file.exists() else "")
+
+
 def refuse_lacking(plan: Plan, store: Store) -> None:
     """Refuse a pack's study whose runs are not all here.
 

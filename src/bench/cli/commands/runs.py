@@ -80,7 +80,7 @@ def runs(
 def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
     from bench.runs.store import Store
     from bench.shipped import BENCH
-    from bench.study.state import run_states
+    from bench.study.state import forget, run_states
 
     store, judged = Store(), judged_runs() if _INVALID in patterns else {}
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
@@ -95,8 +95,7 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
     if named and not wanted:
         raise BenchError(f"no run matches {' or '.join(patterns)}; `{BENCH} runs` lists them.")
     for run in wanted:
-        Paths.session(run.deployment.name, plan.place_of(run).session).unlink(missing_ok=True)
-        store.discard(run)
+        forget(plan, store, run)
     if json:
         print_json([run.key for run in wanted])
         return
