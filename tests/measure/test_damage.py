@@ -250,7 +250,7 @@ def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured
         write_index(study.plan, "a", 1, study.store)
         assert set(json.loads(Paths.session("a").read_text())["runs"]) == {one.name, two.name}
         assert main(["runs", "--configfile", "study.yaml", "--discard", one.key]) == 0
-        assert not Paths.session("a").exists()
+        assert one.key in Path(Paths.FORGOTTEN.format(deployment="a", session=1)).read_text()
 
 
 def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):
