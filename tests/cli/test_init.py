@@ -128,6 +128,13 @@ def test_the_workflow_is_a_module_of_another_one(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "started").exists()
     assert (tmp_path / "results/checkpoints/tiny-mqa/checkpoint.json").exists()
+    # Under a prefix what cannot be measured is refused before any job all the same.
+    study["engines"] = {"e": {"source": "external", "base_url": "http://127.0.0.1:9"}}
+    study["deployments"] = {name: {"model": name, "engine": "e"} for name in study["deployments"]}
+    (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"llm": study}))
+    prefixed = CALLER.replace('shell("touch started")', "saturate.onstart()").rstrip() + " as own_*\n"
+    (tmp_path / "Snakefile").write_text(prefixed.format(root=ROOT))
+    assert "nothing was started" in snakemake("--cores", "1", "results/figures/all", folder=tmp_path).stderr
 
 
 # bench demo: what is found of a planted server, beside what was planted

@@ -100,7 +100,7 @@ meta_line = st.builds(
 any_line = sample_line() | meta_line | st.sampled_from(["", "#", "# EOF", "   ", "#HELP", "# HELP  a x"]) | st.text(max_size=10)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(sample_line() | meta_line, max_size=8), st.lists(any_line, max_size=2), st.lists(number, min_size=8, max_size=8)
 )

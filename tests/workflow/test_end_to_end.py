@@ -103,4 +103,4 @@ def test_the_notebook_of_the_results_runs(vllm_study, monkeypatch):
             exec("".join(cell["source"]), found)  # noqa: S102 - our own
     assert len(found["by_load"]) == 8
     assert found["slowest"].shape[0] == 10
-    assert max(found["usage"]["value"]) == 1
+    assert 0.5 < max(found["usage"]["value"]) <= 1

@@ -32,7 +32,7 @@ def test_from_nothing_to_the_table(llamacpp_study):
     assert bursts["ok"].to_list() == [1, 4, 8, 12]
     assert chats["ok"].to_list() == [16] * 3
     assert set(nothing.summary["predicted_saturation"]) == {8}
-    assert bursts["saturated"].to_list()[:2] == [False, False]
+    assert True not in bursts["saturated"].to_list()[:2]  # where no scrape falls into a request it is not known
     assert bursts["saturated"].to_list()[3]
 
 

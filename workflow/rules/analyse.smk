@@ -9,6 +9,7 @@ rule analyse:
         ANALYSED,
     log:
         "logs/analyse.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -31,6 +32,7 @@ rule calibrate:
         reliefs=update(paths.RELIEFS),
     log:
         "logs/calibrate.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -51,6 +53,7 @@ rule findings:
         findings=paths.FINDINGS,
     log:
         "logs/findings.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

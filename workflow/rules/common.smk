@@ -83,7 +83,8 @@ onstart:
     workflow.scheduler.job_rate_limiter = None
     if len(FILES) == 1 and config.get("study") == read_yaml(FILES[0]).get("study"):
         remember_study(Path(os.path.relpath(FILES[0])), config.get("scale"))
-    starting = set() if workflow.touch else {job.rule.name for job in workflow.dag.needrun_jobs()}
+    # Another workflow that uses these rules may have put a prefix before their names.
+    starting = set() if workflow.touch else {job.rule.name.rpartition("_")[2] for job in workflow.dag.needrun_jobs()}
     if "tune" in starting and on_slurm():
         raise WorkflowError(
             "nothing was submitted: a tuning starts its servers on one machine. On a node of the cluster: bench tune"

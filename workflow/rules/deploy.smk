@@ -8,6 +8,7 @@ rule engine:
         record=paths.ENGINE,
     log:
         "logs/engine/{engine}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -23,6 +24,7 @@ rule weights:
         record=paths.CHECKPOINT,
     log:
         "logs/weights/{model}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -41,6 +43,7 @@ rule deploy:
         launch=paths.LAUNCH,
     log:
         "logs/deploy/{deployment}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

@@ -6,6 +6,7 @@ rule grade:
         grades=paths.GRADES,
     log:
         "logs/grade.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

@@ -8,6 +8,7 @@ rule parse:
     log:
         "logs/parse/{deployment}/{session}.log",
     priority: 1
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -29,6 +30,7 @@ rule aggregate:
         timeseries=paths.TIMESERIES,
     log:
         "logs/aggregate.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

@@ -14,6 +14,7 @@ rule figure:
         spec=paths.FIGURE_SPEC,
     log:
         "logs/figures/{figure}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -39,6 +40,7 @@ rule report:
         manifest=paths.MANIFEST,
     log:
         "logs/report.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
