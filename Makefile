@@ -36,15 +36,15 @@ export PIP_FIND_LINKS := $(abspath $(WHEELS))
 export UV_OFFLINE := 1
 export UV_FIND_LINKS := $(abspath $(WHEELS))
 endif
-# One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
-# The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
-LOCKED := flock --nonblock --no-fork .snakemake.lock
+# The workflow's own lock, which it takes when it starts; Snakemake's would outlive a kill.
+FREE := @flock --nonblock .snakemake.lock true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
 STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT)$(SCALE),--config $(if $(SELECT),select='$(SELECT)') $(if $(SCALE),scale=$(SCALE)))
 # A cluster's profile in the environment would send these sessions elsewhere, or make the workflow a dry run.
 unexport SNAKEMAKE_PROFILE
 UNUSED := $(if $(SNAKEMAKE_PROFILE),echo "SNAKEMAKE_PROFILE is set and not used: make runs on this machine alone. On a cluster: snakemake --profile profiles/slurm" >&2,true)
-# A session takes all cores for itself; what follows it runs side by side.
-SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores all
+# A session takes all cores for itself; what follows it runs side by side. The workflow gets SIGTERM when make is gone: nothing
+# measures on for nobody.
+SNAKEMAKE := exec setpriv --pdeathsig TERM $(BIN)/snakemake --nolock --cores all
 
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
 READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
@@ -56,7 +56,7 @@ SLURM ?=
 setup: .venv/ready $(if $(SLURM),.venv/slurm)
 
 figures: .venv/ready
-	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	$(FREE)
 	@$(READABLE)
 	@$(UNUSED)
 	@$(SNAKEMAKE) results/figures/all $(STUDIED)
@@ -73,7 +73,7 @@ study:
 # What is measured is packed, also when a session failed.
 pack: .venv/ready
 	$(if $(word 2,$(CONFIG)),$(error make pack takes one CONFIG))
-	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	$(FREE)
 	@$(READABLE)
 	@$(UNUSED)
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz

@@ -4,6 +4,7 @@ nothing of Snakemake but where its scripts lie.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -118,6 +119,23 @@ def announce_workflow(library: Path) -> None:
     os.environ[_WORKFLOW_PID] = str(os.getpid())
     if (library / "bench").is_dir():
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
+
+
+def lock_folder() -> TextIO:
+    """The lock of this folder's workflows, held until the file is closed or its process ends, however it ends.
+
+    Raises:
+        BenchError: another workflow holds it.
+    """
+    lock = Path(".snakemake.lock").open("w")  # noqa: SIM115 - whoever has it open, holds it
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise BenchError("Another workflow runs in this folder; wait for it, or end it.") from None
+    except OSError:  # a file system without locks
+        pass
+    return lock
 
 
 def end_jobs_on_sigterm() -> None:

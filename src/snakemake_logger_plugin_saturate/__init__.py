@@ -72,7 +72,6 @@ class LogHandler(LogHandlerBase):
         self._jobs: dict[Any, str] = {}
         self._wildcards: dict[Any, tuple[str, ...]] = {}
         self._draws = False  # whether what is asked for is drawn: only then is the report here the one that it leads to
-        self._latest = ""  # kind of the job that began last
         self._failed: dict[Any, tuple[str, str | None]] = {}  # rules with their logs
         self._stopped = False  # whether Ctrl-C or SIGTERM ended a job in order
 
@@ -139,9 +138,8 @@ class LogHandler(LogHandlerBase):
         self._jobs[job["jobid"]] = kind
         self._begun[kind].add(job["jobid"])
         self._wildcards[job["jobid"]] = tuple(dict(job["wildcards"] or {}).values())
-        if kind not in _TARGETS and (kind != "figure" or self._latest != kind):
+        if kind not in _TARGETS and (kind != "figure" or len(self._begun[kind]) == 1):
             self._say(self._stage(job), "1")
-        self._latest = kind
 
     def _stage(self, job: dict[str, Any]) -> str:
         """What a job does."""

@@ -35,6 +35,7 @@ from tests.support.fake_server import fake_server
 from tests.support.faulty import EXPOSITION, VERSION, Study
 from tests.support.figures import results
 from tests.support.made import made_study, make_run
+from tests.support.project import BIN
 from tests.support.study import ARCHITECTURE, ROOT
 from tests.support.summaries import written
 from tests.support.verdicts import CALM
@@ -281,13 +282,21 @@ def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):
 def test_a_second_workflow_in_a_folder_is_refused(tmp_path):
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("config", "src"):
+    for name in ("config", "src", "Snakefile", "workflow"):
         Path(name).symlink_to(ROOT / name)
     Path(".venv").symlink_to(Path(sys.executable).parent.parent)
     for name in ("requirements.lock", "pyproject.toml"):
         os.utime(name, (0, 0))
     with Path(".snakemake.lock").open("w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
-        done = subprocess.run(["make", "figures"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Another workflow runs in this folder; wait for it, or end it." in done.stderr
+        made, plain = (
+            subprocess.run(command, capture_output=True, text=True)
+            for command in (
+                ["make", "figures"],
+                [BIN / "snakemake", "--cores", "1", "--configfile", "config/studies/quick.yaml"],
+            )
+        )
+    assert (made.returncode, plain.returncode) == (2, 1)
+    for done in (made, plain):
+        assert "Another workflow runs in this folder; wait for it, or end it." in done.stderr
+    assert not Path("results").exists()

@@ -290,7 +290,7 @@ def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):
     with (here / ".snakemake.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main(["unpack", str(packed)]) == 2
-    assert "a workflow runs in this folder" in capsys.readouterr().err
+    assert "Another workflow runs in this folder" in capsys.readouterr().err
 
 
 def test_nothing_measured_is_nothing_to_pack(there, here):

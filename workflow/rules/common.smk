@@ -32,7 +32,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.specs import PROTOCOL
 from bench.study.state import refuse_lacking, remember_study, unended_searches, unmeasured_sessions, wanted
-from bench.workflow import announce_workflow, code_of, end_jobs_on_sigterm
+from bench.workflow import announce_workflow, code_of, end_jobs_on_sigterm, lock_folder
 from bench.yaml_file import read_yaml
 
 announce_workflow(SOURCES)
@@ -77,6 +77,8 @@ include: "cluster.smk"
 
 
 onstart:
+    with in_words():
+        workflow.folder_lock = lock_folder()  # until this process ends
     end_jobs_on_sigterm()
     # With its limit of jobs a second, Snakemake looks for jobs every second for each one that ended, on cores that are measured. No
     # option takes the limit away: one of an hour keeps a finished workflow waiting for it.

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -65,18 +62,3 @@ def _origin() -> str:
     """What this package was installed from: the file of a wheel, or its name in an index."""
     recorded = json.loads(distribution("saturate-bench").read_text("direct_url.json") or "{}")
     return shlex.quote(recorded.get("url", "saturate-bench").removeprefix("file://"))
-
-
-@contextmanager
-def no_workflow() -> Iterator[None]:
-    """Hold the lock of this folder's workflows, which make takes too.
-
-    Raises:
-        BenchError: one runs.
-    """
-    with Path(".snakemake.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
-        yield

@@ -223,7 +223,7 @@ def _wrong(error: ErrorDetails) -> str:
         and value.strip().replace(".", "", 1).isdecimal()
     ):
         message += "; write it without quotes"
-    if kind == "list_type" and isinstance(value, int | float | str):
+    if kind == "list_type" and isinstance(value, int | float | str) and not isinstance(value, bool):
         message += f"; write [{value}]"
     return message
 

@@ -54,11 +54,11 @@ def unpack(
     """
     from bench.beside.archive.pack import packed_text
     from bench.beside.archive.unpack import unpack
-    from bench.cli.study import no_workflow
     from bench.runs.store import Store
+    from bench.workflow import lock_folder
 
     unpacked = []
-    with no_workflow():
+    with lock_folder():
         for file in files:
             done = unpack(file, Store(owner="unpack"))
             unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})

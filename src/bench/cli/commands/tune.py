@@ -34,7 +34,7 @@ def tune(
     """
     from dataclasses import asdict
 
-    from bench.cli.study import load_plan, no_workflow
+    from bench.cli.study import load_plan
     from bench.runs.files import read
     from bench.runs.paths import Paths
     from bench.runs.searches import TuningRecord
@@ -52,10 +52,9 @@ def tune(
     given = [f"scale={plan.config.scale}"] * bool(plan.config.scale)
     given += [f"tune={{minutes: {minutes:g}}}"] if minutes is not None else []
     command += ["--config", *given] if given else []
-    with no_workflow():
-        # A cluster's profile would make it another workflow.
-        environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
-        done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr, env=environment)
+    # A cluster's profile would make it another workflow.
+    environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
+    done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr, env=environment)
     if done.returncode:
         raise SystemExit(1)
     found = read(TuningRecord, Path(Paths.TUNING))
