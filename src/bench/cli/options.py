@@ -85,9 +85,11 @@ def number(text: str) -> float:
 
 
 LOAD = "The load"  # group of options that say what is sent, and how much
-#: Help of `--slo`.
-SLO = "Such as ttft_p99=2s or tpot_p95=50ms. Repeatable; all have to be met."
 Json = Annotated[bool, flag("--json", "Print the result as JSON.")]
+OutputDir = Annotated[Path, option("DIR", "Where the files go; created if missing.")]
+PromptLength = Annotated[int | None, option("TOKENS", "Prompt tokens of each request.", LOAD, parser=at_least_one)]
+OutputLength = Annotated[int | None, option("TOKENS", "Output tokens of each request.", LOAD, parser=at_least_one)]
+MeasuredWorkload = Annotated[str | None, option("NAME", "The workload whose runs count, where several were measured.")]
 Headers = Annotated[
     list[str] | None,
     option(
@@ -118,6 +120,11 @@ WorkloadFile = Annotated[
     Path | None,
     option("FILE", "A workload as a study has it, in YAML: also what no option says, such as `turns` and `body`.", LOAD),
 ]
+
+
+def limits(panel: str | None = None) -> Any:
+    """The option `--slo`."""
+    return option("LIMIT", "Such as ttft_p99=2s or tpot_p95=50ms. Repeatable; all have to be met.", panel)
 
 
 def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whose: str) -> None:

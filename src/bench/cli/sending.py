@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from bench.cli.options import LOAD, Headers, WorkloadFile, at_least_one, headers_of, option
+from bench.cli.options import LOAD, Headers, OutputLength, PromptLength, WorkloadFile, headers_of, option
 from bench.errors import BenchError
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bench.load.target import Target
     from bench.workloads.workload import Workload
 
-_REQUESTS = "Requests"
 _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
 _FEWEST_IDS = 16  # of which prompts can be made that differ
 
@@ -95,14 +94,13 @@ class Sending:
             "FILE",
             "Prompts of your own: a CSV, JSON, JSONL or Parquet file with a column `prompt` (texts), `messages` (chats), or `query` "
             "and `documents` (to rerank), or lines of a .txt file.",
-            _REQUESTS,
+            LOAD,
         ),
     ] = None
-    prompt_length: Annotated[int | None, option("TOKENS", "Prompt tokens of each.", _REQUESTS, parser=at_least_one)] = None
-    output_length: Annotated[
-        int | None, option("TOKENS", "Output tokens of each.", _REQUESTS, parser=at_least_one, default=f"{_OUTPUT_TOKENS}")
-    ] = None
+    prompt_length: PromptLength = None
+    output_length: OutputLength = None
     header: Headers = None
+    metrics: Annotated[str | None, option("URL", "Where the server's metrics are.", default="URL/metrics")] = None
 
     def setting(self, name: str) -> Any:
         """The last value that `--set` gives one of `settings`, else its default.

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.entry import command
-from bench.cli.options import Json, option
+from bench.cli.options import Json, MeasuredWorkload, OutputDir, option
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
 
@@ -25,8 +25,8 @@ def guard(
         Path,
         typer.Argument(metavar="[RESULTS]", help="A folder with a study's results, or one of its servers: results:llama-fp8."),
     ] = Path("results"),
-    workload: Annotated[str | None, option("NAME", "The workload whose limit counts, where several were measured.")] = None,
-    output_dir: Annotated[Path, option("FOLDER", "Where the files go.")] = Path("guard"),
+    workload: MeasuredWorkload = None,
+    output_dir: OutputDir = Path("guard"),
 ) -> None:
     """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg and keda.yaml, with the metric names of the server or fleet
     that was measured. What the study does not know is left out, and a line says so.
@@ -65,9 +65,7 @@ def drifted(
         Path,
         typer.Argument(metavar="[RESULTS]", help="A folder with a study's results, or one of its servers: results:llama-fp8."),
     ] = Path("results"),
-    workload: Annotated[
-        str | None, option("NAME", "The workload that is like production's, where several were measured.")
-    ] = None,
+    workload: MeasuredWorkload = None,
     label: Annotated[
         list[str] | None,
         option("KEY=VALUE", "A label of production's series. Repeatable.", default="job=DEPLOYMENT, as of `bench guard`"),

@@ -13,7 +13,7 @@ import typer
 
 from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import Json, ThresholdValues, option
+from bench.cli.options import Json, OutputDir, ThresholdValues, option
 from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
 
@@ -32,7 +32,7 @@ def figures(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth; of a study also DIR:DEPLOYMENT.")
     ],
-    output_dir: Annotated[Path, option("DIR", "Where to draw; created if missing.")],
+    output_dir: OutputDir,
     figure: Annotated[
         list[str] | None,
         option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),

@@ -7,11 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from bench.cli.entry import command
-from bench.cli.options import Headers, Json, option, positive
+from bench.cli.options import Headers, Json, OutputDir, option, positive
 from bench.cli.output import print_json
 from bench.errors import BenchError, writing_to
 
@@ -28,7 +27,7 @@ def scrape(
             "Endpoint, such as http://127.0.0.1:8000/metrics, or nvml: for this machine's GPUs (nvml:0,1 for two of them). Repeatable.",
         ),
     ],
-    output_dir: Annotated[Path, option("DIR", "Where to write; created if missing.")],
+    output_dir: OutputDir,
     interval: Annotated[float, option("SECONDS", "Time between scrapes.", parser=positive)] = 0.2,
     duration: Annotated[float | None, option("SECONDS", "When to end.", parser=positive, default="when stopped")] = None,
     header: Headers = None,

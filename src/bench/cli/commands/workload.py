@@ -16,6 +16,7 @@ from bench.cli.entry import command
 from bench.cli.options import (
     LOAD,
     Json,
+    OutputDir,
     ThresholdValues,
     at_least_one,
     flag,
@@ -60,8 +61,8 @@ _OF_A_RUN = (
 )
 @dataclass(frozen=True, kw_only=True)
 class Workload(Sending):
-    """Requests have exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths (ignore_eos), or
-    prompts of your own (--prompts). Writes requests.jsonl, one line a request, and run.json; `bench parse` and `bench figures` go on
+    """Requests have exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths (ignore_eos; 128
+    tokens where nothing says them), or prompts of your own (--prompts). Writes requests.jsonl, one line a request, and run.json; `bench parse` and `bench figures` go on
     from the folder. Without --concurrency, --request-rate or a trace, all requests leave at once. The API key is read from
     OPENAI_API_KEY.
 
@@ -76,7 +77,7 @@ class Workload(Sending):
         "seed": (None, str),
         "processes": (None, whole(1)),
     }
-    output_dir: Annotated[Path, option("DIR", "Folder of the run; created if missing.")]
+    output_dir: OutputDir
     num_requests: Annotated[
         int | None, option("N", "Requests to send; with turns, conversations.", LOAD, parser=at_least_one)
     ] = None
@@ -89,10 +90,7 @@ class Workload(Sending):
     duration: Annotated[
         float | None, option("SECONDS", "Open loop: how long to send, instead of --num-requests.", LOAD, parser=positive)
     ] = None
-    scrape: Annotated[bool, flag("--scrape", "Scrape URL/metrics meanwhile.", _METRICS)] = False
-    metrics: Annotated[str | None, option("URL", "With --scrape, where the server's metrics are, if elsewhere.", _METRICS)] = (
-        None
-    )
+    scrape: Annotated[bool, flag("--scrape", "Scrape the server's metrics meanwhile.", _METRICS)] = False
     scrape_also: Annotated[
         list[str] | None,
         option(

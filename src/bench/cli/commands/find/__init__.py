@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from bench.axes import CONCURRENCY, RATE
 from bench.cli.entry import command
-from bench.cli.options import SLO, Json, ThresholdValues, flag, option, positive, refuse_strange_classes, refuse_wrong_address
+from bench.cli.options import (
+    Json,
+    OutputDir,
+    ThresholdValues,
+    flag,
+    limits,
+    option,
+    positive,
+    refuse_strange_classes,
+    refuse_wrong_address,
+)
 from bench.cli.output import print_json
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError
@@ -48,10 +58,11 @@ _MET = {True: "met", False: "missed", None: "not known"}  # at 95 % confidence
 @dataclass(frozen=True, kw_only=True)
 class Find(Sending):
     """Give --concurrency or --request-rate, and what is sent: --prompt-length, --prompts, --set archetype=NAME or --workload.
+    Answers have 128 tokens where nothing says how many.
 
     A probe of a few seconds, a closed loop, shows where to begin. Each run is placed where it shows most of the limit, given the runs
     so far and their noise, until its interval is as narrow as precision asks for, or the budget is spent. The same command goes on
-    where it was stopped, and measures nothing twice; another --slo or precision uses the runs that are there.
+    from --output-dir where it was stopped, and measures nothing twice; another --slo or precision uses the runs that are there.
 
     Of --set, beside a workload's keys: precision (0.1: how close both ends of the interval have to be to its middle, as a share),
     failed_share (0.01: largest share of requests that may fail), start (first load; rates down to a 64th of it are tried; else a probe
@@ -70,20 +81,15 @@ class Find(Sending):
         "most": (4096.0, above(0)),
         "max_runs": (30, whole(1)),
     }
-    slo: Annotated[list[str], option("LIMIT", SLO, _LOOKED_FOR)]
+    slo: Annotated[list[str], limits(_LOOKED_FOR)]
     concurrency: Annotated[bool, flag("--concurrency", "Look for the most requests in flight.", _LOOKED_FOR)] = False
     request_rate: Annotated[bool, flag("--request-rate", "Look for the most requests a second.", _LOOKED_FOR)] = False
     at_least: Annotated[float | None, option("N", "For CI: whether the limit is N or more.", _LOOKED_FOR, parser=positive)] = (
         None
     )
     max_minutes: Annotated[float, option("MINUTES", "Time under load to spend.", _BUDGET, parser=positive)] = 30.0
-    output_dir: Annotated[Path, option("DIR", "Folder for the runs, the figure and the answer; a search goes on from it.")] = (
-        Path("find")
-    )
+    output_dir: OutputDir = Path("find")
     threshold: ThresholdValues = None
-    metrics: Annotated[
-        str | None, option("URL", "Where the server's metrics are.", default="URL/metrics, if there are any")
-    ] = None
     json: Json = False
 
     def run(self) -> None:

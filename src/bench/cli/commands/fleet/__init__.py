@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bench.cli.entry import command
-from bench.cli.options import LOAD, SLO, Json, at_least_one, number, option, positive
+from bench.cli.options import LOAD, Json, OutputLength, PromptLength, at_least_one, limits, number, option, positive
 from bench.cli.output import print_json
 from bench.cli.sending import above, key_and_value, whole
 from bench.errors import BenchError
@@ -109,7 +109,7 @@ class Fleet:
             show_default="the study in this folder",
         ),
     ] = None
-    slo: Annotated[list[str] | None, option("LIMIT", SLO)] = None
+    slo: Annotated[list[str] | None, limits()] = None
     peak_rps: Annotated[
         float | None, option("N", "Requests/s (with turns: conversations/s) of the busiest moment.", LOAD, parser=positive)
     ] = None
@@ -117,8 +117,8 @@ class Fleet:
         str | None,
         option("NAME|FILE", "The name of a measured workload; or a file of one, in YAML as a study has it, to predict.", LOAD),
     ] = None
-    prompt_length: Annotated[int | None, option("TOKENS", "Of each prompt.", LOAD, parser=at_least_one)] = None
-    output_length: Annotated[int | None, option("TOKENS", "Of each answer.", LOAD, parser=at_least_one)] = None
+    prompt_length: PromptLength = None
+    output_length: OutputLength = None
     concurrency: Annotated[str | None, option("N,N", "Predict one instance with so many requests in flight.", LOAD)] = None
     request_rate: Annotated[str | None, option("N,N", "Predict one instance at so many requests/s.", LOAD)] = None
     traffic: Annotated[

@@ -15,7 +15,7 @@ import typer
 
 from bench.cli import completion
 from bench.cli.entry import command
-from bench.cli.options import Json, at_least_one, option, percent, positive
+from bench.cli.options import Json, at_least_one, limits, option, percent, positive
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text, shown_gib
 from bench.errors import listed as listed
@@ -120,9 +120,7 @@ class Plan:
     request_rate: Annotated[
         float | None, option("N", "Requests/s to serve: how many instances and GPUs take that?", _RATE, parser=positive)
     ] = None
-    slo: Annotated[
-        list[str] | None, option("SLO", "A limit to stay within, such as ttft_p95=2s or tpot_p95=50ms. Repeatable.", _RATE)
-    ] = None
+    slo: Annotated[list[str] | None, limits(_RATE)] = None
     efficiency: Annotated[
         float | None,
         option(
