@@ -168,14 +168,14 @@ def test_the_table_says_what_was_compared(summary):
 
 
 def test_a_plan_before_anything_is_measured(monkeypatch):
-    told = json.loads(compared("--plan", "--noise", "3", "--between", "4", "--difference", "10", "--json")[1])
+    told = json.loads(compared("--noise", "3", "--between", "4", "--difference", "10", "--json")[1])
     assert 4 <= told["sessions"] <= 10 and told["runs"] == 12 * told["sessions"]  # of six levels, of both sides
     assert told["could_see"][str(told["sessions"])] <= 10
-    assert "takes more than 100 sessions of each deployment" in compared("--plan", "--difference", "0.1")[1]
+    assert "takes more than 100 sessions of each deployment" in compared("--difference", "0.1")[1]
     # It counts the metrics that a comparison has.
-    assert json.loads(compared("--plan", "--metric", "ttft_p99_s", "--json")[1])["metrics"] == 1
+    assert json.loads(compared("--difference", "5", "--metric", "ttft_p99_s", "--json")[1])["metrics"] == 1
     monkeypatch.setattr("bench.findings.comparison.effects.EXPECTED", 9)  # as with more rows in columns.toml
-    assert json.loads(compared("--plan", "--json")[1])["metrics"] == 9
+    assert json.loads(compared("--difference", "5", "--json")[1])["metrics"] == 9
 
 
 def test_folders_of_parsed_runs(tmp_path, summary):

@@ -68,7 +68,7 @@ def needs_nothing(words):
         words[1:] == ["runs", "--configfile", "my-study.yaml"]
         or (words[1] in ("plan", "models") and "./my-checkpoint" not in words)
         or "--sustained-rps" in words
-        or "--plan" in words
+        or words[1:3] == ["compare", "--metric"]
     )
 
 

@@ -119,7 +119,7 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
             ["parse", "runs/one"],
             ["figures", "runs", "--output-dir", "drawn", "--figure", "ttft"],
             ["compare", "a.parquet", "b.parquet"],
-            ["compare", "--plan"],
+            ["compare", "--difference", "5"],
         )
     assert [(status, errors) for status, _, errors in results if status] == []
     said = "".join(out for _, out, _ in results[len(names) :])

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _GATE = "As a gate"
 _PLAN = "Before anything is measured"
-_DIFFERENCE = 5.0  # percent: convention
 _BETWEEN = 10.0  # percent: convention
 _SIGHT = 5.0  # percent: the regression that a gate without a percentage has to be able to see
 _SIDES = ("baseline", "candidate")
@@ -34,7 +33,7 @@ _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the n
 @command(
     "bench compare results:baseline results:candidate",
     "bench compare last-week results --metric throughput_tokens_per_s --fail-on-regression 5",
-    "bench compare --plan --noise 3 --between 5 --difference 5",
+    "bench compare --difference 5 --noise 3 --between 5",
     after="Exit status: with --fail-on-regression 0 if nothing is worse by more than that, and it would have been seen; 1 for a "
     "regression; 3 where a metric is worse without proof, or a regression could have been overlooked; 2 for what you can fix. What a "
     "verdict means, and how often it is wrong: docs/explanation/comparing.md.",
@@ -74,13 +73,14 @@ class Compare:
         option(
             "PERCENT",
             "By how much two sessions of one server differ (standard deviation of their ratio), where fewer than four were "
-            "measured, or one side after the other, and for --plan.",
+            "measured, or one side after the other, and before anything is.",
             parser=percent,
             default="10",
         ),
     ] = None
     difference: Annotated[
-        float | None, option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent)
+        float | None,
+        option("PERCENT", "How many sessions find such a difference over all levels; also without A and B.", parser=percent),
     ] = None
     runs: Annotated[bool, flag("--runs", "Show each level too.")] = False
     json: Json = False
@@ -99,20 +99,17 @@ class Compare:
         bool,
         flag("--allow-blind", "Exit 0 if a regression could only have been overlooked, but not if a metric is worse.", _GATE),
     ] = False
-    plan: Annotated[bool, flag("--plan", "Without A and B: how many sessions find --difference (by default 5 %).", _PLAN)] = (
-        False
-    )
     noise: Annotated[float, option("PERCENT", "Standard deviation of a run.", _PLAN, parser=percent)] = 4.0
     levels: Annotated[int, option("N", "Levels of load.", _PLAN, parser=at_least_one)] = 6
     repeats: Annotated[int, option("N", "Runs of a level in a session.", _PLAN, parser=at_least_one)] = 1
 
     def run(self) -> None:
         """Print the comparison, or what one would take; end with the status of the gate."""
-        if self.plan:
-            self._plan_sessions()
+        if not self.baseline and self.difference is not None:
+            self._plan_sessions(self.difference)
             return
         if not self.baseline or not self.candidate:
-            raise BenchError("give A (the baseline) and B (the candidate), or --plan for what a comparison would take.")
+            raise BenchError("give A (the baseline) and B (the candidate), or --difference alone for what a comparison would take.")
         from bench.findings.comparison.words import blind_spots, regression_lines, unproven_lines
 
         sources, limit = (self.baseline, self.candidate), self.fail_on_regression or _SIGHT
@@ -173,12 +170,11 @@ class Compare:
             )
             sys.exit(3)
 
-    def _plan_sessions(self) -> None:
+    def _plan_sessions(self, difference: float) -> None:
         from bench.findings.comparison.effects import EXPECTED, Noise, sessions_for, visible
 
         if not 0 < self.noise < 100:
             raise BenchError(f"--noise is {self.noise:g}: a percentage above 0 and below 100.")
-        difference = _DIFFERENCE if self.difference is None else self.difference
         if not difference:
             raise BenchError(
                 "--difference is 0: no number of sessions can show it. Give the smallest difference that would change a decision."
