@@ -63,7 +63,7 @@ class Tune(Strict):
         default="requests",
         description="`requests`: the highest load within the SLOs. `cost`: the same per GPU.",
     )
-    minutes: Annotated[float, Field(gt=0, le=MOST_S / 60, strict=False)] = Field(  # `--config` gives a text
+    minutes: Annotated[float, Field(gt=0, le=MOST_S / 60)] = Field(
         default=60.0,
         description="Time for all starts and their searches (min). With more, a tuning goes on.",
     )

@@ -6,31 +6,26 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
 
 from bench.cli.entry import command
-from bench.cli.options import Configfile, Json, option, positive
+from bench.cli.options import Configfile, Json
 from bench.cli.output import print_json
 from bench.errors import BenchError
 
 
 @command(
     "bench tune --configfile tune.yaml",
-    "bench tune --configfile tune.yaml --minutes 90",
     "bench tune --json",
     after="Exit status: 0 if settings that are better than the default are shown, or that the default is the best; 3 if a gain could "
     "not be shown; 1 if the workflow failed; 2 for what you can fix.",
 )
 def tune(
     configfile: Configfile = None,
-    minutes: Annotated[
-        float | None, option("MIN", "Time for all starts of servers, in place of tune.minutes.", parser=positive)
-    ] = None,
     json: Json = False,
 ) -> None:
     """Starts the servers that `tune` of a study names, races them under its workload, confirms the best against the default in starts
-    of their own, and prints the gain with its interval. What is measured is kept: the same command goes on from there, and more
-    minutes go on from what fewer measured.
+    of their own, and prints the gain with its interval. What is measured is kept: the same command goes on from there, and with more
+    `tune.minutes` from what fewer measured.
     """
     from dataclasses import asdict
 
@@ -49,9 +44,7 @@ def tune(
         )
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", "--snakefile", SNAKEFILE]
     command += ["--cores", str(os.cpu_count() or 1), "--configfile", str(file)]
-    given = [f"scale={plan.config.scale}"] * bool(plan.config.scale)
-    given += [f"tune={{minutes: {minutes:g}}}"] if minutes is not None else []
-    command += ["--config", *given] if given else []
+    command += ["--config", f"scale={plan.config.scale}"] if plan.config.scale else []
     # A cluster's profile would make it another workflow.
     environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
     done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr, env=environment)
