@@ -167,7 +167,7 @@ def planted(service: Service, limit: float) -> Planted:
     count, think_s = service.turns.count, service.turns.think_s
     alone = count * service.percentile("e2e", 0.5, 1e-3, 5) + (count - 1) * think_s
     start = float(f"{1 / alone:.3g}")
-    aim = Aim([service.slo], FAILED, False, PRECISION, start, start / 64, 4096.0, turns=count, think_s=think_s)
+    aim = Aim([service.slo], FAILED, False, PRECISION, start, 4096.0, turns=count, think_s=think_s)
     return Planted("conversations", limit, aim, service.run, lambda _, draw: math.exp(draw.normal(0, _SPEEDS)))
 
 

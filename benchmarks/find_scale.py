@@ -150,7 +150,7 @@ def simulated(job: Job) -> dict[str, Any]:
     """The search on a clock of its own."""
     server = job.server
     slo = parse_slo(f"ttft_p{job.percentile}={server.limit_s}s")
-    aim = Aim([slo], FAILED, job.held, PRECISION, None, None, _MOST)
+    aim = Aim([slo], FAILED, job.held, PRECISION, None, _MOST)
     draws = np.random.default_rng([job.percentile, round(10 * server.capacity)])
     clock, runs = 0.0, 0
 

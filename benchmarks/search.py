@@ -84,7 +84,7 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
     alone = case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
     latency = statistics.median([each["e2e"] for each in alone["judged"] if each["ok"]] or [1.0])
     start = 1.0 if held else float(f"{1 / latency:.3g}")
-    aim = Aim([slo], FAILED, held, precision, None, None, 512.0, shape_of(case.demand))
+    aim = Aim([slo], FAILED, held, precision, None, 512.0, shape_of(case.demand))
 
     phase = np.random.default_rng([case.number, 31]).uniform(0, 28)
 
@@ -255,7 +255,7 @@ def of_curve(number: int, seed: int, precision: float = PRECISION) -> Planted:
 
     start = _BELOW * truth * math.exp(random.normal(0, _PROBED))  # about where a probe puts it
     start = max(1.0, round(start)) if held else float(f"{start:.3g}")
-    aim = Aim([slo], FAILED, held, precision, start, 1.0 if held else start / 64, 2048.0)
+    aim = Aim([slo], FAILED, held, precision, start, 2048.0)
     return Planted(shape, truth, aim, run, lambda _, draw: math.exp(draw.normal(0, _SPEEDS)) if number % 2 else 1.0)
 
 

@@ -171,7 +171,7 @@ class Machine:
             return Measured(row)
 
         first = ask.start or float(f"{limit * math.exp(self.random.normal(-0.35, 0.15)):.3g}")
-        aim = Aim([_SLO], 0.01, False, 0.1, first, first / 64, 4096.0)
+        aim = Aim([_SLO], 0.01, False, 0.1, first, 4096.0)
         found = search(aim, _BUDGET, measure, placing=placing_of(ask))
         self.load_s += found.seconds
         return visit_of(ask, found, 0.0, 0.0)

@@ -225,7 +225,7 @@ def row(level, growth, *, why, judged=60, **columns):
 
 def test_a_run_that_was_stopped_is_believed_however_few_it_sent():
     """Else the search would take a load that no limit on a latency misses for one that is carried, and look above it."""
-    aim = Aim([SLO], 0.01, held=False, precision=0.1, start=4.0, lowest=1.0, highest=512.0)
+    aim = Aim([SLO], 0.01, held=False, precision=0.1, start=4.0, highest=512.0)
     carried = observed(row(4.0, 0.0, why=None), [SLO], 0.01)
     few = observed(row(8.0, 0.5, why="grows"), [SLO], 0.01)
     assert GROWTH not in few.excesses
@@ -279,6 +279,6 @@ def test_a_search_asks_for_no_run_twice_though_fewer_requests_are_sent():
         found = row(load, 0.4, why="grows", stopped_at_s=12.0)
         return Measured({**found, "steady_growth_error": 0.1, "requests": 120, "num_requests": requests, "duration_s": 9.0})
 
-    aim = Aim([SLO], 0.01, held=False, precision=0.1, start=4.0, lowest=4.0, highest=512.0)
+    aim = Aim([SLO], 0.01, held=True, precision=0.1, start=1.0, highest=512.0)  # below which there is none
     search(aim, Budget(4, 1e9), measure)
     assert len({each[:2] for each in asked}) < len(asked) == len(set(asked))

@@ -228,7 +228,7 @@ def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(
 # The limit that `bench find` draws
 
 SLOS = [parse_slo("ttft_p95=1s"), parse_slo("tpot_p95=40ms")]
-AIM = Aim(slos=SLOS, failed_share=0.01, held=True, precision=0.2, start=8, lowest=1, highest=96)
+AIM = Aim(slos=SLOS, failed_share=0.01, held=True, precision=0.2, start=8, highest=96)
 
 
 def limit_of(tmp_path, looks, answer):

@@ -178,8 +178,8 @@ def test_the_exit_status_is_0_for_what_was_asked_alone():
 
 def test_what_is_said_of_a_search():
     """Why it ended; of a run's share of its limit no more than the bound tells; and how long its precision takes."""
-    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
-    rate = replace(aim, slos=[parse_slo("ttft_p99=1s")], held=False, start=0.5, lowest=None)
+    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 64.0)
+    rate = replace(aim, slos=[parse_slo("ttft_p99=1s")], held=False, start=0.5)
     judged = [[Look(1.0, 50, 2.0, None, reasons)] for reasons in (("late",), ())]
     ends = [Found(Answer(0.0, 0.0, math.inf, why), looks) for looks in judged for why in ("short", "seconds")]
     assert not any(found.answer.known for found in ends)

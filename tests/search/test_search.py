@@ -39,12 +39,12 @@ def seen(load, value, error=0.02, **further):
 
 
 def aim(**changed):
-    given = {"slos": [SLO], "failed_share": 0.01, "held": True, "precision": 0.1, "start": 1.0, "lowest": 1.0, "highest": 512.0}
+    given = {"slos": [SLO], "failed_share": 0.01, "held": True, "precision": 0.1, "start": 1.0, "highest": 512.0}
     return Aim(**{**given, **changed})
 
 
 def test_a_search_sends_enough_of_a_rare_class():
-    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, None, 64.0)
+    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, 64.0)
     many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
     assert aim.requests(4, 1.0, [], near=False) == 50
     assert many.requests(4, 1.0, [], near=False) == 200  # 20 of the class, two of them beyond its P90
@@ -352,7 +352,7 @@ def test_no_first_run_is_begun_that_cannot_end_and_one_is_cut_to_what_fits():
     ]:
         told = []
         found = search(
-            aim(held=False, start=0.04, lowest=0.04, highest=0.04),
+            aim(held=False, start=0.04, highest=0.04),
             Budget(99, seconds),
             at_a_rate(),
             announce=told.append,

@@ -211,7 +211,7 @@ class LadderSearches:
         if self.terms is None or self.terms.start is None:
             return aim
         start = max(1.0, round(self.terms.start)) if aim.held else self.terms.start
-        return replace(aim, start=min(aim.highest, max(aim.lowest or 0.0, start)))
+        return replace(aim, start=min(aim.highest, start))
 
     @property
     def _placing(self) -> Placing:
@@ -250,14 +250,13 @@ def _probed(asked: SearchSpec) -> Path:
 
 def _aim(asked: SearchSpec) -> Aim:
     settings, held = asked.settings, AXES[asked.workload.axis].held
-    start, lowest = (each and (float(math.ceil(each)) if held else each) for each in (settings.start, settings.lowest))
+    start = settings.start and (float(math.ceil(settings.start)) if held else settings.start)
     return Aim(
         slos=asked.slos,
         failed_share=asked.failed_share,
         held=held,
         precision=settings.precision,
         start=start,
-        lowest=lowest,
         highest=math.floor(settings.highest) if held else settings.highest,
         burstiness=gap_shape(asked.workload),
         turns=asked.workload.turn_count,

@@ -90,8 +90,7 @@ class Aim:
         slos, failed_share: what has to be met; the share of requests that may fail (0–1).
         held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
         precision: half the width of the interval that is asked for, as a share of its middle.
-        start, lowest, highest: the first load, and the bounds of all. Without a start, a probe finds one (`begun`); without a lowest,
-            it is one in flight, or a 64th of the first rate.
+        start, highest: the first load, and the highest. Without a start, a probe finds one (`begun`).
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests; infinite: equal gaps.
         shares: of all requests, those of each class that has a limit of its own (0–1).
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
@@ -103,7 +102,6 @@ class Aim:
     held: bool
     precision: float
     start: float | None
-    lowest: float | None
     highest: float
     burstiness: float = 1.0
     turns: int = 1
@@ -132,8 +130,6 @@ class Aim:
     @property
     def least(self) -> float:
         """The lowest load that is tried."""
-        if self.lowest is not None:
-            return self.lowest
         return 1.0 if self.held else self.first * _LOWEST
 
     def requests(

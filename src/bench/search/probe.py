@@ -127,7 +127,7 @@ class Probed:
 def probe(aim: Aim, send: Send) -> Probed:
     """Find where a search begins: near what it looks for, and rather below."""
     steps: list[_Step] = []
-    spent, waves, in_flight = 0.0, 1, math.ceil(aim.lowest or 1) if aim.held else 1
+    spent, waves, in_flight = 0.0, 1, 1
     alone: Alone | None = None
     prior: Prior | None = None
     most = min(_MOST, math.floor(aim.highest)) if aim.held else _MOST
@@ -151,7 +151,7 @@ def probe(aim: Aim, send: Send) -> Probed:
         spent += seconds
     best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
     first = prior.middle if prior else _load(steps, aim, spent)
-    load = min(aim.highest, max(aim.lowest or 0.0, level_of(first, aim)))
+    load = min(aim.highest, level_of(first, aim))
     latency_s = next((step.e2e_s for step in steps if (step.in_flight if aim.held else step.rate) >= load), best.e2e_s)
     shown = [(step.in_flight, step.rate, step.reached) for step in steps]
     return Probed(load, best.rate, best.in_flight, spent, shown, alone, latency_s, prior)

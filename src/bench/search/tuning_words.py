@@ -165,7 +165,7 @@ def _do(found: TuningRecord) -> list[str]:
         enough = math.ceil(found.minutes + found.lacking_s / 60)
         lines.append(f"With `tune.minutes` of {enough} or more, {found.leader} can be confirmed; what is measured is kept.")
     elif found.winner is None:
-        return ["Name another default with `tune.default`, or allow more in `decision.slo`."]
+        return ["Let another server be the first of `tune.deployments` or of the sweep, or allow more in `decision.slo`."]
     if found.untried:
         lines.append("More `tune.minutes` go on from what is measured, and may reach the candidates that were not started.")
     if found.winner == found.leader != found.default:

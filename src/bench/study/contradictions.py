@@ -162,7 +162,7 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
     if workload.step:
         yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has step. Give levels, or remove it."
     search = ladder.search or Search()
-    bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
+    bounds = {key: getattr(search, key) for key in ("start", "highest") if getattr(search, key) is not None}
     for key, bound in bounds.items():
         if AXES[ladder.axis].held and (bound < 1 or bound % 1):
             yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."

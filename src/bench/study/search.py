@@ -27,9 +27,8 @@ class Search(Strict):
         default=0.1,
         description="Half the width of the interval (95 %) at which the search ends, as a share of the limit.",
     )
-    start: _Positive | None = Field(default=None, description="First load. Default: near the limit, by a probe.")
-    lowest: _Positive | None = Field(
-        default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of the first load for a rate."
+    start: _Positive | None = Field(
+        default=None, description="First load; rates down to a 64th of it are tried. Default: near the limit, by a probe."
     )
     highest: Annotated[float, Field(gt=0, le=MOST_RATE)] = Field(default=4096.0, description="Highest load to try.")
     runs: Count = Field(default=40, description="Most runs, those of an earlier search included.")
@@ -37,11 +36,8 @@ class Search(Strict):
 
     @model_validator(mode="after")
     def _ordered(self) -> Search:
-        if (self.lowest or 0.0) > self.highest:
-            raise ValueError(f"lowest is {self.lowest:g}, above highest ({self.highest:g})")
-        if self.start is not None and not (self.lowest or 0.0) <= self.start <= self.highest:
-            least = "" if self.lowest is None else f"below lowest ({self.lowest:g}) or "
-            raise ValueError(f"start is {self.start:g}, {least}above highest ({self.highest:g})")
+        if self.start is not None and self.start > self.highest:
+            raise ValueError(f"start is {self.start:g}, above highest ({self.highest:g})")
         return self
 
 
@@ -52,13 +48,11 @@ class Tune(Strict):
     """The best of several servers under one load: which settings, and what they gain over the default."""
 
     deployments: Annotated[list[Name], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
-        description="Keys of `deployments` that compete; of one with `sweep`, each of its combinations.", min_length=1
+        description="Keys of `deployments` that compete; of one with `sweep`, each of its combinations. The others have to beat the "
+        "first, of a sweep that with the first value of each key.",
+        min_length=1,
     )
     workload: Name = Field(description="Key of `workloads`. The highest load within the SLOs decides.")
-    default: Name | None = Field(
-        default=None,
-        description="Deployment that the others have to beat. Default: the first, so of a sweep the first value of each key.",
-    )
     objective: Objective = Field(
         default="requests",
         description="`requests`: the highest load within the SLOs. `cost`: the same per GPU.",
@@ -76,9 +70,7 @@ class Tune(Strict):
 def candidates(config: Config) -> list[str]:
     """The deployments that compete, the default first."""
     assert config.tune is not None
-    names = config.tune.deployments
-    first = config.tune.default or names[0]
-    return [first, *(name for name in names if name != first)]
+    return config.tune.deployments
 
 
 def competing(config: Config, names: list[str]) -> Config:
@@ -122,7 +114,6 @@ def tuning_faults(
         f"tune.{key} is {wanted!r}, which {table} does not define. Defined: {names_text(as_written(tables[table[:-1]], swept_names))}."
         for key, table, names in (
             ("deployments", "deployments", tune.deployments),
-            ("default", "deployments", [tune.default] if tune.default else []),
             ("workload", "workloads", [tune.workload]),
         )
         for wanted in names

@@ -57,7 +57,8 @@ class SearchSpec:
         """Digest of all that decides the answer, what is measured and by what it is judged."""
         first = self._run(self._start, 1, 1, stop=self.workload.stop_overloaded)  # which changes no answer
         slos = [str(slo) for slo in self.slos]
-        settings = self.settings.model_dump(mode="json")
+        # `lowest` was a key once: those that ended then stay known.
+        settings = self.settings.model_dump(mode="json") | {"lowest": None}
         return digest([first.digest, settings, slos, self.failed_share, dict(self.thresholds)])
 
     @property

@@ -211,7 +211,6 @@ class Find(Sending):
             held=self.concurrency,
             precision=self.setting("precision"),
             start=self.setting("start"),
-            lowest=None,
             highest=self.setting("most"),
             burstiness=gap_shape(workload),
             turns=workload.turn_count,
