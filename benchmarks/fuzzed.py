@@ -65,7 +65,7 @@ _STUDY: dict[str, Any] = {
         "open": {"arrival": "poisson", "archetype": "chat", "duration_s": 5.0,
                  "step": {"factor": 2.0, "start_s": 1.0, "duration_s": 1.0}}},
     "measurement": {"scrape_interval_s": 0.2, "seed": 0, "telemetry": {"d": "http://127.0.0.1:9/metrics"}},
-    "thresholds": {"loop_lag_p99_s": 0.05, "count_error": 0.25},
+    "thresholds": {"client_delay_p99_s": 0.05, "count_error": 0.25},
     "decision": {"slo": ["ttft_p99=2s"], "peak_rps": 10.0},
     "hardware": {"mine": {
         "title": "t", "memory": "80GiB", "bandwidth_tb_s": 2.0, "bf16_tflops": 300.0, "power_w": 400.0, "source": "s"}},

@@ -263,7 +263,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
 def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys, monkeypatch):
     """In every command; options of a command's own hold in their place."""
     one, other = tmp_path / "one", tmp_path / "other"
-    lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_p99_s=9")
+    lenient = ("--threshold", "other_share=1", "--threshold", "client_delay_p99_s=9")
     with fake_server() as server:
         done = bench("workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
                      f"{server.base_url}/v1", "--output-dir", one, *lenient)  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
         capsys.readouterr()
         assert main(["parse", str(folder), *options]) == 0
         out = capsys.readouterr().out
-        assert (invalid in out, "other_share=1, loop_lag_p99_s=9, as the run was taken" in out) == (
+        assert (invalid in out, "other_share=1, client_delay_p99_s=9, as the run was taken" in out) == (
             said,
             folder == one and not options,
         )

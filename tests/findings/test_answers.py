@@ -175,9 +175,9 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(Thresholds()) == ""
-    both = changed_thresholds(Thresholds(drift=1.0, count_error=0.5, schedule_delay_p99_s=0.01))
+    both = changed_thresholds(Thresholds(drift=1.0, count_error=0.5, client_delay_p99_s=0.01))
     assert "loosened limits of validity: `drift` 1 (default 0.1) and `count_error` 0.5 (default 0.25)" in both
-    assert "tightened limits of validity: `schedule_delay_p99_s` 0.01 (default 0.05)" in both
+    assert "tightened limits of validity: `client_delay_p99_s` 0.01 (default 0.05)" in both
     # And what lets an invalid run count.
     changed = Thresholds(other_share=0.99)
     _, markdown = reported(tmp_path, study([{**summary, "run": "r", "host_other_share": 0.9}]), thresholds=changed)

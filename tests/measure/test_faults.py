@@ -142,7 +142,7 @@ def test_what_stands_still_for_seconds_marks_the_run(tmp_path, words, faults):
     try:
         assert eventually(lambda: answers(port))
         stop = signalling(signal.SIGSTOP, *words, for_s=2.5)
-        limits = CALM.model_copy(update={"loop_lag_p99_s": 0.2, "scrape_gap_s": 1.5, "count_error": 9.0})
+        limits = CALM.model_copy(update={"client_delay_p99_s": 0.2, "scrape_gap_s": 1.5, "count_error": 9.0})
         asks = lambda process: any(each.raddr and each.raddr.port == port for each in process.net_connections())  # noqa: E731
         with soon(stop, lambda: any(map(asks, below("bench.load")))):
             found = judged(server, tmp_path / "run", thresholds=limits, output_tokens=60)

@@ -126,7 +126,7 @@ def test_cache_hits_that_stay_away(tmp_path):
 
 
 def test_later_turns_are_no_part_of_a_burst(tmp_path):
-    limits = CALM.model_copy(update={"schedule_delay_p99_s": 0.45})
+    limits = CALM.model_copy(update={"client_delay_p99_s": 0.45})
     with serving() as server:
         found = judged(server, tmp_path, thresholds=limits, turns={"count": 2, "new_tokens": 8, "think_s": 1.0})
         assert "burst_spread" not in reasons(found)
@@ -151,7 +151,7 @@ def frozen_load_process(server, for_s):
 
 
 def test_a_starved_client_stalls_and_sends_late(tmp_path):
-    limits = CALM.model_copy(update={"loop_lag_p99_s": 0.1, "schedule_delay_p99_s": 0.2})
+    limits = CALM.model_copy(update={"client_delay_p99_s": 0.1})
     with serving() as server, frozen_load_process(server, 0.6):
         found = judged(server, tmp_path, 50.0, thresholds=limits, arrival="constant", num_requests=75)
     assert {"loop_stall", "schedule_delay"} <= {*reasons(found)} <= {"loop_lag", "loop_stall", "schedule_delay"}

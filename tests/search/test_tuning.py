@@ -288,7 +288,7 @@ def test_two_servers_race_in_a_workflow_and_a_second_call_measures_nothing(conte
         }
         content["deployments"] = {"s": {"model": "m", "served_name": "m", "sweep": {"engine": ["slow", "fast"]}}}
         content["tune"]["deployments"] = "s"
-        content["thresholds"] = dict.fromkeys(("loop_lag_p99_s", "client_cpu_share", "drift"), 30) | {"other_share": 1}
+        content["thresholds"] = dict.fromkeys(("client_delay_p99_s", "client_cpu_share", "drift"), 30) | {"other_share": 1}
         content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
         command = [sys.executable, "-m", "bench.cli", "tune", "--configfile", "study.yaml", "--json"]

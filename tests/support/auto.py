@@ -11,6 +11,6 @@ def searching(content, url="http://127.0.0.1:1", **search):
     content["deployments"]["a"] = {"model": "m", "engine": "e", "served_name": "m"}
     content["decision"] = {"slo": ["ttft_p90=500ms"]}
     # A quiet machine is no condition of these tests.
-    content["thresholds"] = dict.fromkeys(("loop_lag_p99_s", "client_cpu_share", "drift"), 30) | {"other_share": 1}
+    content["thresholds"] = dict.fromkeys(("client_delay_p99_s", "client_cpu_share", "drift"), 30) | {"other_share": 1}
     content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
     return content

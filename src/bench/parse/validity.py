@@ -56,7 +56,7 @@ CHECKS = {
         "load",
         f"requests left late: P99 of the delay {_OVER}",
         column="client_schedule_delay_p99_s",
-        limit="schedule_delay_p99_s",
+        limit="client_delay_p99_s",
     ),
     "other_requests": Check(
         "load", "the server had {value:.1f} requests in flight on average, the client {limit:.1f}: others use it too"
@@ -93,7 +93,7 @@ CHECKS = {
         lasting=True,
     ),
     "loop_lag": Check(
-        "client", f"the client's event loop was late: P99 {_OVER}", column="client_loop_lag_p99_s", limit="loop_lag_p99_s"
+        "client", f"the client's event loop was late: P99 {_OVER}", column="client_loop_lag_p99_s", limit="client_delay_p99_s"
     ),
     "loop_stall": Check(
         "client", f"the client's event loop stood still for {_OVER}", column="client_loop_lag_max_s", limit="loop_lag_max_s"

@@ -180,13 +180,10 @@ class Measurement(Strict):
 class Thresholds(Strict):
     """Limits beyond which a part of a run is invalid: it is drawn so wherever that part counts, and listed with its reason."""
 
-    loop_lag_p99_s: NotNegative = Field(
+    client_delay_p99_s: NotNegative = Field(
         default=0.05,
-        description="Largest P99 delay of the client's event loop (s); a single one may be five times as long.",
-    )
-    schedule_delay_p99_s: NotNegative = Field(
-        default=0.05,
-        description="Open loop: largest P99 delay of requests as they leave (s). A burst may take twice as long to leave.",
+        description="Largest P99 delay of the client (s): of its event loop, and of an open loop's requests as they leave. A single one "
+        "of the loop may be five times as long, and a burst take twice as long to leave.",
     )
     scrape_gap_s: NotNegative = Field(
         default=2.0,
@@ -217,12 +214,12 @@ class Thresholds(Strict):
     @property
     def loop_lag_max_s(self) -> float:
         """Largest delay of the event loop (s)."""
-        return 5 * self.loop_lag_p99_s
+        return 5 * self.client_delay_p99_s
 
     @property
     def send_spread_s(self) -> float:
         """Burst: longest time between the first and the last request sent (s)."""
-        return 2 * self.schedule_delay_p99_s
+        return 2 * self.client_delay_p99_s
 
     @property
     def scrape_share(self) -> float:
@@ -232,9 +229,9 @@ class Thresholds(Strict):
     @property
     def limits(self) -> dict[str, float]:
         """Each limit by its name in the digests of searches."""
-        own = self.model_dump(exclude={"count_error"}) | dict.fromkeys(
-            ("in_flight_error", "token_count_error"), self.count_error
-        )
+        own = self.model_dump(exclude={"count_error", "client_delay_p99_s"})
+        own |= dict.fromkeys(("in_flight_error", "token_count_error"), self.count_error)
+        own |= dict.fromkeys(("loop_lag_p99_s", "schedule_delay_p99_s"), self.client_delay_p99_s)
         names = ("loop_lag_max_s", "send_spread_s", "scrape_share", "clock_skew_s", "prefix_hit_error")
         return own | {name: getattr(self, name) for name in names}
 
