@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from bench.errors import BenchError
 
-PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a package with its version
 SHA256 = r"^[0-9a-f]{64}$"
+_PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*) --hash=sha256:([0-9a-f]{64})")
+
+
+def _pinned(value: str) -> str:
+    if not _PINNED.fullmatch(value):
+        raise ValueError("a package has its version and its wheel's hash: NAME==1.0 --hash=sha256:…; `pip hash` prints a wheel's")
+    return value
+
+
+#: A package with its version and its wheel's hash, as a line of a lock has them.
+Package = Annotated[str, AfterValidator(_pinned)]
+
+
+def parts_of(package: str) -> tuple[str, str]:
+    """Name with version, and the wheel's SHA-256."""
+    found = _PINNED.fullmatch(package)
+    assert found is not None
+    return found[1], found[2]
 
 
 def fetch_package(
-    where: str, package: str, sha256: str, path: str, folder: Path, *, key: str = "path", beside: Sequence[str] = ()
+    where: str, package: Package, path: str, folder: Path, *, key: str = "path", beside: Sequence[str] = ()
 ) -> Path:
     """Download the wheel of `package`, and put the file at `path` in it into `folder`, which is made if it is missing.
 
@@ -32,7 +53,7 @@ def fetch_package(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         pinned, unpacked = Path(scratch) / "requirements.txt", Path(scratch) / "unpacked"
-        pinned.write_text(f"{package} --hash=sha256:{sha256}\n")
+        pinned.write_text(f"{package}\n")
         options = ["--no-user", "--no-deps", "--only-binary=:all:", "--require-hashes", "--no-compile"]
         options += ["--disable-pip-version-check", "--quiet"]
         command = [sys.executable, "-m", "pip", "install", *options, "--target", str(unpacked), "--requirement", str(pinned)]
@@ -40,10 +61,10 @@ def fetch_package(
         if done.returncode:
             said = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
             raise BenchError(
-                f"{where}.package: {package} cannot be fetched: {said}. Check the version, sha256 and the network."
+                f"{where}.package: {package} cannot be fetched: {said}. Check the version, the hash and the network."
             )
         if not (unpacked / path).is_file():
-            raise BenchError(f"{where}.{key}: {package} holds no {path}.")
+            raise BenchError(f"{where}.{key}: {parts_of(package)[0]} holds no {path}.")
         for each in filter(lambda name: (unpacked / name).is_file(), (*beside, path)):
             other = folder / Path(each).relative_to(Path(path).parent)
             other.parent.mkdir(parents=True, exist_ok=True)

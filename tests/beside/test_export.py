@@ -41,7 +41,7 @@ CONFIG = config_of(Architecture(**ARCHITECTURE))
 SCHEMAS = ROOT / "tests/data/schemas"
 COMPOSE = json.loads((SCHEMAS / "compose-spec.json").read_text())
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - is written, not bound
-HUB = {"hub": "org/model", "revision": "0123456789abcdef"}
+HUB, COMMIT = {"hub": "org/model@0123456789abcdef"}, "0123456789abcdef"
 LLAMA = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
 # A server that says what it was started with, in place of the real one.
 SAYS = f"""#!{sys.executable}
@@ -56,7 +56,7 @@ def put(folder, *, deployment=(), made=None, model=None, version="0.32.0", recor
     content["models"] = {"m": model or {"architecture": ARCHITECTURE}}
     content["deployments"] = {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB", **dict(deployment)}}
     spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
-    source = {"source": model["hub"], "revision": model["revision"]} if model and "hub" in model else {}
+    source = dict(zip(("source", "revision"), model["hub"].split("@"), strict=True)) if model and "hub" in model else {}
     lies = checkpoint(
         path="results/checkpoints/m/model", config=CONFIG, weight_bytes=None if not model else 3 * 2**30, **source
     )
@@ -119,7 +119,7 @@ def test_a_script_starts_what_was_measured_with_the_hubs_model(tmp_path):
     words, environment = started(tmp_path, "vllm", PORT="81")
     assert words[:6] == ["serve", "org/model", "--host", EVERYWHERE, "--port", "81"]
     told = flags_of(words[6:])
-    assert told.pop("revision") == HUB["revision"]
+    assert told.pop("revision") == COMMIT
     assert told == measured_flags(launch)
     assert told["compilation-config"] == flags["compilation-config"] and told["enable-chunked-prefill"] is False
     assert environment["VLLM_ATTENTION_BACKEND"] == "it's $HOME"
@@ -180,7 +180,7 @@ def test_a_compose_file_is_one_and_has_the_measured_flags(tmp_path):
     assert service["image"] == "vllm/vllm-openai:v0.32.0"
     assert service["command"][0] == "org/model"
     told = flags_of([word.replace("$$", "$") for word in service["command"]])
-    assert {told.pop(name) for name in ("revision", "host", "port")} == {HUB["revision"], EVERYWHERE, "8000"}
+    assert {told.pop(name) for name in ("revision", "host", "port")} == {COMMIT, EVERYWHERE, "8000"}
     assert told == measured_flags(launch)
     assert "$$x" in service["command"]  # Compose reads variables in a single one
     (gpu,) = service["deploy"]["resources"]["reservations"]["devices"]
@@ -222,7 +222,7 @@ def test_a_manifest_of_kubernetes_has_the_measured_flags_and_probes(tmp_path):
     assert labels == ({"app": "a"},) * 3
     assert (server["image"], server["command"]) == ("vllm/vllm-openai:v0.32.0", ["vllm", "serve"])
     told = flags_of([word.replace("$$(", "$(") for word in server["args"]])
-    assert {told.pop(name) for name in ("revision", "host", "port")} == {HUB["revision"], EVERYWHERE, "8000"}
+    assert {told.pop(name) for name in ("revision", "host", "port")} == {COMMIT, EVERYWHERE, "8000"}
     assert told == measured_flags(launch) and server["args"][0] == "org/model" and "$$(x)" in server["args"]
     assert server["resources"] == {"requests": {"cpu": 4, "memory": "9Gi"}, "limits": {"nvidia.com/gpu": 2}}
     probes = {server[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}

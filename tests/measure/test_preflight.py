@@ -259,7 +259,7 @@ for repository in sys.argv[1:]:
         os.environ.update([repository.split("=")])
         continue
     try:
-        refuse_unfetchable("m", Model(hub=repository, revision="0" * 40))
+        refuse_unfetchable("m", Model(hub=f"{repository}@{'0' * 40}"))
     except BenchError as error:
         print(error)
 """

