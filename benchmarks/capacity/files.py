@@ -109,11 +109,13 @@ def _config(case: Case) -> dict[str, Any]:
     ladder = {"deployment": case.name, "workload": "load", "repeats": ROUNDS, axis: levels}
     if demand.burstiness:
         workload["burstiness"] = demand.burstiness
-    architecture = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "head_dim": 128, "intermediate_size": 1408,
-                    "vocabulary": 1024, "context": 16384}  # fmt: skip
+    config = {
+        "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4,
+        "head_dim": 128, "intermediate_size": 1408, "vocab_size": 1024, "max_position_embeddings": 16384,
+    }  # fmt: skip
     return {
         "study": {"title": "a simulated server", "ladders": [ladder]},
-        "models": {"m": {"architecture": architecture}},
+        "models": {"m": {"config": config}},
         "engines": {"none": {"source": "command", "command": ["true"]}},
         "deployments": {case.name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"}},
         "workloads": {"load": workload},

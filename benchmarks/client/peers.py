@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from bench.models.checkpoint import write_checkpoint
-from bench.models.model import Architecture, Model
+from bench.models.model import Model
 from bench.runs.files import read
 from bench.runs.launch import EngineRecord
 
@@ -64,9 +64,11 @@ def tokenizer() -> Path:
     """A local tokenizer and model configuration, which every peer wants and no client here needs."""
     record = FOLDER / "checkpoint" / "checkpoint.json"
     if not record.exists():
-        facts = {"layers": 1, "hidden_size": 64, "heads": 4, "kv_heads": 1, "head_dim": 16, "intermediate_size": 64}
-        architecture = Architecture.model_validate({**facts, "vocabulary": 1024, "context": 4096})
-        write_checkpoint("truth", Model(architecture=architecture), record)
+        config = {
+            "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 1,
+            "head_dim": 16, "intermediate_size": 64, "vocab_size": 1024, "max_position_embeddings": 4096,
+        }  # fmt: skip
+        write_checkpoint("truth", Model(config=config), record)
     return record.parent / "model"
 
 

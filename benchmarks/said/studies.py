@@ -59,8 +59,10 @@ _CLOSED, _BURST, _RATES = (
     (1, 4, 8, 14, 24),
     (0.4, 0.7, 0.9, 1.1, 1.4),
 )  # levels; rates are shares of the capacity
-_ARCHITECTURE = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "head_dim": 128, "intermediate_size": 1408,
-                 "vocabulary": 1024, "context": 16384}  # fmt: skip
+_LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "head_dim": 128, "intermediate_size": 1408, "vocab_size": 1024, "max_position_embeddings": 16384,
+}  # fmt: skip
 
 
 Levels = tuple[float, ...]
@@ -272,7 +274,7 @@ def _config(drawn: _Drawn, decision: Decision | None = None) -> dict[str, Any]:
         workloads[load] |= {"burstiness": 0.5} if arrival == "gamma" else {}
     return {
         "study": {"title": "planted", "ladders": ladders},
-        "models": {"m": {"architecture": _ARCHITECTURE}},
+        "models": {"m": {"config": _LLAMA}},
         "engines": {"none": {"source": "command", "command": ["true"]}},
         "deployments": {name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"} for name in drawn.named},
         "workloads": workloads,

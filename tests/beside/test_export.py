@@ -19,9 +19,8 @@ from bench.beside.interop.export.benchmark_report import benchmark_report
 from bench.beside.interop.imported import imported, read_peers
 from bench.errors import BenchError
 from bench.findings.analysis import Analysis, write_analysis
-from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.runs.files import read, write_record
 from bench.runs.launch import EngineRecord, flags_of
 from bench.servers.engines import managed
@@ -35,9 +34,9 @@ from tests.support.planted import frame, steady_row
 from tests.support.project import built
 from tests.support.records import checkpoint, engine, facts
 from tests.support.server import eventually
-from tests.support.study import ARCHITECTURE, CONTENT, ROOT
+from tests.support.study import TINY, CONTENT, ROOT
 
-CONFIG = config_of(Architecture(**ARCHITECTURE))
+CONFIG = whole_config(TINY)
 SCHEMAS = ROOT / "tests/data/schemas"
 COMPOSE = json.loads((SCHEMAS / "compose-spec.json").read_text())
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - is written, not bound
@@ -53,7 +52,7 @@ print(json.dumps([sys.argv, dict(os.environ)]))
 def put(folder, *, deployment=(), made=None, model=None, version="0.32.0", record=None, digest=None, measured=True):
     """Write what a workflow leaves of a deployment into a folder of results; its launch."""
     content = {**CONTENT, "engines": {"e": made or {"source": "command", "command": ["vllm", "serve"], "backend": "cuda"}}}
-    content["models"] = {"m": model or {"architecture": ARCHITECTURE}}
+    content["models"] = {"m": model or {"config": TINY}}
     content["deployments"] = {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB", **dict(deployment)}}
     spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
     source = dict(zip(("source", "revision"), model["hub"].split("@"), strict=True)) if model and "hub" in model else {}

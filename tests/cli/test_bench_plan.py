@@ -9,16 +9,16 @@ import pytest
 from bench.cli import main
 from bench.errors import BenchError
 from bench.models.catalogue import Accelerator, accelerator_named, accelerators, catalogue
-from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.model import Architecture
+from bench.models.config_json import geometry_of, geometry_of_entry
+from bench.models.model import whole_config
 from bench.servers.kind import OnGpu
 from bench.servers.plan import Demand, Setting, choices, plan
 from bench.servers.stages import tensor_parallel_sizes
 from bench.servers.vllm import VLLM
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
 GIB = 2**30
-SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE | {"context": 4096})))
+SMALL = geometry_of(whole_config(TINY | {"max_position_embeddings": 4096}))
 DEVICE = Accelerator(title="made up", memory=4 * GIB, bandwidth_tb_s=1, bf16_tflops=1, power_w=1, source="by hand")
 KEYS = ("weight_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "predicted_saturation", "min_gpus")
 
@@ -121,8 +121,10 @@ def test_a_request_of_the_whole_context_is_held_and_headroom_leaves_a_share_free
 
 def test_the_most_gpus_that_are_looked_at():
     """64 and no more: where they lack a little, 65 would do, and are not looked at."""
-    shape = {"layers": 128, "hidden_size": 8192, "heads": 64, "kv_heads": 64, "head_dim": 128, "intermediate_size": 28_672}
-    large = geometry_of(config_of(Architecture(**shape, vocabulary=320, context=256)))
+    large = geometry_of(whole_config({
+        "model_type": "llama", "num_hidden_layers": 128, "hidden_size": 8192, "num_attention_heads": 64, "num_key_value_heads": 64,
+        "head_dim": 128, "intermediate_size": 28_672, "vocab_size": 320, "max_position_embeddings": 256,
+    }))  # fmt: skip
     weights = 2 * large.parameters
     engine = VLLM().gpu_overhead(large, OnGpu(8 * GIB, 2, 256, tensor_parallel=64))
     kv = 128 * 2 * 64 * 128 * 2 * 16  # one request of a block

@@ -17,9 +17,8 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
 from bench.findings.report import write_report
-from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
 from bench.parse.validity import verdict
@@ -36,7 +35,7 @@ from tests.support.faulty import EXPOSITION, VERSION, Study
 from tests.support.figures import results
 from tests.support.made import made_study, make_run
 from tests.support.project import BIN
-from tests.support.study import ARCHITECTURE, ROOT
+from tests.support.study import TINY, ROOT
 from tests.support.summaries import written
 from tests.support.verdicts import CALM
 
@@ -191,7 +190,7 @@ def writers(folder, summary):
         "aggregate": lambda: aggregate([Path("run/summary.json")], launches=[Path("launch.json")], facts=[record], thresholds=Thresholds(), **tables),
         "figure": lambda: draw_figure("kv-saturation", study, folder / "kv-saturation"),
         "report": lambda: write_report(folder / "report.html", title="t", results=study, specs=[], facts=[record]),
-        "checkpoint": lambda: gguf_of(folder / "model", config_of(Architecture(**ARCHITECTURE)), "float32"),
+        "checkpoint": lambda: gguf_of(folder / "model", whole_config(TINY), "float32"),
         "record": lambda: write_record(records.facts(), folder / "engine.json"),
     }  # fmt: skip
 

@@ -26,9 +26,8 @@ from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure import host, recording
 from bench.measure.scraper import scrape
-from bench.models.config_json import config_of
 from bench.models.gguf import gguf_of
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
 from bench.servers import guard
@@ -37,7 +36,7 @@ from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.faulty import ENGINE, EXPOSITION, VERSION, Study, below, signalling, soon
 from tests.support.server import eventually, gone, impatient_guard, started
-from tests.support.study import ARCHITECTURE, ROOT
+from tests.support.study import TINY, ROOT
 from tests.support.verdicts import CALM, judged, serving
 
 KILLS = pytest.mark.long(part="kills")
@@ -275,7 +274,7 @@ def test_a_build_that_is_killed_leaves_no_installer(tmp_path, number):
 
 def test_weights_that_a_killed_process_left_half_are_removed(tmp_path):
     """They are as large as the model."""
-    config = config_of(Architecture(**ARCHITECTURE))
+    config = whole_config(TINY)
     weights = tmp_path / "weights"
     weights.mkdir()
     written = gguf_of(weights / "model", config, "float32")

@@ -73,7 +73,7 @@ def test_slots_of_llama_cpp_that_the_memory_does_not_hold(content):
 
 def test_a_disk_too_small_for_the_weights(content):
     content["engines"]["e"] |= {"kind": "llama.cpp"}
-    content["models"]["m"]["architecture"] |= {"intermediate_size": 10**9, "layers": 1000}
+    content["models"]["m"]["config"] |= {"intermediate_size": 10**9, "num_hidden_layers": 1000}
     content["deployments"]["a"] |= {"kv_cache_memory": "512MiB", "max_num_seqs": 1}
     memory, disk = found(content)
     assert re.match(r"deployments\.a \(m on e\): weights 715,\d+\.\d+ GiB \+ KV cache 512 MiB", memory)

@@ -111,7 +111,7 @@ def against(server, content, levels=(1, 2), repeats=3, drift=0.5, **study):
     """The plan of one ladder at this server. A drift of 10 is beyond any machine's, where a test is not about it."""
     content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
     content["workloads"]["short"] = {"arrival": "burst", "prompt_tokens": 300, "output_tokens": 8}
-    content["models"]["m"]["architecture"] = {**content["models"]["m"]["architecture"], "context": 1024}
+    content["models"]["m"]["config"] = {**content["models"]["m"]["config"], "max_position_embeddings": 1024}
     content["study"]["ladders"][0] |= {"concurrency": list(levels), "repeats": repeats}
     content["measurement"] = {"warmup_requests": 0, **content.get("measurement", {})}
     content["thresholds"] = {**LENIENT, "drift": drift}

@@ -23,7 +23,7 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.forked import FORKING
 from tests.support.project import LENIENT, Project
-from tests.support.study import ARCHITECTURE, CONTENT, ROOT
+from tests.support.study import TINY, CONTENT, ROOT
 
 CANARY = "canary-9f3b7c1e"
 KEYS = ("OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY", "MY_SERVICE_SECRET")
@@ -89,7 +89,7 @@ def study(tmp_path_factory):
         config = {
             **CONTENT,
             "study": {"title": f"A study {HOSTILE}", "ladders": [{"deployment": name, "workload": "loop", "concurrency": [2]} for name in ("mine", "theirs")]},
-            "models": {"m": {"architecture": ARCHITECTURE}},
+            "models": {"m": {"config": TINY}},
             "engines": {
                 "started": {"source": "command", "command": [sys.executable, str(program)]},
                 "running": {"source": "external", "base_url": server.base_url},

@@ -10,10 +10,10 @@ from bench.errors import BenchError
 from bench.models.catalogue import catalogue
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Weights
-from bench.models.config_json import config_of, geometry_of, geometry_of_entry, geometry_of_model
+from bench.models.config_json import geometry_of, geometry_of_entry, geometry_of_model
 from bench.models.geometry import kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
-from bench.models.model import Architecture, Model
-from tests.support.study import ARCHITECTURE
+from bench.models.model import Model, whole_config
+from tests.support.study import TINY
 
 KEYS = list(catalogue())
 
@@ -148,13 +148,15 @@ def test_weights_as_the_study_printed_them():
 )
 def test_geometry_of_any_llama_or_mistral(layers, groups, kv_heads, head_dim, window, tokens):
     heads = groups * kv_heads
-    facts = Architecture(
-        layers=layers, hidden_size=heads * head_dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        intermediate_size=64, vocabulary=512, context=32_768,
-    )  # fmt: skip
-    plain = geometry_of(config_of(facts))
-    assert {key: getattr(plain, key) for key in ARCHITECTURE} == facts.model_dump()
-    other = geometry_of({**config_of(facts), "model_type": "mistral", "sliding_window": window})
+    config = whole_config({
+        "model_type": "llama", "num_hidden_layers": layers, "hidden_size": heads * head_dim, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": head_dim, "intermediate_size": 64, "vocab_size": 512,
+        "max_position_embeddings": 32_768,
+    })  # fmt: skip
+    plain = geometry_of(config)
+    assert (plain.layers, plain.heads, plain.kv_heads, plain.head_dim) == (layers, heads, kv_heads, head_dim)
+    assert (plain.hidden_size, plain.intermediate_size, plain.vocabulary, plain.context) == (heads * head_dim, 64, 512, 32_768)
+    other = geometry_of({**config, "model_type": "mistral", "sliding_window": window})
     assert other.parameters == plain.parameters
     held = kv_bytes_of_sequence(other, tokens, "float16")
     assert held == min(tokens, window or tokens) * kv_bytes_per_token(plain, "float16")
@@ -186,9 +188,9 @@ def test_a_key_that_is_given_replaces_the_catalogues_and_must_do_for_its_family(
     assert Model(**model.model_dump(exclude_defaults=True)) == model  # as the workflow hands it on
     with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 96 is too small for every ASCII character"):
         write_checkpoint("m", Model(catalogue="qwen3-8b", config={"vocab_size": 96}), tmp_path / "m/checkpoint.json")
-    with pytest.raises(BenchError, match=r"models\.m: config\.json of model_type llama does not state 'hidden_size'"):
-        write_checkpoint("m", Model(config={"model_type": "llama"}), tmp_path / "m/checkpoint.json")
+    with pytest.raises(BenchError, match=r"models\.m: config\.json of model_type qwen3 does not state 'hidden_size'"):
+        write_checkpoint("m", Model(config={"model_type": "qwen3"}), tmp_path / "m/checkpoint.json")
     # Code that lies beside a real checkpoint is not asked for.
-    config = {"auto_map": {"AutoConfig": "configuration_x.X"}, **config_of(Architecture(**ARCHITECTURE))}
+    config = {"auto_map": {"AutoConfig": "configuration_x.X"}, **whole_config(TINY)}
     write_checkpoint("m", Model(config=config), tmp_path / "m/checkpoint.json")
     assert "auto_map" not in json.loads((tmp_path / "m/model/config.json").read_text())

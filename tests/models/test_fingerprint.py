@@ -9,11 +9,10 @@ import pytest
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import fingerprint
-from bench.models.config_json import config_of
-from bench.models.model import Architecture, Model
+from bench.models.model import Model, whole_config
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
 SIZE = 3 << 20
 
@@ -23,7 +22,7 @@ def checkpoint(tmp_path):
     """A folder with a config.json and two files of weights."""
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config_of(Architecture(**ARCHITECTURE))))
+    (folder / "config.json").write_text(json.dumps(whole_config(TINY)))
     for i in range(2):
         (folder / f"model-{i}.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}" + bytes(i) + bytes(SIZE))
     return folder

@@ -9,14 +9,14 @@ from gguf import GGUFReader
 
 from bench.errors import BenchError
 from bench.models.catalogue import catalogue
-from bench.models.config_json import config_of, geometry_at, geometry_of
+from bench.models.config_json import geometry_at, geometry_of
 from bench.models.gguf import gguf_tensors, write_gguf
 from bench.models.gguf_file import config_of_gguf
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.models.tokenizer import tokens
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
-CONFIG = config_of(Architecture(**ARCHITECTURE))
+CONFIG = whole_config(TINY)
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 320,
          "num_hidden_layers": 2, "max_position_embeddings": 256}  # fmt: skip
 

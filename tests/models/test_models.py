@@ -6,19 +6,19 @@ import pytest
 
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
-from bench.models.config_json import config_of, geometry_of
+from bench.models.config_json import geometry_of
 from bench.models.geometry import kv_bytes_of_sequence
-from bench.models.model import Architecture, Model
+from bench.models.model import OF_LLAMA, Model, whole_config
 from bench.servers.memory import kv_pool, predicted_saturation
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
 
 def windowed(*windows, kv_heads=2):
     """Layers with these windows, of `kv_heads` heads of 16; a token takes 64 bytes a head and layer in 16 bit."""
-    facts = {**ARCHITECTURE, "layers": len(windows), "heads": 4, "kv_heads": kv_heads}
+    facts = {**TINY, "num_hidden_layers": len(windows), "num_attention_heads": 4, "num_key_value_heads": kv_heads}
     kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
     size = next((window for window in windows if window), None)
-    return geometry_of({**config_of(Architecture(**facts)), "sliding_window": size, "layer_types": kinds})
+    return geometry_of({**whole_config(facts), "sliding_window": size, "layer_types": kinds})
 
 
 def test_layers_stand_in_groups_of_one_size():
@@ -62,16 +62,17 @@ def test_a_sequence_and_its_window():
 
 
 def facts(config):
-    """The eight facts of an architecture, as a config.json states them."""
+    """The eight facts of an architecture, as they are read from a config.json."""
     geometry = geometry_of(config)
-    return {key: getattr(geometry, key) for key in ARCHITECTURE}
+    names = ("layers", "hidden_size", "heads", "kv_heads", "head_dim", "intermediate_size", "vocabulary", "context")
+    return [getattr(geometry, name) for name in names]
 
 
 def test_a_synthetic_checkpoint_states_its_architecture(tmp_path):
-    model = Model(architecture=Architecture(**ARCHITECTURE))
+    model = Model(config=TINY)
     write_checkpoint("m", model, tmp_path / "m/checkpoint.json")
     folder = tmp_path / "m/model"
-    assert facts(json.loads((folder / "config.json").read_text())) == ARCHITECTURE
+    assert facts(json.loads((folder / "config.json").read_text())) == [TINY[key] for key in OF_LLAMA]
     tokenizer = json.loads((folder / "tokenizer.json").read_text())["model"]
     assert sorted(tokenizer["vocab"].values()) == list(range(512))  # every id has a token
     # GPT-2's characters of the bytes 0 to 127: no token is part of a character, which a server would hold back.
@@ -84,15 +85,15 @@ def test_a_synthetic_checkpoint_states_its_architecture(tmp_path):
 
 def test_a_real_checkpoint_is_linked_and_its_facts_are_read(tmp_path):
     real = tmp_path / "real"
-    write_checkpoint("m", Model(architecture=Architecture(**ARCHITECTURE)), tmp_path / "made/checkpoint.json")
+    write_checkpoint("m", Model(config=TINY), tmp_path / "made/checkpoint.json")
     (tmp_path / "made/model").rename(real)
     record = tmp_path / "linked/checkpoint.json"
     write_checkpoint("m", Model(path=str(real)), record)
     assert (tmp_path / "linked/model").resolve() == real
-    assert facts(json.loads(record.read_text())["config"]) == ARCHITECTURE
-    wrong = Architecture(**{**ARCHITECTURE, "kv_heads": 4})
-    with pytest.raises(BenchError, match=r"models\.m\.architecture\.kv_heads is 4, but the checkpoint's config.json says 2"):
-        write_checkpoint("m", Model(path=str(real), architecture=wrong), record)
+    assert facts(json.loads(record.read_text())["config"]) == [TINY[key] for key in OF_LLAMA]
+    wrong = {**TINY, "num_key_value_heads": 4}
+    with pytest.raises(BenchError, match=r"models\.m: config has kv_heads 4, but the checkpoint's config.json says 2"):
+        write_checkpoint("m", Model(path=str(real), config=wrong), record)
     with pytest.raises(BenchError, match=r"has no config\.json"):
         write_checkpoint("m", Model(path=str(tmp_path)), record)
     assert real.is_dir()  # a link was replaced, not the folder behind it

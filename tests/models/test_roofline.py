@@ -3,14 +3,14 @@
 import pytest
 
 from bench.models.catalogue import accelerators, catalogue
-from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.model import Architecture
+from bench.models.config_json import geometry_of, geometry_of_entry
+from bench.models.model import whole_config
 from bench.servers.plan import Demand, Setting, plan
 from bench.servers.roofline import Roofline
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
 # Layers 2 × (12,288 + 24,576) parameters and five norms of 64, output layer 512 × 64, 4 heads of 16, two layers.
-SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+SMALL = geometry_of(whole_config(TINY))
 LINEAR, OUTPUT = 2 * (73_728 + 5 * 64), 2 * 32_768
 
 
@@ -41,7 +41,7 @@ def test_decode_is_the_slower_of_reading_and_arithmetic():
 
 
 def test_a_window_bounds_what_is_read_and_multiplied():
-    config = config_of(Architecture(**ARCHITECTURE)) | {"model_type": "mistral", "sliding_window": 2}
+    config = whole_config(TINY) | {"model_type": "mistral", "sliding_window": 2}
     narrow = geometry_of(config)
     # Four tokens see 1 + 2 + 2 + 2 of each other.
     assert roofline(narrow).prefill(4) == pytest.approx(4e12 / (4 * LINEAR + OUTPUT + 2 * 4 * 32 * 2 * 7))

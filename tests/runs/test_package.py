@@ -8,13 +8,13 @@ import pytest
 from bench.errors import BenchError
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
-from bench.models.config_json import config_of, geometry_of
+from bench.models.config_json import geometry_of
 from bench.models.gguf import write_gguf
-from bench.models.model import Architecture, Model
+from bench.models.model import Model, whole_config
 from bench.runs.files import read
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
-CONFIG = config_of(Architecture(**ARCHITECTURE))
+CONFIG = whole_config(TINY)
 INSIDE = "tiny_model/tiny.gguf"
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchError
-from bench.models.config_json import config_of, geometry_of
+from bench.models.config_json import geometry_of
 from bench.models.gguf import write_gguf
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.runs.files import read, write_record
 from bench.runs.launch import EngineRecord, Launch
 from bench.servers import environment
@@ -25,7 +25,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.launches import checkpoint_of
-from tests.support.study import ARCHITECTURE, ROOT
+from tests.support.study import TINY, ROOT
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def spec(config):
     return Plan.of(config, root=ROOT).deployments["a"]
 
 
-CHECKPOINT = records.checkpoint(config=config_of(Architecture(**ARCHITECTURE)))
+CHECKPOINT = records.checkpoint(config=whole_config(TINY))
 
 
 def test_a_command_on_path_is_found(tmp_path):
@@ -223,7 +223,7 @@ def test_the_tokens_of_a_step_are_read_from_the_log():
 
 def test_weights_are_those_of_the_checkpoint_and_a_formulas_where_it_does_not_know(content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    config = config_of(Architecture(**ARCHITECTURE))
+    config = whole_config(TINY)
     for known, expected in (({}, 139_584 * 4), ({"parameters": 7}, 28), ({"parameters": 7, "weight_bytes": 12_345}, 12_345)):
         checkpoint = records.checkpoint(config=config, **known)
         assert resolve_launch(spec, records.engine(), checkpoint).plan.weight_bytes == expected
@@ -277,7 +277,7 @@ def test_what_fits_is_written_and_what_does_not_is_refused_with_the_sum(tmp_path
 
 def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
-    content["models"]["m"]["architecture"] |= {"layers": 4000, "hidden_size": 65536}
+    content["models"]["m"]["config"] |= {"num_hidden_layers": 4000, "hidden_size": 65536}
     del content["deployments"]["a"]["kv_cache_memory"]
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     write_record(records.engine(source="external", command=None), tmp_path / "engine.json")
@@ -285,7 +285,7 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     result = read(Launch, tmp_path / "launch.json")
     assert result.argv is None
     assert result.plan.kv_tokens is None
-    # Architecture facts say nothing of the type that the server loaded.
+    # A llama of one's own says nothing of the type that the server loaded.
     assert result.plan.kv_bytes_per_token is result.plan.weight_bytes is result.plan.kv_bytes_per_token_per_device is None
 
 
@@ -325,7 +325,7 @@ def running(content, dtype=None):
 
 def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_path):
     """A copy will do: nothing but its shape is read."""
-    config, model = config_of(Architecture(**ARCHITECTURE)), tmp_path / "m"
+    config, model = whole_config(TINY), tmp_path / "m"
     content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
     content["models"]["m"] = {"path": str(model)}
     assert running(content).plan is None

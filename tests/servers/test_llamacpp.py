@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from bench.errors import BenchError
-from bench.models.config_json import config_of, geometry_of
-from bench.models.model import Architecture
+from bench.models.config_json import geometry_of
+from bench.models.model import whole_config
 from bench.parse.deployed import deployed
 from bench.runs.files import write_record
 from bench.runs.launch import EngineRecord, Settings
@@ -18,17 +18,17 @@ from bench.servers.llama_server import arguments
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
-from tests.support.study import ARCHITECTURE, ROOT
+from tests.support.study import TINY, ROOT
 
 LLAMA = managed("llama.cpp")
-CONTEXT = {**ARCHITECTURE, "context": 1024}
+CONTEXT = {**TINY, "max_position_embeddings": 1024}
 # 2 × 2 layers × 2 KV heads × 16 elements × 4 bytes = 512 a token: 1 MiB holds 2,048 tokens.
 ENGINE = EngineRecord(engine="e", source="command", device="cpu", command=("llama-server",), freeze=("xllamacpp==1.2",))
 
 
 def spec_of(content, context=1024, **deployment):
     content["engines"]["e"] = {"source": "command", "command": ["llama-server"], "kind": "llama.cpp"}
-    content["models"]["m"]["architecture"] |= {"context": context}
+    content["models"]["m"]["config"] |= {"max_position_embeddings": context}
     content["deployments"]["a"] |= {"engine": "e", **deployment}
     return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
 
@@ -36,12 +36,12 @@ def spec_of(content, context=1024, **deployment):
 @pytest.fixture
 def checkpoint(monkeypatch):
     monkeypatch.setattr(launch_module, "gguf_of", lambda folder, _, dtype: folder.with_suffix(f".{dtype}.gguf"))
-    return records.checkpoint(path="m/model", config=config_of(Architecture(**CONTEXT)))
+    return records.checkpoint(path="m/model", config=whole_config(CONTEXT))
 
 
 def launched(spec, checkpoint, context=1024):
     return resolve_launch(
-        spec, ENGINE, replace(checkpoint, config=config_of(Architecture(**{**ARCHITECTURE, "context": context})))
+        spec, ENGINE, replace(checkpoint, config=whole_config({**TINY, "max_position_embeddings": context}))
     )
 
 
@@ -102,11 +102,11 @@ def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, chec
 
 def test_a_cache_that_cannot_be_planned_or_is_quantised_with_narrow_heads_is_refused(content):
     """Heads of 16 numbers, and blocks of 32."""
-    window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
+    window = geometry_of({**whole_config(TINY), "model_type": "mistral", "sliding_window": 64})
     plain = spec_of(content)
     assert "sliding windows" in LLAMA.refused(plain.deployment, plain.engine, plain.model, window)
     spec = spec_of(content, dtype="float16", kv_cache_dtype="q4_0")
-    narrow = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+    narrow = geometry_of(whole_config(TINY))
     reason = LLAMA.refused(spec.deployment, spec.engine, spec.model, narrow)
     assert reason == "kv_cache_dtype: q4_0 has blocks of 32 numbers, which do not divide the heads of m; remove it"
 
@@ -114,10 +114,10 @@ def test_a_cache_that_cannot_be_planned_or_is_quantised_with_narrow_heads_is_ref
 @pytest.mark.parametrize(("dtype", "bytes_a_token"), [("auto", 512), ("q8_0", 272), ("q4_0", 144)])
 def test_a_quantised_cache_takes_its_blocks_and_holds_more(content, checkpoint, dtype, bytes_a_token):
     """2 × 2 layers × 2 KV heads × 32 numbers: 8 blocks a token, of 64 bytes in float16, 34 in q8_0 and 18 in q4_0."""
-    wide = {**ARCHITECTURE, "head_dim": 32, "context": 4096}
-    content["models"]["m"]["architecture"] |= {"head_dim": 32}
+    wide = {**TINY, "head_dim": 32, "max_position_embeddings": 4096}
+    content["models"]["m"]["config"] |= {"head_dim": 32}
     spec = spec_of(content, 4096, max_num_seqs=2, dtype="float16", kv_cache_dtype=dtype)
-    launch = resolve_launch(spec, ENGINE, replace(checkpoint, config=config_of(Architecture(**wide))))
+    launch = resolve_launch(spec, ENGINE, replace(checkpoint, config=whole_config(wide)))
     own = {"auto": "f16"}.get(dtype, dtype)
     assert f"--cache-type-k {own} --cache-type-v {own} --flash-attn on" in " ".join(launch.argv)
     assert launch.plan.kv_bytes_per_token == bytes_a_token

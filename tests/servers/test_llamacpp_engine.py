@@ -16,9 +16,8 @@ from bench.load.target import Target
 from bench.measure.exposition import metric_names
 from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import Checkpoint
-from bench.models.config_json import config_of
 from bench.models.gguf import write_gguf
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.parse.validity import verdict
 from bench.runs.files import read
 from bench.runs.launch import EngineRecord
@@ -33,11 +32,11 @@ from bench.study.read import load_config, load_workload
 from bench.workloads.workload import Workload
 from tests.support.project import built
 from tests.support.records import checkpoint as made_checkpoint
-from tests.support.study import ARCHITECTURE, CONTENT, ROOT
+from tests.support.study import TINY, CONTENT, ROOT
 
 pytestmark = pytest.mark.engine
 
-CONFIG = config_of(Architecture(**ARCHITECTURE))
+CONFIG = whole_config(TINY)
 LLAMA = managed("llama.cpp")
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
@@ -95,7 +94,7 @@ def process_of(server):
 
 def send(server, level, **workload):
     workload = Workload(**{"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32, **workload})
-    load = Load(workload, level, f"{time.monotonic()}", vocabulary=ARCHITECTURE["vocabulary"], timeout_s=30)
+    load = Load(workload, level, f"{time.monotonic()}", vocabulary=TINY["vocab_size"], timeout_s=30)
     return run_load(Target(server.base_url, "a"), load).records
 
 
@@ -148,7 +147,7 @@ def test_structured_output_is_output(server):
         ("chat", {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}),
         ("completions", {"json_schema": SCHEMA}),
     ):
-        target = introduce(Target(server.base_url, "tiny"), endpoint, vocabulary=ARCHITECTURE["vocabulary"])
+        target = introduce(Target(server.base_url, "tiny"), endpoint, vocabulary=TINY["vocab_size"])
         content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 60, "body": body}
         answers = {"output_tokens": {"distribution": "natural", "max": 12}}
         (record,) = run_load(target, Load(load_workload({**content, **answers}, source="t"), 1, "json", vocabulary=500)).records
@@ -166,7 +165,7 @@ def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
 ):
     """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
     with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": pooling}) as server:
-        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=ARCHITECTURE["vocabulary"])
+        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=TINY["vocab_size"])
         assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
         options = {"set": f"endpoint={endpoint}", "prompt-length": 40, "num-requests": 12, "concurrency": 2}

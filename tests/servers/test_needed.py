@@ -5,13 +5,13 @@ import math
 import pytest
 
 from bench.models.catalogue import Accelerator, accelerators, catalogue
-from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.model import Architecture
+from bench.models.config_json import geometry_of, geometry_of_entry
+from bench.models.model import whole_config
 from bench.servers.needed import EFFICIENCY, Lengths, needed
 from bench.servers.plan import Setting, roofline_of
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
-SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE | {"context": 4096})))
+SMALL = geometry_of(whole_config(TINY | {"max_position_embeddings": 4096}))
 # Reading is the limit of a step, and 1 TFLOP/s that of prompts.
 DEVICE = Accelerator(title="made up", memory="4GiB", bandwidth_tb_s=0.001, bf16_tflops=1, power_w=1, source="by hand")
 

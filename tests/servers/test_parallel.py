@@ -18,8 +18,8 @@ from bench.measure.exposition import kv_facts
 from bench.measure.recording import record_run
 from bench.measure.slurm import needs_of
 from bench.models.catalogue import catalogue
-from bench.models.config_json import config_of, geometry_of, geometry_of_entry
-from bench.models.model import Architecture
+from bench.models.config_json import geometry_of, geometry_of_entry
+from bench.models.model import whole_config
 from bench.parse.server import saturated
 from bench.parse.table import summary_frame
 from bench.runs.files import read, write_record
@@ -35,7 +35,7 @@ from bench.study.read import load_workload
 from bench.workloads.schedule import schedule
 from tests.support import records
 from tests.support.launches import checkpoint_of, launched, spec_of
-from tests.support.study import ARCHITECTURE
+from tests.support.study import TINY
 
 EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
 
@@ -102,7 +102,7 @@ def test_a_block_of_a_stage_holds_what_vllm_makes_of_it():
 @pytest.mark.parametrize("tied", [False, True])
 def test_stages_by_hand(tied):
     """Three layers of 36,864 linear parameters and seven norms of 64, dealt out; a table of 512 × 64 (two where not tied)."""
-    model = geometry_of({**config_of(Architecture(**ARCHITECTURE | {"layers": 3})), "tie_word_embeddings": tied})
+    model = geometry_of({**whole_config(TINY | {"num_hidden_layers": 3}), "tie_word_embeddings": tied})
 
     def weights(*parallel):
         return [stage.weights for stage in stages_of(model, Parallel(*parallel), dtype="float16", kv_dtype="float16")]

@@ -19,9 +19,10 @@ CONFIG = {
     "study": {"title": "Killed", "ladders": [{"deployment": "one", "workload": "long", "request_rate": [0.5]}]},
     "models": {
         "one": {
-            "architecture": {
-                "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
-                "vocabulary": 512, "context": 512,
+            "config": {
+                "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,
+                "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 512, "vocab_size": 512,
+                "max_position_embeddings": 512,
             }
         }
     },

@@ -18,9 +18,8 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
 from bench.findings.report import write_report
-from bench.models.config_json import config_of
 from bench.models.hub import FILES
-from bench.models.model import Architecture
+from bench.models.model import whole_config
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read, write_record
 from bench.runs.summary import read_summary
@@ -31,7 +30,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.figures import FACTS, results
-from tests.support.study import ARCHITECTURE, CONTENT, bare_summary
+from tests.support.study import TINY, CONTENT, bare_summary
 
 HOSTILE = {
     "parent": "../x",
@@ -150,7 +149,7 @@ def test_a_text_of_the_configuration_is_refused_or_stays_one_word(tmp_path, monk
 
 
 def checkpoint():
-    return records.checkpoint(path="model", config=config_of(Architecture(**ARCHITECTURE)))
+    return records.checkpoint(path="model", config=whole_config(TINY))
 
 
 # --- What servers say

@@ -9,9 +9,10 @@ import yaml
 from tests.support.project import LENIENT, Project
 from tests.support.study import ROOT
 
-ARCHITECTURE = {
-    "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
-    "vocabulary": 512, "context": 512,
+TINY = {
+    "model_type": "llama",
+    "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64,
+    "intermediate_size": 512, "vocab_size": 512, "max_position_embeddings": 512,
 }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ CONFIG = {
             {"deployment": "one", "workload": "closed", "concurrency": [2]},
         ],
     },
-    "models": {"one": {"architecture": ARCHITECTURE}},
+    "models": {"one": {"config": TINY}},
     "engines": {"llama-cpp": {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}},
     "deployments": {"one": {"model": "one", "engine": "llama-cpp", "kv_cache_memory": "4MiB", "max_num_seqs": 4}},
     "workloads": {
@@ -53,7 +54,7 @@ VLLM_CONFIG: dict[str, Any] = {
             {"deployment": "one", "workload": "turns", "users": [2]},
         ],
     },
-    "models": {"one": {"architecture": ARCHITECTURE}},
+    "models": {"one": {"config": TINY}},
     "engines": {"vllm-cpu": yaml.safe_load((ROOT / "config/config.yaml").read_text())["engines"]["vllm-cpu"]},
     "deployments": {"one": {"model": "one", "engine": "vllm-cpu", "kv_cache_memory": "4MiB", "prefix_caching": True}},
     "workloads": {

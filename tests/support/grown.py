@@ -87,8 +87,7 @@ class Grown(Project):
         (self.folder / "own.jsonl").write_text(
             '{"prompt": "Why?"}\n{"messages": [{"role": "user", "content": "And why is that so?"}]}\n'
         )
-        architecture = self.config["models"]["mine"]["architecture"]
-        self.config["models"]["two"] = {"architecture": {**architecture, "kv_heads": 1}}
+        self.config["models"]["two"] = {"config": {**self.config["models"]["mine"]["config"], "num_key_value_heads": 1}}
         self.config["deployments"]["two"] = {**self.config["deployments"]["mine"], "model": "two"}
         self.config["workloads"] |= LOADS
         self.config["study"]["ladders"] += [

@@ -1,6 +1,6 @@
 """How a deployment is started."""
 
-from bench.models.config_json import config_of, geometry_of_model
+from bench.models.config_json import geometry_of_model
 from bench.servers.launch import resolve_launch
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -28,5 +28,5 @@ def launched(spec):
 
 
 def checkpoint_of(spec):
-    geometry, config = geometry_of_model(spec.model), spec.model.config or config_of(spec.model.architecture)
-    return records.checkpoint(config=config, parameters=geometry.parameters, weight_bytes=geometry.stored)
+    geometry = geometry_of_model(spec.model)
+    return records.checkpoint(config=spec.model.config, parameters=geometry.parameters, weight_bytes=geometry.stored)

@@ -33,7 +33,10 @@ _PROMPT, _OUTPUT = 128, 64
 _CLOCK_START_S = 1000.0
 _ENDPOINT = "http://127.0.0.1:8000/metrics"
 _REPEATS = 2
-_ARCHITECTURE = {"layers": 4, "hidden_size": 512, "heads": 4, "head_dim": 128, "intermediate_size": 1408, "vocabulary": 1024}
+_LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "head_dim": 128,
+    "intermediate_size": 1408, "vocab_size": 1024, "max_position_embeddings": 1024,
+}  # fmt: skip
 
 
 def made_study(runs: int, a_deployment: int) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def made_study(runs: int, a_deployment: int) -> dict[str, Any]:
                 for name, size in zip(names, sizes, strict=True)
             ],
         },
-        "models": {f"kv{heads}": {"architecture": {**_ARCHITECTURE, "kv_heads": heads, "context": 1024}} for heads in (1, 2, 4)},
+        "models": {f"kv{heads}": {"config": {**_LLAMA, "num_key_value_heads": heads}} for heads in (1, 2, 4)},
         "engines": {"none": {"source": "command", "command": ["true"]}},
         "deployments": {
             name: {"model": f"kv{(4, 2, 1)[i % 3]}", "engine": "none", "kv_cache_memory": "96MiB"} for i, name in enumerate(names)

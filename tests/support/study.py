@@ -12,15 +12,16 @@ ROOT = Path(__file__).parents[2]
 METRICS = find_catalogue(metric_names((ROOT / "tests/data/vllm-0.32.0.prom").read_text()), "0.32.0").sample_names()
 
 
-ARCHITECTURE = {
-    "layers": 2,
+TINY = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
     "hidden_size": 64,
-    "heads": 4,
-    "kv_heads": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
     "head_dim": 16,
     "intermediate_size": 128,
-    "vocabulary": 512,
-    "context": 256,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
 }
 
 
@@ -29,7 +30,7 @@ CONTENT = {
         "title": "A small study",
         "ladders": [{"deployment": "a", "workload": "short", "concurrency": [1, 2, 4]}],
     },
-    "models": {"m": {"architecture": ARCHITECTURE}},
+    "models": {"m": {"config": TINY}},
     "engines": {"e": {"source": "command", "command": ["true"]}},
     "deployments": {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB"}},
     "workloads": {"short": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32}},

@@ -7,9 +7,10 @@ STUDY: dict[str, Any] = {
     "study": {"title": "t", "ladders": [{"deployment": "one", "workload": "closed", "concurrency": [2, 4]}]},
     "models": {
         name: {
-            "architecture": {
-                "layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": heads, "head_dim": 128, "intermediate_size": 1408,
-                "vocabulary": 1024, "context": 1024,
+            "config": {
+                "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4,
+                "num_key_value_heads": heads, "head_dim": 128, "intermediate_size": 1408, "vocab_size": 1024,
+                "max_position_embeddings": 1024,
             }
         }
         for name, heads in (("mha", 4), ("mqa", 1))

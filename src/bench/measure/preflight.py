@@ -16,7 +16,7 @@ from bench.http import api_root
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.nvml import gpus_missing, nvml_endpoint, nvml_problem
 from bench.measure.served import find_workers, refuse_unlike
-from bench.models.config_json import config_of, geometry_at, geometry_of_model, stated_weights
+from bench.models.config_json import geometry_at, geometry_of_model, stated_weights
 from bench.models.geometry import Geometry
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
@@ -265,8 +265,7 @@ def _refuse_full_disk(spec: DeploymentSpec) -> None:
     folder = Path(Paths.CHECKPOINT.format(model=spec.model_name)).parent
     if any(folder.glob(f"*-{dtype}-*.gguf")):
         return
-    config = config_of(model.architecture) if model.architecture else dict(model.config or {})
-    size, free = sum(tensor.size for tensor in gguf_tensors(config, dtype)), shutil.disk_usage(Path()).free
+    size, free = sum(tensor.size for tensor in gguf_tensors(model.config or {}, dtype)), shutil.disk_usage(Path()).free
     if size > free:
         raise BenchError(
             f"models.{spec.model_name}: its random weights take {shown_size(size)} in {folder}, and the disk has "

@@ -11,7 +11,7 @@ from typing import Any
 from bench.errors import BenchError
 from bench.models.catalogue import decoder_part
 from bench.models.checkpoint_record import Checkpoint, fingerprint, weights_at
-from bench.models.config_json import config_at, config_of, geometry_at, geometry_of, geometry_of_model, stated_weights
+from bench.models.config_json import config_at, geometry_at, geometry_of, geometry_of_model, stated_weights
 from bench.models.decoder import Config
 from bench.models.geometry import Geometry
 from bench.models.hub import FILES
@@ -83,12 +83,11 @@ def _checked(name: str, model: Model, folder: Path) -> tuple[Config, Geometry]:
     try:
         own = geometry_at(folder, stated_weights(model))
     except BenchError as error:
-        if model.architecture:
-            config = config_of(model.architecture)
-            return config, geometry_of(config, weights_at(folder, model.architecture.layers) or stated_weights(model))
+        if model.config and (stated := geometry_of_model(model)):
+            return model.config, geometry_of(model.config, weights_at(folder, stated.layers) or stated_weights(model))
         raise BenchError(
-            f"models.{name}: {str(error).rstrip('.')}. Its memory cannot be computed: add the facts under "
-            f"models.{name}.architecture."
+            f"models.{name}: {str(error).rstrip('.')}. Its memory cannot be computed: give the keys of a decoder that is known under "
+            f"models.{name}.config."
         ) from None
     _refuse_contradictions(name, model, own, "the checkpoint's config.json")
     return config, own
@@ -101,8 +100,6 @@ def _refuse_contradictions(name: str, model: Model, own: Geometry, source: str) 
         said, found = getattr(stated, key), getattr(own, key)
         if said == found:
             continue
-        if model.architecture:
-            raise BenchError(f"models.{name}.architecture.{key} is {said}, but {source} says {found}. Correct or remove it.")
         raise BenchError(
             f"models.{name}: {model.catalogue or 'config'} has {key} {said}, but {source} says {found}. It is another model: name the "
             "right one, or remove the key."
@@ -126,7 +123,7 @@ def _fetch(name: str, model: Model) -> Path:
     except Exception as error:
         raise BenchError(
             f"models.{name}: {model.hub} cannot be fetched: {error}. "
-            "Check the id, the commit, the network and HF_TOKEN; or give `path`, or `architecture` alone for random weights."
+            "Check the id, the commit, the network and HF_TOKEN; or give `path`, or `config` alone for random weights."
         ) from error
 
 
@@ -136,7 +133,7 @@ def _synthetic_config(name: str, model: Model) -> Config:
     An image encoder is left out: text is what is measured, and an engine would ask for the encoder's own preprocessor.
     """
     try:
-        stated = config_of(model.architecture) if model.architecture else dict(model.config or {})
+        stated = dict(model.config or {})
         vocabulary = geometry_of(stated).vocabulary
     except BenchError as error:
         raise BenchError(f"models.{name}: {error}. Give the keys of a whole config.json.") from None

@@ -1,4 +1,4 @@
-"""A published config.json, read as a decoder's geometry, and written for architecture facts."""
+"""A config.json, read as a decoder's geometry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.models.checkpoint_record import Weights, weights_at
 from bench.models.decoder import Config
 from bench.models.geometry import Geometry
 from bench.models.gguf_file import config_of_gguf, parameters_of_gguf
-from bench.models.model import Architecture, Model
+from bench.models.model import OF_LLAMA, Model
 
 # Keys from which memory and speed are computed.
 _COUNT = re.compile(
@@ -30,9 +30,8 @@ _NEVER_ZERO = {
 }
 _BY_LAYER = {"intermediate_size", "moe_intermediate_size", "moe_topk", "num_experts"}  # may have a value for each layer
 _AS_LLAMA = (
-    "If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its num_hidden_layers, hidden_size, "
-    "num_attention_heads, num_key_value_heads, head_dim, intermediate_size, vocab_size and max_position_embeddings; in a study, give "
-    "them as models.NAME.architecture"
+    f"If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its {', '.join(OF_LLAMA)}; in a study, give "
+    "them as models.NAME.config"
 )
 _NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 
@@ -43,8 +42,6 @@ def geometry_of_model(model: Model) -> Geometry | None:
     Raises:
         BenchError: its `config` lacks a key.
     """
-    if model.architecture:
-        return geometry_of(config_of(model.architecture), stated_weights(model))
     return geometry_of(model.config, stated_weights(model)) if model.config else None
 
 
@@ -227,28 +224,6 @@ def _looked(config: Config, part: Config) -> str:
     if part is not config or any(key in part for key in ("hidden_size", "num_hidden_layers", "n_embd", "d_model", "n_layer")):
         return ""
     return f"; its decoder was looked for at the top and under {', '.join(DECODER_KEYS)}"
-
-
-def config_of(architecture: Architecture) -> dict[str, Any]:
-    """The config.json of a Llama with these facts: gated MLP, RMS norms, no biases, an output layer of its own."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "num_hidden_layers": architecture.layers,
-        "hidden_size": architecture.hidden_size,
-        "num_attention_heads": architecture.heads,
-        "num_key_value_heads": architecture.kv_heads,
-        "head_dim": architecture.head_dim,
-        "intermediate_size": architecture.intermediate_size,
-        "vocab_size": architecture.vocabulary,
-        "max_position_embeddings": architecture.context,
-        "hidden_act": "silu",
-        "initializer_range": 0.02,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float32",
-    }
 
 
 def _refuse_odd_numbers(part: Config) -> None:

@@ -1,8 +1,9 @@
-"""A model of a study: architecture facts, a published config.json, or a real checkpoint."""
+"""A model of a study: a config.json, published or one's own, or a real checkpoint."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -13,27 +14,36 @@ from bench.models.catalogue import catalogue, catalogue_key, context_of
 from bench.package import SHA256, Package
 
 
-class Architecture(Strict):
-    """The facts of a decoder that decide its memory and its speed."""
+#: Keys of a config.json that decide the memory and the speed of a Llama.
+OF_LLAMA = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"),
+    *("vocab_size", "max_position_embeddings"),
+)
+# What else it has: gated MLP, RMS norms, no biases, an output layer of its own.
+_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
 
-    layers: Annotated[int, Field(ge=1, le=10_000)] = Field(description="Decoder layers.")
-    hidden_size: Count = Field(description="Width of the residual stream.")
-    heads: Count = Field(description="Attention (query) heads.")
-    kv_heads: Count = Field(description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA.")
-    head_dim: Count = Field(description="Width of one head.")
-    intermediate_size: Count = Field(description="Width of the gated MLP.")
-    vocabulary: Annotated[int, Field(ge=160, le=10_000_000)] = Field(
-        description="Vocabulary size; at least 160, so that every character of ASCII has a token."
-    )
-    context: Count = Field(description="Longest sequence, prompt and output together (tokens).")
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Architecture:
-        if self.heads % self.kv_heads:
-            raise ValueError(
-                f"kv_heads {self.kv_heads} does not divide heads {self.heads}; each KV head serves a whole group of heads"
-            )
-        return self
+def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json, with what a Llama of one's own (`model_type: llama` without `architectures`) leaves out.
+
+    Raises:
+        ValueError: that Llama lacks one of `OF_LLAMA`.
+    """
+    if config.get("model_type") != "llama" or "architectures" in config:
+        return dict(config)
+    if missing := [key for key in OF_LLAMA if key not in config]:
+        raise ValueError(f"config lacks {', '.join(missing)}; a llama of your own needs {', '.join(OF_LLAMA)}")
+    heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
+    if isinstance(heads, int) and isinstance(shared, int) and shared > 0 and heads % shared:
+        raise ValueError(f"num_key_value_heads {shared} does not divide num_attention_heads {heads}; each serves a whole group of them")
+    return {**_LLAMA, **config}
 
 
 def _of_hub(value: str) -> str:
@@ -54,12 +64,9 @@ class Model(Strict):
     )
     config: dict[str, Any] | None = Field(
         default=None,
-        description="A published config.json as a mapping. Beside `catalogue`, its keys replace the catalogue's: "
-        "`num_hidden_layers: 4` for a small one.",
-    )
-    architecture: Architecture | None = Field(
-        default=None,
-        description="The shape as facts, in place of `config`.",
+        description="A config.json as a mapping: a published one, or that of a llama of your own with `model_type: llama`, "
+        f"{', '.join(f'`{key}`' for key in OF_LLAMA)}. Beside `catalogue`, its keys replace the catalogue's: `num_hidden_layers: 4` for "
+        "a small one.",
     )
     parameters: Annotated[int, Field(gt=0, le=10**14)] | None = Field(
         default=None,
@@ -89,23 +96,19 @@ class Model(Strict):
     @model_validator(mode="before")
     @classmethod
     def _published(cls, content: Any) -> Any:
-        """Write the catalogue's config.json into `config`, so that it is part of what a deployment is."""
+        """Write the whole config.json into `config`, so that it is part of what a deployment is."""
         key = content.get("catalogue") if isinstance(content, dict) else None
         given = content.get("config") if isinstance(content, dict) else None
         if isinstance(key, str) and key in catalogue() and isinstance(given, dict | None):
             return {**content, "config": {**catalogue()[key].config, **(given or {})}}
-        return content
+        return {**content, "config": whole_config(given)} if isinstance(given, dict) else content
 
     @model_validator(mode="after")
     def _one_source(self) -> Model:
         if self.hub and self.path:
             raise ValueError("both hub and path are given; keep one")
-        if self.architecture and self.config:
-            raise ValueError(f"both architecture and {'catalogue' if self.catalogue else 'config'} state its shape; keep one")
-        if not (self.hub or self.path or self.architecture or self.config):
-            raise ValueError(
-                "no model is named; give catalogue, config or architecture (random weights), hub, or path"
-            )
+        if not (self.hub or self.path or self.config):
+            raise ValueError("no model is named; give catalogue or config (random weights), hub, or path")
         if self.package and (not self.gguf or self.fingerprint):
             raise ValueError(
                 "package without the path of a .gguf file inside it" if not self.gguf else "fingerprint beside package"
@@ -143,8 +146,6 @@ class Model(Strict):
     @property
     def context(self) -> int | None:
         """Longest sequence (tokens), where the configuration has it."""
-        if self.architecture:
-            return self.architecture.context
         return context_of(self.config) if self.config else None
 
 

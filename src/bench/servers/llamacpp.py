@@ -103,7 +103,7 @@ class LlamaCpp(Managed):
             (wrong_flag is not None, f"flags: {wrong_flag}"),
             (
                 not (model.synthetic or model.gguf),
-                "model: llama.cpp reads a GGUF file; give it as `path`, or `architecture` or `catalogue` alone for random weights",
+                "model: llama.cpp reads a GGUF file; give it as `path`, or `config` or `catalogue` alone for random weights",
             ),
             (
                 geometry is not None and (geometry.latent or windows),

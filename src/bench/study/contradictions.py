@@ -291,7 +291,7 @@ def _absent(config: Config) -> typing.Iterator[str]:
             kind = "file" if model.gguf else "folder"
             yield (
                 f"models.{name}.path is {shown(model.path)}: no such {kind}. Name the folder of a checkpoint, or a .gguf file; for "
-                "random weights give catalogue or architecture in place of path."
+                "random weights give catalogue or config in place of path."
             )
 
 
@@ -302,7 +302,7 @@ def _shapeless(name: str, model: Model, *, started: bool) -> typing.Iterator[str
     try:
         if started and model.config:
             geometry_of_model(model)
-        if started and here and not model.architecture:
+        if started and here and not model.config:
             geometry_of(config_at(here))
         config = model.config or (config_at(here) if here else None)
         if config and config.keys().isdisjoint(("model_type", "architectures")):

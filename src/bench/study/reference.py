@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
 from bench.models.catalogue import Accelerator
-from bench.models.model import Architecture, Model
+from bench.models.model import Model
 from bench.servers import deployment
 from bench.study import config, decision, search
 from bench.workloads import classes, turns, workload
@@ -47,7 +47,6 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`study.ladders[]`", config.Ladder),
     ("`study.ladders[].search`", search.Search),
     ("`models.NAME`", Model),
-    ("`models.NAME.architecture`", Architecture),
     ("`engines.NAME`", deployment.Engine),
     ("`deployments.NAME`", deployment.Deployment),
     ("`workloads.NAME`", workload.Workload),
