@@ -93,11 +93,12 @@ def test_a_command_an_interpreter_and_a_container_runtime_that_are_not_there(con
     for engine, key in (
         ({"source": "command", "command": ["no-such-server"]}, "command: 'no-such-server'"),
         ({"source": "lock", "locks": ["requirements.lock"], "python": "python9"}, "python: 'python9'"),
-        ({"source": "container", "image": "x", "runtime": "podman"}, "runtime: 'podman'"),
     ):
         content["engines"]["e"] = engine
         monkeypatch.setenv("PATH", "/nowhere")
         assert f"engines.e.{key} is not on PATH. Install it, or name another one." in found(content)
+    content["engines"]["e"] = {"source": "container", "image": "x"}
+    assert "engines.e.image: neither docker nor podman is on PATH. Install one of them." in found(content)
 
 
 def test_an_engine_that_is_ready_needs_nothing_on_path(content, tmp_path, monkeypatch):
@@ -133,7 +134,7 @@ def test_a_container_runtime_that_refuses_is_quoted(content, tmp_path, monkeypat
     content["deployments"]["b"] = {**content["deployments"]["a"], "engine": "f"}
     content["study"]["ladders"].append({**content["study"]["ladders"][0], "deployment": "b"})
     (fault,) = found(content)  # one fault of the machine, however many engines meet it
-    assert fault.startswith("engines.e.runtime, engines.f.runtime: `docker info` failed (permission denied while trying")
+    assert fault.startswith("engines.e.image, engines.f.image: `docker info` failed (permission denied while trying")
     script(tmp_path / "docker", "echo fine")
     assert found(content) == []
 

@@ -60,8 +60,9 @@ def test_a_server_starts_without_them_and_it_is_said(tmp_path, monkeypatch):
 
 def test_only_what_passes_into_a_container_counts(content):
     exported = {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "0"}
-    for runtime, expected in (("docker", {"HF_TOKEN", "CUDA_VISIBLE_DEVICES"}), ("apptainer", set(exported))):
-        content["engines"]["e"] = {"source": "container", "image": "i:1", "runtime": runtime}
+    made = {"source": "container", "image": "i:1"}
+    for engine, expected in ((made, {"HF_TOKEN", "CUDA_VISIBLE_DEVICES"}), (content["engines"]["e"], set(exported))):
+        content["engines"]["e"] = engine
         spec = Plan.of(load_config(content, source="t")).deployments["a"]
         assert inherited(spec, {}, exported).keys() == expected
     content["engines"]["e"] = {"source": "external", "base_url": "http://x"}

@@ -251,8 +251,7 @@ def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(tmp_path, m
         launch = resolve_launch(spec, records.engine(command=("python3",)), checkpoint())
         return [*launch.argv, *launch.environment, *launch.environment.values()]
 
-    containers = [{"source": "container", "image": "i:1", "runtime": name} for name in ("docker", "podman", "apptainer")]
-    for kind, engine in itertools.product(MANAGED, [CONTENT["engines"]["e"], *containers]):
+    for kind, engine in itertools.product(MANAGED, [CONTENT["engines"]["e"], {"source": "container", "image": "i:1"}]):
         plain = words({"kind": kind, **engine})
         assert not [word for word in plain if re.search("trust|remote", word, re.IGNORECASE)], (kind, engine)
         assert plain[plain.index("--host") + 1] == "127.0.0.1", (kind, engine)

@@ -319,9 +319,8 @@ def _alike(launch: Launch) -> bool:
 
 
 def _descends(spec: DeploymentSpec) -> bool:
-    """Whether the server's processes descend from ours; those of docker and podman do not, an external server may run anywhere."""
-    engine = spec.engine
-    return engine.source in ("lock", "command") or (engine.source == "container" and engine.runtime == "apptainer")
+    """Whether the server's processes descend from ours; those of a container do not, an external server may run anywhere."""
+    return spec.engine.source in ("lock", "command")
 
 
 def _promises(spec: DeploymentSpec, server: Server) -> str | None:

@@ -5,6 +5,7 @@ The field descriptions are the reference, as in `bench.study.config`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
@@ -67,8 +68,11 @@ class Engine(Strict):
     command: list[str] | None = Field(
         default=None, description="The server's command, such as `[vllm, serve]`; flags are appended."
     )
-    image: str | None = Field(default=None, description="Container image with its tag or digest.")
-    runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="Program that runs `image`.")
+    image: str | None = Field(
+        default=None,
+        description="Container image with its tag or digest, run by docker, or by podman where that alone is on PATH. Of Apptainer, give "
+        "the `command`: `[apptainer, exec, --nv, vllm.sif, vllm, serve]`.",
+    )
     base_url: Address | None = Field(
         default=None,
         description="Address of the running server, such as `http://127.0.0.1:8000`, with or without `/v1`. An API key is read "
@@ -116,6 +120,11 @@ class Engine(Strict):
                 raise ValueError(f"{key} belongs to source external, not to {self.source}")
         self._check_workers()
         return self
+
+    @property
+    def runtime(self) -> str:
+        """The program that runs `image`."""
+        return "podman" if shutil.which("podman") and not shutil.which("docker") else "docker"
 
     def _check_workers(self) -> None:
         if self.prefill_workers and self.prefill_workers >= len(self.workers):

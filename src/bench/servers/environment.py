@@ -62,9 +62,9 @@ def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> Non
     elif engine.source == "command":
         _ready(name, record) if record else _found(name, "command", (engine.command or [""])[0])
     elif engine.source == "container":
-        _found(name, "runtime", engine.runtime)
-        if engine.runtime != "apptainer":  # docker and podman may be installed and still refuse to run
-            _ask(name, engine.runtime)
+        if not shutil.which(engine.runtime):
+            raise BenchError(f"engines.{name}.image: neither docker nor podman is on PATH. Install one of them.")
+        _ask(name, engine.runtime)  # it may be installed and still refuse to run
 
 
 def _found(name: str, key: str, program: str) -> str:
@@ -89,11 +89,11 @@ def _ask(name: str, runtime: str) -> None:
     try:
         done = subprocess.run([runtime, "info"], capture_output=True, encoding="utf-8", errors="replace", timeout=30)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"engines.{name}.runtime: `{runtime} info` did not end within 30 s. Restart {runtime}.") from None
+        raise BenchError(f"engines.{name}.image: `{runtime} info` did not end within 30 s. Restart {runtime}.") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1][:300].rstrip(".")
         raise BenchError(
-            f"engines.{name}.runtime: `{runtime} info` failed ({reason}). Start {runtime}, and check that you may use it."
+            f"engines.{name}.image: `{runtime} info` failed ({reason}). Start {runtime}, and check that you may use it."
         )
 
 

@@ -145,6 +145,6 @@ def inherited(spec: DeploymentSpec, own: Mapping[str, str], exported: Mapping[st
     if engine.source == "external":
         return None
     names = {name for name in for_a_server(exported) if name.startswith(_PREFIXES) or name in _NAMES} - own.keys()
-    if engine.source == "container" and engine.runtime != "apptainer":  # which passes on what it is given by name
+    if engine.source == "container":  # which passes on what it is given by name
         names &= set(passed_to_containers(spec))
     return recorded({name: exported[name] for name in names})

@@ -163,17 +163,12 @@ def _from_here(word: str) -> str:
 def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
 
-    A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
+    A container does not descend from the command that runs it, so it is removed by name afterwards.
     """
     engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
-    places = sorted({here, str(model)})
-    if engine.runtime == "apptainer":
-        gpu = ["--nv"] if engine.backend == "cuda" else []
-        binds = [word for place in places for word in ("--bind", place)]
-        return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
     name = f"saturate-{spec.name}-{{port}}"
     gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
-    volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
+    volumes = [word for place in sorted({here, str(model)}) for word in ("--volume", f"{place}:{place}")]
     # Names without values take the value that this environment has, and are left out where it has none.
     variables = sorted({*launch.environment, *passed_to_containers(spec)})
     passed = [word for variable in variables for word in ("--env", variable)]
@@ -184,7 +179,7 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
 
 
 def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Exported variables that a container of docker or podman gets, beside the deployment's own."""
+    """Exported variables that a container gets, beside the deployment's own."""
     return ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", *managed(spec.engine.kind).passed)
 
 

@@ -140,13 +140,9 @@ def _launch(deployment: str) -> Launch:
 
 def _uncontained(argv: list[str]) -> tuple[str | None, list[str]]:
     """The image, None where no container runs it, and the command line in it."""
-    runtime = PurePosixPath(argv[0]).name
-    if runtime in ("docker", "podman"):
+    if PurePosixPath(argv[0]).name in ("docker", "podman") and "--entrypoint" in argv:
         at = argv.index("--entrypoint")
         return argv[at + 2], [argv[at + 1], *argv[at + 3 :]]
-    if runtime == "apptainer":
-        at = argv.index("--pwd")
-        return argv[at + 2].removeprefix("docker://"), argv[at + 3 :]
     return None, argv
 
 
