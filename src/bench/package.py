@@ -14,7 +14,6 @@ from pydantic import AfterValidator
 
 from bench.errors import BenchError
 
-SHA256 = r"^[0-9a-f]{64}$"
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*) --hash=sha256:([0-9a-f]{64})")
 
 

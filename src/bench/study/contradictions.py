@@ -276,7 +276,7 @@ def _started(where: str, deployment: Deployment, engine: Engine, models: Mapping
 
 
 def _absent(config: Config) -> typing.Iterator[str]:
-    """An external server has its own checkpoint; a fingerprint stands for files that are elsewhere."""
+    """An external server has its own checkpoint; of a pack, the files are elsewhere."""
     measured = {ladder.deployment for ladder in config.study.ladders}
     started = {
         each.model
@@ -284,9 +284,9 @@ def _absent(config: Config) -> typing.Iterator[str]:
         if name in measured and each.engine in config.engines and config.engines[each.engine].source != "external"
     }
     for name, model in config.models.items():
-        absent = model.here and not model.fingerprint and not (isfile if model.gguf else isdir)(model.here)
+        absent = model.here and not config.packed and not (isfile if model.gguf else isdir)(model.here)
         if not absent:
-            yield from _shapeless(name, model, started=name in started)
+            yield from _shapeless(name, model, started=name in started, packed=config.packed)
         elif name in started:
             kind = "file" if model.gguf else "folder"
             yield (
@@ -295,9 +295,9 @@ def _absent(config: Config) -> typing.Iterator[str]:
             )
 
 
-def _shapeless(name: str, model: Model, *, started: bool) -> typing.Iterator[str]:
+def _shapeless(name: str, model: Model, *, started: bool, packed: bool) -> typing.Iterator[str]:
     """A config.json from which no shape follows; of a server that runs already, one that is not even JSON."""
-    file = None if model.gguf or model.fingerprint or not model.here else Path(model.here, "config.json")
+    file = None if model.gguf or packed or not model.here else Path(model.here, "config.json")
     here = file if file and file.exists() else None
     try:
         if started and model.config:

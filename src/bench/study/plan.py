@@ -363,7 +363,8 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
             ) from None
     model = config.models[deployment.model] if deployment.model else UNNAMED
     read = model.here is not None and engine.source != "external"
-    checkpoint = (model.fingerprint or fingerprint(str(model.here))) if read else None
+    known = config.files.get(str(model.here)) if config.packed else None
+    checkpoint = (known or fingerprint(str(model.here))) if read else None
     return DeploymentSpec(name, deployment, model, engine, locks, checkpoint)
 
 
