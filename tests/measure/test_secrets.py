@@ -15,8 +15,6 @@ from bench.errors import BenchError
 from bench.http import get
 from bench.measure.served import refuse_unlike
 from bench.runs.environment import REDACTED, redacted_text, without_secrets
-from bench.servers.deployment import Engine
-from bench.servers.environment import installer_environment, prepare_engine
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.command import bench
@@ -195,28 +193,6 @@ def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkey
     assert "upstream refused" in said
     assert "canary" not in said and "\x1b" not in said
     assert len(said) < 1000
-
-
-def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeypatch):
-    commands, environments = [], []
-
-    def guarded(command, environment=None):
-        commands.append(command)
-        environments.append(environment or {})
-        return (1 if "install" in command else 0), ""
-
-    (tmp_path / "env").mkdir()  # which the module venv would have made
-    lock = tmp_path / "x.lock"
-    lock.write_text(f"plain==1.0 --hash=sha256:{'0' * 64}\n")
-    monkeypatch.setattr("bench.servers.environment._guarded", guarded)
-    engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)], index="https://me:canary@host/simple")
-    with pytest.raises(BenchError) as caught:
-        prepare_engine("e", engine, tmp_path / "engine.json", lambda _: None)
-    assert "canary" not in str(caught.value)
-    assert "canary" not in str(commands)
-    assert any("canary" in each.get("PIP_EXTRA_INDEX_URL", "") for each in environments)
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://own/simple")
-    assert installer_environment("https://x/simple")["PIP_EXTRA_INDEX_URL"] == "https://own/simple https://x/simple"
 
 
 def test_a_folder_is_no_secret_and_a_short_text_is_not_looked_for(monkeypatch):

@@ -49,33 +49,32 @@ def test_a_command_on_path_is_found(tmp_path):
 def test_a_build_goes_on_with_the_batch_that_was_interrupted(tmp_path, monkeypatch):
     """The installers are planted: which batches they are given, from which index, and of which all is to be installed anew."""
     monkeypatch.chdir(tmp_path)
-    given = []
+    given, pytorch = [], "https://download.pytorch.org/whl/cpu"
 
     def install(_what, _python, part, index, *, anew):
         given.append((part.read_text(), index, anew))
-        if given == [("one==1\n", None, False), ("two==1\n", "https://i/simple", False)]:
+        if given == [("one==1\n", None, False), ("torch==1+cpu\n", pytorch, False)]:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(environment, "_run_guarded", lambda command, _: (given.clear(), Path(command[-1]).mkdir(exist_ok=True)))
-    monkeypatch.setattr(environment, "_run", lambda *_: "one==1\ntwo==1\n")
+    monkeypatch.setattr(environment, "_run", lambda *_: "one==1\ntorch==1+cpu\n")
     monkeypatch.setattr(environment, "install_batch", install)
-    for name in ("one", "two"):
-        Path(f"{name}.lock").write_text(f"# a comment\n{name}==1\n")
-    engine, record = (
-        Engine(source="lock", kind="llama.cpp", locks=["one.lock", "two.lock"], index="https://i/simple"),
-        Path("e/engine.json"),
-    )
+    for name, pin in (("one", "one==1"), ("two", "torch==1+cpu")):
+        Path(f"{name}.lock").write_text(f"# a comment\n{pin}\n")
+    engine, record = Engine(source="lock", kind="llama.cpp", locks=["one.lock", "two.lock"]), Path("e/engine.json")
     with pytest.raises(KeyboardInterrupt):
         prepare_engine("e", engine, record, print)
     assert not record.exists()
     given.append("the same environment")
     prepare_engine("e", engine, record, print)
-    assert given[2:] == ["the same environment", ("one==1\n", None, False), ("two==1\n", "https://i/simple", True)]
-    assert read(EngineRecord, record).freeze == ("one==1", "two==1")
+    assert given[2:] == ["the same environment", ("one==1\n", None, False), ("torch==1+cpu\n", pytorch, True)]
+    assert read(EngineRecord, record).freeze == ("one==1", "torch==1+cpu")
     assert not Path(read(EngineRecord, record).command[0]).is_absolute()  # the project may be moved
-    Path("two.lock").write_text("two==2\n")
+    Path("two.lock").write_text("torch==2+cpu\n")
     prepare_engine("e", engine, record, print)
-    assert given == [("one==1\n", None, False), ("two==2\n", "https://i/simple", False)]  # another lock is another environment
+    assert given == [("one==1\n", None, False), ("torch==2+cpu\n", pytorch, False)]  # another lock is another environment
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://own/simple")
+    assert environment.installer_environment(pytorch)["PIP_EXTRA_INDEX_URL"] == f"https://own/simple {pytorch}"
 
 
 def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch):

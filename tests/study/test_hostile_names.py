@@ -100,7 +100,6 @@ TEXTS = {
     "command": ("engines.e.command", lambda value: ["true", value]),
     "image": ("engines.e", lambda value: {"source": "container", "image": value}),
     "lock": ("engines.e", lambda value: {"source": "lock", "locks": [value]}),
-    "index": ("engines.e", lambda value: {"source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"], "index": value}),
     "path": ("models.m", lambda value: {"path": value}),
     "hub": ("models.m", lambda value: {"hub": f"{value}@{'0' * 40}"}),
     "trace": ("workloads.short", lambda value: {"arrival": "trace", "trace": value}),

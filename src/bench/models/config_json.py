@@ -30,8 +30,8 @@ _NEVER_ZERO = {
 }
 _BY_LAYER = {"intermediate_size", "moe_intermediate_size", "moe_topk", "num_experts"}  # may have a value for each layer
 _AS_LLAMA = (
-    f"If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its {', '.join(OF_LLAMA)}; in a study, give "
-    "them as models.NAME.config"
+    f"If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its {', '.join(OF_LLAMA)}; in a study, "
+    "give them as models.NAME.config"
 )
 _NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 

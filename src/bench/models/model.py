@@ -65,8 +65,8 @@ class Model(Strict):
     config: dict[str, Any] | None = Field(
         default=None,
         description="A config.json as a mapping: a published one, or that of a llama of your own with `model_type: llama`, "
-        f"{', '.join(f'`{key}`' for key in OF_LLAMA)}. Beside `catalogue`, its keys replace the catalogue's: `num_hidden_layers: 4` for "
-        "a small one.",
+        f"{', '.join(f'`{key}`' for key in OF_LLAMA)}. Beside `catalogue`, its keys replace the catalogue's: `num_hidden_layers: 4` "
+        "for a small one.",
     )
     parameters: Annotated[int, Field(gt=0, le=10**14)] | None = Field(
         default=None,

@@ -58,11 +58,8 @@ class Engine(Strict):
     )
     locks: list[str] = Field(
         default_factory=list,
-        description="Requirement files with hashes, installed in this order; paths from the project's root.",
-    )
-    index: str | None = Field(
-        default=None,
-        description="A further package index for the last lock: PyTorch's CPU wheels are not on PyPI.",
+        description="Requirement files with hashes, installed in this order; paths from the project's root. Builds such as "
+        "`torch==2.13.0+cpu` come from PyTorch's own index.",
     )
     python: str = Field(default="python3", description="Python interpreter from which the environment is made.")
     command: list[str] | None = Field(
@@ -70,8 +67,8 @@ class Engine(Strict):
     )
     image: str | None = Field(
         default=None,
-        description="Container image with its tag or digest, run by docker, or by podman where that alone is on PATH. Of Apptainer, give "
-        "the `command`: `[apptainer, exec, --nv, vllm.sif, vllm, serve]`.",
+        description="Container image with its tag or digest, run by docker, or by podman where that alone is on PATH. Of Apptainer "
+        "give the `command`: `[apptainer, exec, --nv, vllm.sif, vllm, serve]`.",
     )
     base_url: Address | None = Field(
         default=None,
@@ -106,7 +103,7 @@ class Engine(Strict):
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
-        if any("\0" in word for word in (*(self.command or ()), self.image or "", self.python, self.index or "")):
+        if any("\0" in word for word in (*(self.command or ()), self.image or "", self.python)):
             raise ValueError("a null character, which no command line can have")
         needs = {"lock": "locks", "command": "command", "container": "image", "external": "base_url"}
         for source, key in needs.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from bench.servers.deployment import Engine
 from bench.servers.engines import managed
 from bench.shipped import located
 
+_TORCH = re.compile(r"^torch==[\w.]+\+(\w+)", re.MULTILINE)  # a build that PyTorch's own index has, by its label
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
 
@@ -157,12 +159,13 @@ def _headers(name: str, interpreter: str) -> Path:
 
 
 def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
-    """The engine's lock files, each with a further package index or None.
+    """The engine's lock files, each with a further package index or None: PyTorch's own, where it pins a build that PyPI has not.
 
-    Only the last may need one, and each package asked of an index that cannot be reached costs seconds of retries: the default ones
-    are tried alone first.
+    Each package asked of an index that cannot be reached costs seconds of retries: the default ones are tried alone first.
     """
-    return [(located(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
+    files = [located(lock) for lock in engine.locks]
+    found = [(file, _TORCH.search(file.read_text(encoding="utf-8"))) for file in files]
+    return [(file, f"https://download.pytorch.org/whl/{build[1]}" if build else None) for file, build in found]
 
 
 def requirements(lock: Path) -> list[str]:
@@ -201,8 +204,7 @@ def installer_environment(index: str | None = None) -> dict[str, str]:
     """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors.
 
     Args:
-        index: a further package index. It stands here and not on a command line, which every user of a machine can read: it may hold a
-            password.
+        index: a further package index.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
     for pip, uv in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_EXTRA_INDEX_URL", "UV_INDEX")):

@@ -18,7 +18,7 @@ from bench.servers.settings import SETTINGS, VARIABLE, flag_column
 _OF_CPU, _OF_GPU = {"cores"}, {"gpu_memory_utilization"}  # which mean nothing to the other
 
 # Engine keys outside the identity: package source and credentials.
-_NO_IDENTITY = {"index", "python", "headers"}
+_NO_IDENTITY = {"python", "headers"}
 
 
 @dataclass(frozen=True)

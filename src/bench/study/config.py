@@ -182,8 +182,8 @@ class Thresholds(Strict):
 
     client_delay_p99_s: NotNegative = Field(
         default=0.05,
-        description="Largest P99 delay of the client (s): of its event loop, and of an open loop's requests as they leave. A single one "
-        "of the loop may be five times as long, and a burst take twice as long to leave.",
+        description="Largest P99 delay of the client (s): of its event loop, and of an open loop's requests as they leave. A single "
+        "one of the loop may be five times as long, and a burst take twice as long to leave.",
     )
     scrape_gap_s: NotNegative = Field(
         default=2.0,

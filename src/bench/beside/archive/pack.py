@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from bench.errors import BenchError, count_text, is_are, shown
-from bench.runs.environment import redacted, redacted_text, without_user
+from bench.runs.environment import redacted, redacted_text
 from bench.runs.files import files_of, read_object, record_digest, typed, whole
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
@@ -176,7 +176,6 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     changes: dict[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]] = {
         "workloads": lambda name, _: blocks.get(name, {}),
         "deployments": lambda _, entry: {key: redacted(entry[key]) for key in ("environment",) if entry.get(key)},
-        "engines": lambda _, entry: {key: without_user(entry[key]) for key in ("index",) if entry.get(key)},
     }
     for section, change in changes.items():
         packed[section] = {name: {**entry, **change(name, entry)} for name, entry in packed.get(section, {}).items()}
