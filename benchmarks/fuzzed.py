@@ -55,8 +55,8 @@ class Target:
 _STUDY: dict[str, Any] = {
     "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "short", "concurrency": [1, 2], "repeats": 2}]},
     "models": {"m": {"config": {
-        "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128,
-        "vocab_size": 512, "max_position_embeddings": 256}}},
+        "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 512, "max_position_embeddings": 256}}},
     "engines": {"e": {"source": "command", "command": ["true"]}, "x": {"source": "external", "base_url": "http://127.0.0.1:1"}},
     "deployments": {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB", "environment": {"A": "b"}, "flags": {"x": 1}}},
     "workloads": {

@@ -19,7 +19,9 @@ _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*
 
 def _pinned(value: str) -> str:
     if not _PINNED.fullmatch(value):
-        raise ValueError("a package has its version and its wheel's hash: NAME==1.0 --hash=sha256:…; `pip hash` prints a wheel's")
+        raise ValueError(
+            "a package has its version and its wheel's hash: NAME==1.0 --hash=sha256:…; `pip hash` prints a wheel's"
+        )
     return value
 
 

@@ -34,7 +34,7 @@ from tests.support.planted import frame, steady_row
 from tests.support.project import built
 from tests.support.records import checkpoint, engine, facts
 from tests.support.server import eventually
-from tests.support.study import TINY, CONTENT, ROOT
+from tests.support.study import CONTENT, ROOT, TINY
 
 CONFIG = whole_config(TINY)
 SCHEMAS = ROOT / "tests/data/schemas"

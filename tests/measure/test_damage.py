@@ -35,7 +35,7 @@ from tests.support.faulty import EXPOSITION, VERSION, Study
 from tests.support.figures import results
 from tests.support.made import made_study, make_run
 from tests.support.project import BIN
-from tests.support.study import TINY, ROOT
+from tests.support.study import ROOT, TINY
 from tests.support.summaries import written
 from tests.support.verdicts import CALM
 

@@ -36,7 +36,7 @@ from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.faulty import ENGINE, EXPOSITION, VERSION, Study, below, signalling, soon
 from tests.support.server import eventually, gone, impatient_guard, started
-from tests.support.study import TINY, ROOT
+from tests.support.study import ROOT, TINY
 from tests.support.verdicts import CALM, judged, serving
 
 KILLS = pytest.mark.long(part="kills")

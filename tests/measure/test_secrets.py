@@ -21,7 +21,7 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.forked import FORKING
 from tests.support.project import LENIENT, Project
-from tests.support.study import TINY, CONTENT, ROOT
+from tests.support.study import CONTENT, ROOT, TINY
 
 CANARY = "canary-9f3b7c1e"
 KEYS = ("OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY", "MY_SERVICE_SECRET")

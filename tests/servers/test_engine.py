@@ -25,7 +25,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.launches import checkpoint_of
-from tests.support.study import TINY, ROOT
+from tests.support.study import ROOT, TINY
 
 
 @pytest.fixture

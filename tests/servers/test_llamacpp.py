@@ -18,7 +18,7 @@ from bench.servers.llama_server import arguments
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
-from tests.support.study import TINY, ROOT
+from tests.support.study import ROOT, TINY
 
 LLAMA = managed("llama.cpp")
 CONTEXT = {**TINY, "max_position_embeddings": 1024}
@@ -40,9 +40,7 @@ def checkpoint(monkeypatch):
 
 
 def launched(spec, checkpoint, context=1024):
-    return resolve_launch(
-        spec, ENGINE, replace(checkpoint, config=whole_config({**TINY, "max_position_embeddings": context}))
-    )
+    return resolve_launch(spec, ENGINE, replace(checkpoint, config=whole_config({**TINY, "max_position_embeddings": context})))
 
 
 def test_the_command_line_says_all_that_was_asked(content, checkpoint):

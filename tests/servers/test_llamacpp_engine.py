@@ -32,7 +32,7 @@ from bench.study.read import load_config, load_workload
 from bench.workloads.workload import Workload
 from tests.support.project import built
 from tests.support.records import checkpoint as made_checkpoint
-from tests.support.study import TINY, CONTENT, ROOT
+from tests.support.study import CONTENT, ROOT, TINY
 
 pytestmark = pytest.mark.engine
 

@@ -30,7 +30,7 @@ from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
 from tests.support.figures import FACTS, results
-from tests.support.study import TINY, CONTENT, bare_summary
+from tests.support.study import CONTENT, TINY, bare_summary
 
 HOSTILE = {
     "parent": "../x",

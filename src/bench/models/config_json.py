@@ -7,7 +7,6 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.models import decoder

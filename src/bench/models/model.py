@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from bench.errors import BenchError
-from bench.fields import Count, Strict
+from bench.fields import Strict
 from bench.models.catalogue import catalogue, catalogue_key, context_of
 from bench.package import Package
-
 
 #: Keys of a config.json that decide the memory and the speed of a Llama.
 OF_LLAMA = (
@@ -42,7 +41,9 @@ def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"config lacks {', '.join(missing)}; a llama of your own needs {', '.join(OF_LLAMA)}")
     heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
     if isinstance(heads, int) and isinstance(shared, int) and shared > 0 and heads % shared:
-        raise ValueError(f"num_key_value_heads {shared} does not divide num_attention_heads {heads}; each serves a whole group of them")
+        raise ValueError(
+            f"num_key_value_heads {shared} does not divide num_attention_heads {heads}; each serves a whole group of them"
+        )
     return {**_LLAMA, **config}
 
 

@@ -109,7 +109,9 @@ class Compare:
             self._plan_sessions(self.difference)
             return
         if not self.baseline or not self.candidate:
-            raise BenchError("give A (the baseline) and B (the candidate), or --difference alone for what a comparison would take.")
+            raise BenchError(
+                "give A (the baseline) and B (the candidate), or --difference alone for what a comparison would take."
+            )
         from bench.findings.comparison.words import blind_spots, regression_lines, unproven_lines
 
         sources, limit = (self.baseline, self.candidate), self.fail_on_regression or _SIGHT

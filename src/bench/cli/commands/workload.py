@@ -62,9 +62,9 @@ _OF_A_RUN = (
 @dataclass(frozen=True, kw_only=True)
 class Workload(Sending):
     """Requests have exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths (ignore_eos; 128
-    tokens where nothing says them), or prompts of your own (--prompts). Writes requests.jsonl, one line a request, and run.json; `bench parse` and `bench figures` go on
-    from the folder. Without --concurrency, --request-rate or a trace, all requests leave at once. The API key is read from
-    OPENAI_API_KEY.
+    tokens where nothing says them), or prompts of your own (--prompts). Writes requests.jsonl, one line a request, and run.json;
+    `bench parse` and `bench figures` go on from the folder. Without --concurrency, --request-rate or a trace, all requests leave at
+    once. The API key is read from OPENAI_API_KEY.
 
     Of --set, beside a workload's keys: time_scale (with trace=FILE, X times as fast), seed (of prompts, gaps and lengths; a new one
     each time, so that no cache can help), processes (load processes), vocabulary (1000: prompt ids are below it), timeout_s (600),
