@@ -291,7 +291,8 @@ def test_how_many_instances_a_rate_takes(capsys):
         "2,140 + 300 tokens in the mean",
         "within TPOT P95 ≤ 50 ms",
         "At 57 % of the ceilings",
-        "--prompt-length 2140",
+        "--request-rate --set 'prompt_tokens={distribution: lognormal, median: 1500, sigma: 0.843, max: 20286}' --output-length 300 --slo",
+        "bench fleet --sustained-rps RPS --gpus",
     ):
         assert said in text, said
     # The fewest GPUs of each kind, without a name.

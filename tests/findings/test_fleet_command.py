@@ -107,7 +107,7 @@ def test_what_no_fleet_is_known_to_carry_says_why(study):
     lax = ["--slo", "ttft_p95=9s"]
     for arguments, status, words in (
         (["--slo", "ttft_p95=1ms", *LOAD, "--peak-rps", "4"], 2, "no rate is clearly within TTFT P95"),
-        (["--slo", "ttft_p95=1ms", "--workload", "replay.yaml"], 2, "300 instances would not be within TTFT P95"),
+        (["--slo", "ttft_p95=1ms", "--workload", "replay.yaml"], 2, "No fleet of up to 300 instances is within TTFT P95"),
         ([*lax, "--workload", "long.yaml"], 1, "requests of 930 tokens, and none"),
         ([*lax, "--prompt-length", "900", "--output-length", "30", "--peak-rps", "4"], 1, "requests of 930 tokens, and none"),
         ([*lax, "--prompt-length", "100", "--output-length", "260", "--peak-rps", "4", "--json"], 1, "requests of 360 tokens, and none"),

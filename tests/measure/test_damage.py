@@ -270,6 +270,9 @@ def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):
             BenchError, match=r"run: a table of this run is damaged .* Remove results/sessions/.*/\*-parsed\.json"
         ):
             aggregated()
+        file.unlink()
+        with pytest.raises(BenchError, match=r"run has a summary\.json, and no table of its requests"):
+            aggregated()
         file.write_bytes(whole_one)
     aggregated()
     os.truncate(tables["summary"], 100)

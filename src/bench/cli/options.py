@@ -50,7 +50,7 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 
 def at_least_one(text: str) -> int:
     """A whole number of 1 or more, for `parser=`."""
-    if not re.fullmatch(r"0*[1-9][0-9]*", str(text)):
+    if not re.fullmatch(r"0*[1-9][0-9]*(_[0-9]+)*", str(text)):
         raise typer.BadParameter(f"{text!r} is not a whole number of 1 or more.")
     return int(text)
 

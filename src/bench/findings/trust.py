@@ -87,11 +87,11 @@ def accept_option(share: float | None, limit: float) -> str:
 
 
 def _accepted(share: float, how: str) -> str:
-    limit = min(1.0, math.ceil(round(share / _STEP, 6)) * _STEP)
-    return (
-        f"Other processes took up to {shown_share(share)} of the cores' time. If they cannot be ended, "
-        f"{how.format(limit=f'{limit:g}')}; their latencies then hold the others' work too."
-    )
+    limit = math.ceil(round(share / _STEP, 6)) * _STEP
+    took = f"Other processes took up to {shown_share(share)} of the cores' time."
+    if limit >= 1:
+        return f"{took} Measure when they have ended."
+    return f"{took} If they cannot be ended, {how.format(limit=f'{limit:g}')}; their latencies then hold the others' work too."
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:

@@ -78,6 +78,10 @@ def aggregate(
             table = pl.scan_parquet(path.parent / "requests.parquet")
             requests = table.select(name for name in _JUDGED if name in table.collect_schema()).collect()
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
+        except FileNotFoundError:
+            raise BenchError(
+                f"{path.parent} has a summary.json, and no table of its requests or telemetry. Parse it again."
+            ) from None
         except pl.exceptions.PolarsError as error:
             raise BenchError(
                 f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove "

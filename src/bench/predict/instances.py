@@ -310,7 +310,7 @@ def fewest_instances(
         fewest = least(meets, 1, found[-1] if found else 1, most)
         if fewest is None:
             raise BenchError(
-                f"{most} instances would not be within {' and '.join(map(str, slos))}: a request alone may take longer."
+                f"No fleet of up to {most} instances is within {' and '.join(map(str, slos))}: a request alone may take longer."
             )
         found.append(fewest)
     return found

@@ -165,8 +165,7 @@ def cell_of_latency(value: float | None, met: bool | None, *, name: str = "", ma
 
 _NAMED = 4  # most curves that a line names
 MOST_LINES = 8  # most lines of an answer; the tables have the rest
-_COMMAND = "make" if BENCH != "bench" else "snakemake"
-AGAIN = f"Measure the invalid runs again: `{BENCH} runs --discard invalid`, then the same `{_COMMAND}` command as before."
+AGAIN = f"Measure the invalid runs again: `{BENCH} runs --discard invalid`, then the same command as before."
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
         if not runs["valid"].any():
             raise BenchError(
                 f"{side}: {first_line(runs)} Nothing has to be measured again to judge by other limits: a study's `thresholds`, or "
-                f"`{BENCH} figures` with --threshold for folders of runs."
+                f"for folders of runs `{BENCH} parse` of each, with --threshold."
             )
     baseline, *_, candidate = *sources, *sources
     if len(found.alone) == sum(found.runs) - sum(found.invalid):

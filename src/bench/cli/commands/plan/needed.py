@@ -19,6 +19,7 @@ from bench.servers.stages import tensor_parallel_sizes
 from bench.study.slo import parse_slo
 
 ONE_NODE = 8  # GPUs of an instance on one node; convention
+_LONGEST = 0.999  # share of lengths that are sent at most, as a server's context ends; convention
 
 
 def print_needed(
@@ -59,7 +60,7 @@ def print_needed(
         "GPUs of one",
         "in flight",
         "requests/s",
-        "TTFT ms, alone",
+        "TTFT ms, no queue",
         "TPOT ms",
         "instances",
         "GPUs",
@@ -69,7 +70,8 @@ def print_needed(
     print_table([head, *map(_needed_row, rows)], "<>>>>>>>>>")
     print(f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean.")
     print(
-        "TTFT is that of one request alone, so a limit on it leaves no room for a queue; several GPUs count as that many times as fast."
+        "TTFT is that of the median prompt beside the others' step, so a limit on it leaves no room for a queue; TPOT is a mean, "
+        "whatever percentile is limited; several GPUs count as that many times as fast."
     )
     for why in dict.fromkeys(f"{row['accelerator']}, {row['tensor_parallel']}: {row['why']}" for row in rows if row["why"]):
         print(f"– {why}")
@@ -83,14 +85,20 @@ def print_needed(
     best = min(rows, key=lambda row: row["gpus"] or math.inf)
     if best["gpus"]:
         limit = " ".join(f"--slo {text}" for text in asked.slo or ["ttft_p95=2s"])
-        plain = " ".join(
-            f"--{side}-length {round(each.mean)}" for side, each in zip(("prompt", "output"), lengths, strict=True)
-        )
-        fleet = f"--sustained-rps {best['requests_per_s']:.3g} --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
+        sent = " ".join(_sent(side, each) for side, each in zip(("prompt", "output"), lengths, strict=True))
+        fleet = f"--sustained-rps RPS --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
         print(
-            f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {plain} {limit}`."
+            f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {sent} {limit}`."
         )
-        print(f"Then size the fleet by that, in place of this plan's, with a safety factor: `bench fleet {fleet}`.")
+        print(f"Then size the fleet by that, with a safety factor: `bench fleet {fleet}`.")
+
+
+def _sent(side: str, lengths: Lengths) -> str:
+    """The options of `bench find` for such lengths."""
+    if not lengths.sigma:
+        return f"--{side}-length {round(lengths.median)}"
+    most = round(lengths.at(_LONGEST))
+    return f"--set '{side}_tokens={{distribution: lognormal, median: {lengths.median:.4g}, sigma: {lengths.sigma:.3g}, max: {most}}}'"
 
 
 def _needed_row(row: Mapping[str, Any]) -> list[str]:
