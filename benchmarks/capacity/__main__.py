@@ -97,9 +97,10 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _print(title: str, table: Mapping[str, Mapping[str, Any]]) -> None:
-    print(f"\n{title}\n\n| | {' | '.join(COLUMNS.values())} |\n|---|{'--:|' * len(COLUMNS)}")
+    columns = {name: text for name, text in COLUMNS.items() if any(row[name] is not None for row in table.values())}
+    print(f"{title}\n\n| | {' | '.join(columns.values())} |\n|---|{'--:|' * len(columns)}")
     for name, row in table.items():
-        print(f"| {name} | {' | '.join(_cell(column, row[column]) for column in COLUMNS)} |")
+        print(f"| {name} | {' | '.join(_cell(column, row[column]) for column in columns)} |")
 
 
 def main() -> None:
@@ -133,10 +134,9 @@ def main() -> None:
         table = rows(cases, verdicts)
         took = time.monotonic() - started
         content["sources"][str(source)] = {"table": table, "verdicts": verdicts, "results": results, "seconds": took}
-        _print(f"{source}: evaluated in {took:.0f} s", table)
+        _print(f"\n{source}: evaluated in {took:.0f} s" if options.source else "", table)
         if errors := [verdict for verdict in verdicts if verdict["error"]]:
             print(f"\n{len(errors)} servers failed; the first, {errors[0]['number']}: {errors[0]['error']}")
-    print(f"\nServers ready after {ready - began:.0f} s.")
     if options.json:
         options.json.write_text(json.dumps(content, indent=1, default=str) + "\n")
 

@@ -86,18 +86,14 @@ def rows(cases: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any
     groups: dict[str, Callable[[Mapping[str, Any]], bool]] = {"all": lambda _: True}
     for arrival in ("closed", "constant", "poisson", "gamma"):
         groups[arrival] = lambda case, arrival=arrival: case["demand"]["arrival"] == arrival
-    for metric in ("ttft", "tpot", "e2e"):
-        groups[metric] = lambda case, metric=metric: case["limit"]["metric"] == metric
     for share in (0.5, 0.9, 0.95, 0.99):
         groups[f"P{100 * share:.0f}"] = lambda case, share=share: case["limit"]["share"] == share
     for cause in ("kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"):
         groups[f"true cause {cause}"] = lambda case, cause=cause: tuple(case["causes"]) == (cause,)
     groups["true cause mixed"] = lambda case: len(case["causes"]) > 1
-    groups["lax limit"] = lambda case: case["limit"]["seconds"] >= 10
     groups["somebody else's"] = lambda case: not case["withheld"] and case["number"] % 8 == 7
     groups["telemetry withheld"] = lambda case: bool(case["withheld"])
     groups["ladder ends below"] = lambda case: bool(case["ends_below"])
-    groups["nothing sustainable"] = lambda case: not case["rps"]
     groups["failing at random"] = lambda case: case["server"]["failure_share"] > 0
     groups["drift by round"] = lambda case: case["drift"] == "rounds"
     groups["trend"] = lambda case: case["drift"] == "trend"
