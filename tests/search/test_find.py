@@ -67,32 +67,6 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert "At least 12 in flight: missed." in lower.stdout
 
 
-def test_options_that_contradict_each_other_are_refused(tmp_path):
-    for number, (options, words) in enumerate(
-        [
-            (["--request-rate"], "either --concurrency or --request-rate"),
-            (
-                ["--set", "arrival=constant"],
-                "The workload has arrival constant, and a search of --concurrency sends arrival closed",
-            ),
-            (["--set", "vocabulary=9"], "--set vocabulary=9: it has to be a whole number of 16 or more"),
-            (["--set", "precision=10"], "--set precision=10: it has to be a number of 0.02 or more and below 1"),
-            (["--set", "start=6000"], "above the highest load to try"),
-            (["--at-least", "6000"], "Raise that: --set most=N"),
-            (["--slo", "ttft_p90=1s"], "one percentile has two limits"),
-            (["--set", "archetype=chat"], "Use --request-rate, which counts conversations/s"),
-            (["--set", "failed_share=2"], "--set failed_share=2: it has to be a number of 0 or more and below 1"),
-            (["--slo", "ttft=1"], "ttft"),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        done = find("http://127.0.0.1:9", *options, cwd=folder)
-        assert done.returncode == 2, options
-        assert words in done.stderr, options
-        assert not list(folder.iterdir()), options
-
-
 def test_a_search_sends_what_a_workload_can_be():
     server = {"base_url": "u", "model": "m", "slo": ["ttft_p90=1s"], "prompt_length": 8}
     said = ["arrival=constant", "cache=shared", "shared_prefix=0.5", "stream=false", "honour_retry_after=true"]
@@ -104,22 +78,6 @@ def test_a_search_sends_what_a_workload_can_be():
     assert (sent.arrival, sent.stream) == ("closed", False)
     with pytest.raises(BenchError, match="arrival gamma needs burstiness"):
         Find(**server, request_rate=True, set=["arrival=gamma"])._workload()
-
-
-def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(tmp_path):
-    """Those of agents are short enough; here, no server answers."""
-    options = ["--model", "m", "--request-rate", "--slo", "ttft_p90=500ms", "--base-url", "http://127.0.0.1:9"]
-    done = bench("find", *options, "--set", "archetype=chat", "--max-minutes", "30", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "its conversations pause for 135 s, so that 4 runs, the fewest of a search, take 54 minutes" in done.stderr
-    assert "127.0.0.1:9" in bench("find", *options, "--set", "archetype=agentic", cwd=tmp_path).stderr
-
-
-def test_a_server_that_is_not_there_is_named(tmp_path):
-    done = find("http://127.0.0.1:9", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--base-url http://127.0.0.1:9 does not answer: connection refused, or no such host." in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):

@@ -207,25 +207,6 @@ def test_what_there_is_to_send_is_said_and_digests_are_taken_from_packs_alone(te
     assert [plan.runs[0].files for plan in (own, packed)] == [file_digests(workload(texts)), {texts: "0" * 64}]
 
 
-@cases(
-    ("file", "options", "said"),
-    [
-        ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "that many would never be in flight"),
-        ("arrival: burst\nprompt_tokens: 4\n", ("--num-requests", "9", "--concurrency", "2"), "a burst sends all of --num-requests"),
-        ("prompt_tokens: 4\n", ("--num-requests", "9"), "has no arrival"),
-        ("arrival: closed\nprompt_tokens: 4\nendpoint: [a]\n", ("--num-requests", "9", "--concurrency", "2"), "endpoint is"),
-        ("arrival: closed\nnum_requests: auto\nprompt_tokens: 4\n", ("--concurrency", "2"), "--num-requests or --duration is missing"),
-        ("arrival: poisson\nprompt_tokens: 4\n", ("--request-rate", "2"), "--num-requests or --duration is missing"),
-        ("arrival: poisson\nnum_requests: 4\nprompt_tokens: 4\n", (), "--request-rate is missing"),
-    ],
-)  # fmt: skip
-def test_what_a_workload_s_file_lacks_is_told(tmp_path, file, options, said):
-    (tmp_path / "load.yaml").write_text(file)
-    common = ("--base-url", "http://127.0.0.1:9", "--model", "m", "--output-dir", str(tmp_path / "run"))
-    done = bench("workload", *common, "--workload", str(tmp_path / "load.yaml"), *options)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
-
-
 def test_a_file_is_sent_from_the_command_line(texts, tmp_path):
     (tmp_path / "load.yaml").write_text(
         f"arrival: closed\nnum_requests: 4\noutput_tokens: 3\nprompts: {texts}\nendpoint: chat\n"
