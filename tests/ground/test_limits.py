@@ -1,7 +1,6 @@
 """Whoever controls a server, a pack or a lock can make a run fail, and neither fill this machine nor get another package onto it."""
 
 import gzip
-import json
 import resource
 import threading
 import time
@@ -21,6 +20,7 @@ from bench.servers import environment
 from bench.servers.environment import install_batch
 from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
+from tests.support.scrapes import write_scrapes
 from tests.support.server import eventually
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -188,8 +188,7 @@ def test_a_line_of_telemetry_that_no_scraper_wrote_is_refused(tmp_path):
     with pytest.raises(BenchError, match="a line of more than 49 MiB"):
         list(read_scrapes(path))
     scrape_line = {"slot": 0, "endpoint": "e", "sent": 0.0, "received": 0.0, "text": "\1" * MOST_BYTES}
-    with gzip.open(path, "wt") as file:
-        file.write(json.dumps(scrape_line) + "\n")
+    write_scrapes(path, [scrape_line])
     assert len(next(read_scrapes(path))["text"]) == MOST_BYTES  # the largest that a scraper writes
 
 

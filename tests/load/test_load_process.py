@@ -75,13 +75,6 @@ def test_a_load_process_that_fails_is_a_readable_error(monkeypatch):
         assert ended == [True], program  # none is left behind
 
 
-def test_a_load_process_imports_the_standard_library_and_little_else():
-    """What it imports is paid for before each run, and shares its interpreter during it."""
-    code = "import sys, bench.load.__main__; print(*sys.modules)"
-    modules = set(subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout.split())
-    assert not modules & {"numpy", "openai", "polars", "pydantic", "requests", "yaml", "bench.study", "bench.load.client"}
-
-
 def test_what_is_called_like_a_module_in_the_working_directory_is_not_imported(tmp_path, monkeypatch):
     (tmp_path / "select.py").write_text("raise SystemExit('mine')\n")
     monkeypatch.chdir(tmp_path)

@@ -3,7 +3,6 @@
 Each ends in a clear error or a marked run; no process is left, no finished run is lost, and a rerun heals it.
 """
 
-import gzip
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from bench.measure import host, recording
 from bench.measure.scraper import scrape
 from bench.models.gguf import gguf_of
 from bench.models.model import whole_config
+from bench.parse.scrapes import read_scrapes
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.files import read
 from bench.servers import guard
@@ -212,6 +212,7 @@ GARBAGE = {
     "gzip": b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\na 1\n",
     "loop": b"HTTP/1.1 302 Found\r\nlocation: /metrics\r\ncontent-length: 0\r\n\r\n",
     "nowhere": b"HTTP/1.1 302 Found\r\nlocation: http://[\r\ncontent-length: 0\r\n\r\n",
+    "broken": b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
     "nothing": b"",
 }
 
@@ -230,11 +231,10 @@ def test_an_endpoint_of_garbage_is_a_scrape_that_failed_each_time(tmp_path):
     threading.Timer(1.0, ended.set).start()
     with ExitStack() as stack:
         ports = [stack.enter_context(raw_server(answer(garbage))) for garbage in GARBAGE.values()]
-        urls = [f"http://127.0.0.1:{port}/metrics" for port in ports]
+        urls = [f"http://127.0.0.1:{port}/metrics" for port in (*ports, 9)]
         scrape(urls, 0.2, tmp_path / "t.gz", ended=ended, ready=lambda: None)
-    with gzip.open(tmp_path / "t.gz", "rt") as file:
-        lines = [json.loads(line) for line in file]
-    for name, url in zip(GARBAGE, urls, strict=True):
+    lines = list(read_scrapes(tmp_path / "t.gz"))
+    for name, url in zip([*GARBAGE, "nobody"], urls, strict=True):
         mine = [line for line in lines if line["endpoint"] == url]
         assert len(mine) >= 2, name
         assert mine[-1].get("last"), name

@@ -1,9 +1,6 @@
-"""The scraper against small servers: fast, slow, dead, hanging. Tolerances are wide: the machine may be busy."""
+"""The scraper against small servers: fast, slow, dead, one that drips. Tolerances are wide: the machine may be busy."""
 
-import gzip
-import http.server
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +14,8 @@ from bench.measure import scraper as module
 from bench.measure.scraper import scrape, scraping
 from bench.parse.scrapes import read_scrapes
 from bench.servers.metrics import MOST_LAG_S, lag_of
+from tests.support.answering import answering
+from tests.support.fake_server import raw_server
 from tests.support.study import ROOT
 
 INTERVAL_S = 0.1
@@ -25,40 +24,14 @@ DEAD = "http://127.0.0.1:9/metrics"
 
 @pytest.fixture
 def server():
-    """URL of a server: /fast answers, /slow after 0.45 s, /broken with a 500, /hang bit by bit."""
-    quiet = threading.Event()
+    """URL of a server that answers at /fast, and at /slow after 0.45 s."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(path, _):
+        time.sleep(0.45 if path == "/slow" else 0.0)
+        return 200, {"Content-Type": "text/plain"}, "# EOF ü\na 1\n".encode()
 
-        def do_GET(self):
-            body = "# EOF ü\na 1\n".encode()
-            if self.path == "/slow":
-                time.sleep(0.45)
-            self.send_response(500 if self.path == "/broken" else 200)
-            self.send_header("Content-Type", "text/plain")
-            self.send_header("Content-Length", str(10**6 if self.path == "/hang" else len(body)))
-            self.end_headers()
-            if self.path == "/hang":
-                while not quiet.wait(0.05):
-                    self.wfile.write(b"a")
-                return
-            self.wfile.write(body)
-
-        def log_message(self, *_args):
-            pass
-
-    class Server(http.server.ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_args):
-            pass
-
-    with Server(("127.0.0.1", 0), Handler) as it:
-        threading.Thread(target=it.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{it.server_port}"
-        quiet.set()
-        it.shutdown()
+    with answering(answer) as (url, _):
+        yield url
 
 
 def run(urls, tmp_path, seconds, interval_s=INTERVAL_S):
@@ -66,14 +39,9 @@ def run(urls, tmp_path, seconds, interval_s=INTERVAL_S):
     ended = threading.Event()
     threading.Timer(seconds, ended.set).start()
     kept = scrape(urls, interval_s, tmp_path / "t.jsonl.gz", ended=ended, ready=lambda: None)
-    lines = read(tmp_path)
+    lines = list(read_scrapes(tmp_path / "t.jsonl.gz"))
     assert kept == sum("text" in line for line in lines)
     return {url: [line for line in lines if line["endpoint"] == url] for url in urls}, lines
-
-
-def read(folder):
-    with gzip.open(folder / "t.jsonl.gz", "rt") as file:
-        return [json.loads(line) for line in file]
 
 
 def test_slots_are_absolute_a_last_scrape_follows_the_end_and_a_slow_endpoint_delays_no_other(server, tmp_path):
@@ -99,20 +67,21 @@ def test_slots_are_absolute_a_last_scrape_follows_the_end_and_a_slow_endpoint_de
     assert len(regular) >= 5  # of 15; one after the other it would have been 3
 
 
-def test_a_dead_endpoint_is_recorded_and_the_others_go_on(server, tmp_path):
-    found, _ = run([f"{server}/fast", DEAD, f"{server}/broken"], tmp_path, 1.0)
-    assert all("text" in line for line in found[f"{server}/fast"])
-    assert len(found[f"{server}/fast"]) >= 5
-    for url, what in ((DEAD, "refused"), (f"{server}/broken", "500")):
-        assert len(found[url]) >= 5
-        assert all(what in line["error"] and "text" not in line and line["received"] >= line["sent"] for line in found[url])
-
-
 def test_an_answer_that_never_ends_keeps_neither_the_start_nor_the_end(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SCRAPE_S", 0.5)
     monkeypatch.setattr(module, "_END_S", 1.0)
-    found, _ = run([f"{server}/hang", f"{server}/fast"], tmp_path, 1.5)
-    assert found[f"{server}/hang"] == []
+
+    def drip(connection):
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        while True:
+            connection.sendall(b"a")
+            time.sleep(0.05)
+
+    with raw_server(drip) as port:
+        hangs = f"http://127.0.0.1:{port}/"
+        found, _ = run([hangs, f"{server}/fast"], tmp_path, 1.5)
+    assert found[hangs] == []
     assert found[f"{server}/fast"][-1]["last"]
 
 
@@ -128,7 +97,7 @@ def test_the_process_starts_after_a_round_and_ends_with_a_last_scrape(server, tm
     with scraping(urls, 60.0, tmp_path / "t.jsonl.gz"):
         entered = time.monotonic()
     left = time.monotonic()
-    first, second = ([line for line in read(tmp_path) if line["endpoint"] == url] for url in urls)
+    first, second = ([line for line in read_scrapes(tmp_path / "t.jsonl.gz") if line["endpoint"] == url] for url in urls)
     for lines in (first, second):
         assert [line["slot"] for line in lines] == [0, 1]  # nothing but the first and the last: the next slot is a minute away
         assert lines[0]["received"] <= entered <= lines[1]["sent"] <= lines[1]["received"] <= left
@@ -145,7 +114,7 @@ def test_what_ends_the_process(server, tmp_path):
             else:
                 process.terminate()
             assert process.wait(timeout=60) == 0, how
-        lines = [("text" in line, line.get("last", False)) for line in read(tmp_path)]
+        lines = [("text" in line, line.get("last", False)) for line in read_scrapes(tmp_path / "t.jsonl.gz")]
         assert lines == [(True, False), (True, True)], how
 
 

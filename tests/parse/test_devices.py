@@ -1,24 +1,17 @@
 """GPUs' own account, from the text of an exporter to the figures, by hand; and real text of the DCGM exporter."""
 
-import gzip
 import itertools
-import json
+from functools import partial
 
 import polars as pl
 import pytest
 
 from bench.parse.devices import device_figures, device_samples
-from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from tests.support import scrapes
 from tests.support.study import ROOT
 
-
-def scraped(path, texts, endpoint="http://n:9400/metrics", step_s=0.5):
-    """The table of an endpoint that said `texts`, one each half second from 0 s on."""
-    with gzip.open(path, "wt") as file:
-        for slot, text in enumerate(texts):
-            at = slot * step_s
-            file.write(json.dumps({"slot": slot, "endpoint": endpoint, "sent": at, "received": at, "text": text}) + "\n")
-    return telemetry_table(path, 0.0)
+scraped = partial(scrapes.scraped, endpoint="http://n:9400/metrics", step_s=0.5)
 
 
 def published(name):
@@ -26,7 +19,7 @@ def published(name):
 
 
 def test_a_published_exposition_is_read_whole(tmp_path):
-    result = device_samples(scraped(tmp_path / "t.gz", [published("t4")]))
+    result = device_samples(scraped(tmp_path, published("t4")))
     assert set(result["gpu"]) == {"0"}
     assert dict(result.select("metric", "value").iter_rows()) == {
         "gpu_sm_clock_hz": 300e6, "gpu_temperature_c": 25, "gpu_power_w": 8.969,
@@ -36,21 +29,21 @@ def test_a_published_exposition_is_read_whole(tmp_path):
     # What DCGM leaves blank is no value.
     for blank in ["9223372036854775794", "140737488355328.000000", "140737488355330.0", "NaN"]:
         text = published("t4").replace("} 8.969000", f"}} {blank}").replace("} 15109", f"}} {blank}")
-        result = set(device_samples(scraped(tmp_path / "t.gz", [text]))["metric"])
+        result = set(device_samples(scraped(tmp_path, text))["metric"])
         assert {"gpu_power_w", "gpu_memory_free_bytes"}.isdisjoint(result) and "gpu_energy_j" in result, blank
 
 
 def test_a_divided_gpu_is_counted_once_and_as_a_whole(tmp_path):
-    result = device_samples(scraped(tmp_path / "t.gz", [published("mig")]))
+    result = device_samples(scraped(tmp_path, published("mig")))
     found = dict(result.select("metric", "value").iter_rows())
     assert (set(result["gpu"]), found["gpu_memory_bytes"], found["gpu_power_w"]) == ({"0"}, 4845 * 2**20, 409.692)
     assert found["gpu_energy_j"] == pytest.approx(319_159.391)  # no line says that it is a counter
     assert "gpu_utilisation" not in found  # a divided GPU does not tell it
     memory = 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-3",GPU_I_PROFILE="1g.5gb",GPU_I_ID="%d"} %d\n'
     parts = "".join(memory % (number, 10 * number) for number in (7, 13))
-    instances = device_samples(scraped(tmp_path / "t.gz", [parts]))
+    instances = device_samples(scraped(tmp_path, parts))
     assert instances.select("gpu", "value").rows() == [("0:7", 70 * 2**20), ("0:13", 130 * 2**20)]
-    whole = device_samples(scraped(tmp_path / "t.gz", [parts + 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-3"} 500\n']))
+    whole = device_samples(scraped(tmp_path, parts + 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-3"} 500\n'))
     assert whole.select("gpu", "value").rows() == [("0", 500 * 2**20)]
 
 
@@ -87,7 +80,7 @@ BY_HAND = {
 
 def test_exporter_and_nvml_give_the_same_figures_which_are_those_by_hand(tmp_path, monkeypatch):
     monkeypatch.setattr("bench.parse.devices._FEWEST_READINGS", 4)
-    dcgm = device_figures(device_samples(scraped(tmp_path / "d.gz", dcgm_texts())), WINDOW, tokens=1000)
+    dcgm = device_figures(device_samples(scraped(tmp_path, *dcgm_texts())), WINDOW, tokens=1000)
     assert {key: dcgm[key] for key in BY_HAND} == BY_HAND
     assert dcgm["tokens_per_joule"] == pytest.approx(1000 / dcgm["gpu_energy_j"])
     label = 'gpu="0",UUID="GPU-x",modelName="T4"'
@@ -97,21 +90,21 @@ def test_exporter_and_nvml_give_the_same_figures_which_are_those_by_hand(tmp_pat
         f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{label}}} {energy:.0f}\n"
         for (percent, watts), energy in zip(COURSE, energies(0.5), strict=True)
     ]
-    assert device_figures(device_samples(scraped(tmp_path / "n.gz", texts, "nvml:0")), WINDOW, tokens=1000) == dcgm
+    assert device_figures(device_samples(scraped(tmp_path, *texts, endpoint="nvml:0")), WINDOW, tokens=1000) == dcgm
     renamed = [  # as the exporter has it since 4.9
         f'DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu="0",gpu_uuid="GPU-x"}} {percent / 100}\nDCGM_FI_DEV_FB_USED_BYTES{{gpu="0",gpu_uuid="GPU-x"}} '
         f'{12288 * 2**20}\nDCGM_FI_DEV_BOARD_POWER_WATTS{{gpu="0",gpu_uuid="GPU-x"}} {watts}\n# TYPE DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL '
         f'counter\nDCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL{{gpu="0",gpu_uuid="GPU-x"}} {energy / 1000}\n'
         for (percent, watts), energy in zip(COURSE, energies(0.5), strict=True)
     ]
-    assert device_figures(device_samples(scraped(tmp_path / "r.gz", renamed)), WINDOW, tokens=1000) == pytest.approx(dcgm)
+    assert device_figures(device_samples(scraped(tmp_path, *renamed)), WINDOW, tokens=1000) == pytest.approx(dcgm)
 
 
 def test_an_exporter_that_reads_its_gpus_too_seldom_gives_no_mean(tmp_path):
     """Scraped every half second, read every two: its energy counter stands still in between."""
     texts = dcgm_texts()
     slow = [texts[slot // 4 * 4] for slot in range(len(texts))]
-    result = device_figures(device_samples(scraped(tmp_path / "t.gz", slow)), (0.0, 3.5), tokens=1)
+    result = device_figures(device_samples(scraped(tmp_path, *slow)), (0.0, 3.5), tokens=1)
     assert (result["gpu_count_seen"], result["gpu_memory_peak_bytes"]) == (1, 12288 * 2**20)
     assert {result[key] for key in ("gpu_utilisation_mean", "gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")} == {None}
 

@@ -1,6 +1,5 @@
 """Our reading of expositions is prometheus_client's, whatever they say and however they change."""
 
-import gzip
 import json
 import math
 
@@ -12,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.errors import BenchError
 from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
+from tests.support.scrapes import write_scrapes
 from tests.support.study import ROOT
 
 VLLM = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -118,15 +118,9 @@ def test_any_exposition_reads_as_the_reference_reads_it(lines, odd, numbers):
 SCRAPE = {"slot": 0, "endpoint": "e", "sent": 1.0, "received": 2.5, "text": "a 1\n"}
 
 
-def stored(path, *scrapes):
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps(scrape) + "\n" for scrape in scrapes)
-    return path
-
-
 def write(path, *scrapes):
     keys = ("slot", "endpoint", "text", "sent", "received")
-    return stored(path, *(dict(zip(keys, (*each, each[0], each[0] + 0.5), strict=True)) for each in scrapes))
+    return write_scrapes(path, (dict(zip(keys, (*each, each[0], each[0] + 0.5), strict=True)) for each in scrapes))
 
 
 def test_series_that_come_and_go_and_endpoints_side_by_side(tmp_path):
@@ -163,7 +157,9 @@ def test_a_text_that_is_no_exposition_is_a_scrape_that_failed(tmp_path):
 
 
 def test_a_scrape_lies_in_the_middle_of_sending_and_receiving_and_keeps_values_to_the_last_bit(tmp_path):
-    scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
+    scrapes, samples = scrape_tables(
+        write_scrapes(tmp_path / "t.gz", [SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}]), 0.25
+    )
     assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
     assert samples["elapsed_s"].to_list() == [1.5, 1.5]
     texts = ["9007199254740993", "0.1", "1e-320", "1.7976931348623157e308", "NaN"]
@@ -178,11 +174,11 @@ def test_what_the_scraper_never_writes_is_refused(tmp_path):
     {"received": None}, {"received": 1e12}, {"sent": -1e12},
 ]:  # fmt: skip
         with pytest.raises(BenchError, match=r"no scrape: .*discard"):
-            scrape_tables(stored(tmp_path / "t.gz", {**SCRAPE, **wrong}), 0.0)
+            scrape_tables(write_scrapes(tmp_path / "t.gz", [{**SCRAPE, **wrong}]), 0.0)
     for gone in ["slot", "endpoint", "sent", "received"]:
         with pytest.raises(BenchError, match="no scrape"):
-            scrape_tables(stored(tmp_path / "t.gz", {key: value for key, value in SCRAPE.items() if key != gone}), 0.0)
+            scrape_tables(write_scrapes(tmp_path / "t.gz", [{key: value for key, value in SCRAPE.items() if key != gone}]), 0.0)
     with pytest.raises(BenchError, match="scrape 0 of 'e' is in it twice"):
-        scrape_tables(stored(tmp_path / "t.gz", SCRAPE, SCRAPE), 0.0)
+        scrape_tables(write_scrapes(tmp_path / "t.gz", [SCRAPE, SCRAPE]), 0.0)
     with pytest.raises(BenchError, match="no scrape"):
-        scrape_tables(stored(tmp_path / "t.gz", [1]), 0.0)
+        scrape_tables(write_scrapes(tmp_path / "t.gz", [[1]]), 0.0)

@@ -4,7 +4,6 @@ Each file names what it imitates. Its truth is planted: an engine of 8 requests 
 file's first line says otherwise.
 """
 
-import gzip
 import json
 import re
 
@@ -15,12 +14,12 @@ from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, kv_facts, metric_names, worth_reading
 from bench.measure.served import find_workers
 from bench.parse.load import in_flight_figures
-from bench.parse.scrapes import telemetry_table
 from bench.parse.server import gauges, lag_s, server_figures
 from bench.runs.run import DECODE, PREFILL, of_role
 from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
 from tests.support.fake_server import fake_server
+from tests.support.scrapes import scraped
 from tests.support.study import ROOT
 
 FOLDER = ROOT / "tests/inputs/metrics"
@@ -103,15 +102,6 @@ def text_of(name):
 
 def test_every_exposition_is_looked_at():
     assert {path.stem for path in FOLDER.glob("*.prom")} == READ.keys() | LEFT.keys()
-
-
-def scraped(folder, *texts):
-    """The table of a run whose scrapes were these."""
-    with gzip.open(folder / "t.jsonl.gz", "wt", encoding="utf-8") as file:
-        for slot, text in enumerate(texts):
-            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": text}
-            file.write(json.dumps(line) + "\n")
-    return telemetry_table(folder / "t.jsonl.gz", 0.0)
 
 
 def begun(text):

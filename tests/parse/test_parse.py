@@ -3,8 +3,6 @@
 import csv
 import gzip
 import json
-import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -12,12 +10,13 @@ import pytest
 from bench.errors import BenchError
 from bench.parse.latency import latency_columns, throughput_series
 from bench.parse.run import parse_run, summarise
-from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table, wide_table
+from bench.parse.scrapes import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
 from bench.runs.files import checksums, write_record
 from bench.runs.request import write_requests
 from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix
 from tests.support import records
+from tests.support.scrapes import write_scrapes
 from tests.support.study import METRICS
 
 
@@ -146,8 +145,7 @@ def test_tables_of_a_run(run):
 def test_only_the_engines_endpoint_makes_the_figures(run):
     """A second endpoint that exposes the same names, and more of everything, changes nothing but its own gap."""
     alone = parse(run)
-    with gzip.open(run / "telemetry.jsonl.gz", "rt") as file:
-        lines = [json.loads(line) for line in file]
+    lines = list(read_scrapes(run / TELEMETRY))
     others = []
     for line in lines[:2]:
         other = {**line, "endpoint": "v", "received": line["received"] + 0.01}
@@ -155,8 +153,7 @@ def test_only_the_engines_endpoint_makes_the_figures(run):
     others.append({**others[-1], "slot": 2})
     del others[-1]["text"]
     others[-1]["error"] = "refused"
-    with gzip.open(run / "telemetry.jsonl.gz", "wt") as file:
-        file.writelines(json.dumps(line) + "\n" for line in [lines[0], *others, *lines[1:]])
+    write_scrapes(run / TELEMETRY, [lines[0], *others, *lines[1:]])
     seal(run)
     both = parse(run)
     assert (both.pop("scrape_gaps"), both) == ({"v": 1.47}, alone)
@@ -172,9 +169,9 @@ def test_the_engine_is_the_endpoint_that_the_record_names(run):
     told = parse(run)
     assert (told["scraped"], told["kv_usage_peak"], told["scrape_gaps"]) == (False, None, {"u": 1.0})
     (run / RECORD).write_text(record)
-    with gzip.open(run / TELEMETRY, "wt") as file:
-        for endpoint, said in (("u", {"error": "refused"}), ("v", {"text": exposition(0)})):
-            file.write(json.dumps({"slot": 0, "endpoint": endpoint, "sent": 100.0, "received": 100.1, **said}) + "\n")
+    said = {"u": {"error": "refused"}, "v": {"text": exposition(0)}}
+    times = {"slot": 0, "sent": 100.0, "received": 100.1}
+    write_scrapes(run / TELEMETRY, ({**times, "endpoint": name, **each} for name, each in said.items()))
     seal(run)
     told = parse(run)
     assert (told["scraped"], told["scrapes"], told["kv_usage_peak"], told["scrape_endpoint"]) == (False, 0, None, "u")
@@ -335,9 +332,3 @@ def test_a_file_that_changed_is_refused_and_one_whose_end_was_lost_gives_what_it
     (run / "requests.jsonl").unlink()
     with pytest.raises(BenchError, match=r"requests\.jsonl: missing"):
         parse(run)
-
-
-def test_a_job_that_parses_imports_neither_pydantic_nor_requests():
-    """Each run has a job of its own, which would pay 0.4 s for them."""
-    asked = "import sys; import bench.parse; print(*sorted({'pydantic', 'requests', 'scipy', 'altair'} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"

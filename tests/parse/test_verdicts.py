@@ -1,6 +1,5 @@
 """Every fault made to happen, from the socket to the verdict: a run that cannot be trusted says so, and why."""
 
-import gzip
 import json
 import shutil
 import signal
@@ -15,10 +14,12 @@ import pytest
 from bench.findings.streams import stream_notes
 from bench.load import client
 from bench.parse.run import parse_run
+from bench.parse.scrapes import read_scrapes
 from bench.parse.validity import failures, verdict
 from bench.runs.files import checksums
 from bench.runs.run import REQUESTS, TELEMETRY
 from tests.support.planted import reasons
+from tests.support.scrapes import write_scrapes
 from tests.support.server import eventually
 from tests.support.study import METRICS
 from tests.support.verdicts import CALM, judged, serving
@@ -42,15 +43,14 @@ def told(recorded, folder, *, shown=None, requests=None, **limits):
     """
     shutil.copytree(recorded, folder)
     if shown:
-        with gzip.open(folder / TELEMETRY, "rt") as file:
-            scrapes = [json.loads(line) for line in file]
-        with gzip.open(folder / TELEMETRY, "wt") as file:
-            for number, scrape in enumerate(scrapes):
-                lines = dict(line.split() for line in scrape["text"].splitlines())
-                values = shown({ours: float(lines[name]) for ours, name in METRICS.items()}, number / len(scrapes))
-                if values is not None:
-                    text = "".join(f"{METRICS[ours]} {value}\n" for ours, value in values.items() if value is not None)
-                    file.write(json.dumps({**scrape, "text": text}) + "\n")
+        scrapes, kept = list(read_scrapes(folder / TELEMETRY)), []
+        for number, scrape in enumerate(scrapes):
+            lines = dict(line.split() for line in scrape["text"].splitlines())
+            values = shown({ours: float(lines[name]) for ours, name in METRICS.items()}, number / len(scrapes))
+            if values is not None:
+                text = "".join(f"{METRICS[ours]} {value}\n" for ours, value in values.items() if value is not None)
+                kept.append({**scrape, "text": text})
+        write_scrapes(folder / TELEMETRY, kept)
     if requests:
         lines = [json.loads(line) for line in (folder / REQUESTS).read_text().splitlines()]
         (folder / REQUESTS).write_text("".join(json.dumps({**line, **requests}) + "\n" for line in lines))
@@ -163,7 +163,8 @@ def test_clocks_that_differ(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", skewed))
     with serving() as server:
-        assert reasons(judged(server, tmp_path))[0] == "clock_skew"  # by that clock the load may also end after the last scrape
+        skew, *_ = judged(server, tmp_path).found  # by that clock the load may also end after the last scrape
+    assert (skew.check, skew.value) == ("clock_skew", pytest.approx(0.05, abs=0.02))
 
 
 def test_what_failed_requests_say_of_a_run(recorded, tmp_path):

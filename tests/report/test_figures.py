@@ -1,8 +1,6 @@
 """Every figure, on results as they come: invalid runs, no telemetry, a single level, several workloads."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import polars as pl
@@ -126,12 +124,6 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
         rows = [{**plain, "device": device, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
         assert len(figures_of(rows)) > 5
         assert {*OF_GPUS} & {*figures_of(rows[:1])} == ({*OF_GPUS} if device == "cuda" else set())
-
-
-def test_which_figures_a_study_has_is_known_without_what_draws_them():
-    """Or each start of the workflow, and each of its jobs, would wait for it."""
-    told = "import sys; from bench.findings.registry import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_a_figure_that_has_nothing_to_show_says_so_in_its_picture(summary, tmp_path):

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -162,12 +161,6 @@ def test_a_commit_is_told_with_what_changed_since(tmp_path):
     (tmp_path / "file").write_text("2")
     assert commit_of(tmp_path) == f"{clean}, with changes that are not committed"
     assert commit_of(tmp_path / "absent") is None
-
-
-def test_what_writes_the_report_imports_nothing_that_draws():
-    """The report and the list of figures are jobs of their own, which would pay 0.4 s each for altair."""
-    asked = "import sys; import bench.findings.report; print(*sorted({'altair', 'requests', 'scipy'} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):

@@ -1,7 +1,5 @@
 """What servers call our metrics: expositions of real ones (`tests/data`; those of SGLang and TGI are derived from source, as they say)."""
 
-import gzip
-import json
 import re
 
 import polars as pl
@@ -9,10 +7,11 @@ import pytest
 from packaging.version import Version
 
 from bench.measure.exposition import kv_facts, metric_names
-from bench.parse.scrapes import TELEMETRY_SCHEMA, telemetry_table
+from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import gauges, server_figures
 from bench.servers.engines import ENGINES
 from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, find_catalogue
+from tests.support.scrapes import scraped
 from tests.support.study import ROOT
 
 KNOWN = ", ".join(kind.title for kind in ENGINES)
@@ -139,15 +138,6 @@ FIGURES = {
         "server_prompt_tokens": 32 * 128, "server_generation_tokens": 16 * 48,  # output counts when its request is done
     },
 }  # fmt: skip
-
-
-def scraped(folder, *said):
-    """What was read of a server that said so, once a second."""
-    with gzip.open(folder / "t.jsonl.gz", "wt") as file:
-        for slot, text in enumerate(said):
-            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": text}
-            file.write(json.dumps(line) + "\n")
-    return telemetry_table(folder / "t.jsonl.gz", 0.0)
 
 
 def test_the_figures_of_a_run_that_ends_with_that_exposition(tmp_path):
