@@ -60,7 +60,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "models": (
         [*(f"{_MODELS}/{name}.py" for name in ("geometry", "decoder", "config_json", "checkpoint_record")),
          *(f"src/bench/servers/{name}.py" for name in ("memory", "needed", "plan", "roofline", "stages"))],
-        ["models/test_models", "models/test_plan_examples", "models/test_roofline", "models/test_capacity",
+        ["models/test_models", "models/test_roofline", "models/test_capacity",
          "cli/test_bench_plan", "models/test_catalogue", "models/test_model_facts", "servers/test_needed", "servers/test_parallel"],
     ),
     "parse": (

@@ -10,7 +10,7 @@ import pytest
 from bench.errors import BenchError
 from bench.findings.comparison.answered import failures
 from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
-from bench.findings.comparison.effects import ASSUMED_SPREAD, Noise, sessions_for, visible
+from bench.findings.comparison.effects import ASSUMED_SPREAD
 from bench.findings.comparison.gate import regressions, unseen
 from bench.findings.comparison.words import difference_text, estimated_percent, sure_sentences
 from bench.findings.registry import figures_of
@@ -236,15 +236,6 @@ def test_what_the_plan_names_is_found():
     assert rate(dice, draws, Study(4, 1), lambda told: worse(told, TOKENS), halved()) >= 0.9
     better = planted(-math.log1p(study.visible))
     assert rate(dice, draws, study, lambda told: worse(told, TOKENS), better) <= 0.05  # an improvement is no regression
-
-
-def test_more_sessions_see_more_and_the_plan_is_the_fewest():
-    noise = Noise(0.03, 0.05)
-    seen = [visible(noise, sessions, 6, 1) for sessions in (4, 6, 10, 20)]
-    assert seen == sorted(seen, reverse=True)
-    takes = sessions_for(0.08, noise, 6, 1)
-    assert visible(noise, takes, 6, 1) <= 0.08 < visible(noise, takes - 1, 6, 1)
-    assert sessions_for(0.001, noise, 6, 1) is None
 
 
 def test_a_figure_of_it_where_a_baseline_shares_a_load():

@@ -96,11 +96,8 @@ def test_a_config_json_that_holds_no_model(tmp_path):
     unlike = "has an invalid value"
     path = tmp_path / "config.json"
     for changed, said in (
-        ({"max_position_embeddings": "lots"}, "max_position_embeddings is 'lots'; it must be a number from 1"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it must be a number from 1 to 10,000"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"hidden_size": None}, "does not state 'hidden_size'"),
-        ({"hidden_size": [64]}, "hidden_size is [64]"),
         ({"layer_types": 5}, unlike),
         ({"text_config": "x"}, "text_config is 'x'; it must be an object"),
         ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, unlike),

@@ -158,6 +158,7 @@ def test_a_later_usage_puts_counts_right_and_erases_none():
 def test_a_secret_in_place_of_a_count_is_hidden_before_it_is_cut(monkeypatch, streamed):
     monkeypatch.setenv("GATEWAY_KEY", "0123456789" * 5)
     said = {
+        "error": None,
         "choices": [{"text": "a", "delta": {"content": "a"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": "0123456789" * 5},
     }

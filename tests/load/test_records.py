@@ -115,18 +115,6 @@ def test_a_chunk_beyond_the_tokens_is_none_of_them(stream, chunks):
     assert record.e2e_s == chunks - 0.5
 
 
-def whole(content, head=b""):
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    head = b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n" % (head, len(body))
-    return Exchange(0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body])
-
-
-def test_an_error_that_is_null_is_none():
-    answer = {"choices": [{"text": "a"}], "error": None}
-    assert record_of(exchange(events(answer, b"[DONE]")), 10.0).outcome == "ok"
-    assert record_of(whole(answer), 10.0).outcome == "ok"
-
-
 def test_what_a_server_said_before_it_hung_up_counts():
     pieces = events({"choices": [{"text": "a"}]}, {"error": {"message": "out of memory"}})
     record = record_of(exchange(pieces, last=b"", failure="disconnect"), 10.0)

@@ -158,15 +158,3 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
     result = json.loads((tmp_path / "run.json").read_text())["client"]
     assert result["resent"] == sum(r.resent for r in read_requests(tmp_path / "requests.jsonl")) == 8
     assert result["schedule_delay_max_s"] < 0.6  # not the time until the server hangs up
-
-
-def test_a_server_that_closes_right_after_each_answer():
-    """Whether the close is known in time is chance; no request is lost by it."""
-
-    def handle(connection):
-        if read_request(connection):
-            connection.sendall(ANSWER)
-
-    with raw_server(handle) as port:
-        records = drive(port, 48, connections=2, in_flight=2)
-    assert [r.outcome for r in records] == ["ok"] * 48

@@ -147,13 +147,6 @@ def test_a_disk_that_fills_up_in_a_run_costs_scrapes_and_marks_it(content, disk,
         assert verdict(summary, CALM).faults == ["telemetry"]
 
 
-def test_a_disk_that_is_full_when_the_requests_are_written(content, disk, capfd):
-    with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION) as server:
-        study = Study(content, server.base_url, levels=[1])
-        assert "No space left on device" in refused(lambda: study.session(disk.fill), capfd)
-        assert study.finished() == {}
-
-
 def test_a_command_names_the_folder_that_is_full(tmp_path, disk, capfd):
     """It has no finished runs that could be kept."""
     load = ["--model", "m", "--num-requests", "20", "--prompt-length", "8", "--output-length", "2"]

@@ -12,13 +12,12 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
-from bench.http import get
 from bench.measure.served import refuse_unlike
 from bench.runs.environment import REDACTED, redacted_text, without_secrets
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support.command import bench
-from tests.support.fake_server import fake_server, raw_server
+from tests.support.fake_server import fake_server
 from tests.support.forked import FORKING
 from tests.support.project import LENIENT, Project
 from tests.support.study import CONTENT, ROOT, TINY
@@ -201,26 +200,3 @@ def test_a_folder_is_no_secret_and_a_short_text_is_not_looked_for(monkeypatch):
     monkeypatch.setenv("OTHER_TOKEN", "abcdefgh")
     assert without_secrets(b"in /home/someone: abc, abcdefgh") == b"in /home/someone: abc, <secret>"
     assert redacted_text(b"x-one-two-three", {"A_KEY": "one-two-three", "B_KEY": "one-two-"}) == b"x-<secret>"
-
-
-def test_a_server_cannot_send_us_to_another_one():
-    """Such as the address at which a cloud gives away its keys: what comes from there would be recorded. Its own pages may move."""
-    heads = []
-
-    def answer(connection):
-        heads.append(connection.recv(4096))
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhere")
-
-    with raw_server(answer) as other:
-
-        def redirect(connection):
-            path = connection.recv(4096).split()[1]
-            where = {b"/away": b"http://127.0.0.1:%d/x" % other, b"/moved": b"/there"}.get(path)
-            found = b"HTTP/1.1 302 Found\r\nlocation: %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            moved = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nmoved"
-            connection.sendall(found % where if where else moved)
-
-        with raw_server(redirect) as first:
-            assert get(f"http://127.0.0.1:{first}/away", key=CANARY).text == ""
-            assert get(f"http://127.0.0.1:{first}/moved").text == "moved"
-    assert heads == []

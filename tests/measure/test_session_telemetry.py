@@ -6,7 +6,6 @@ import re
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.exposition import find_metrics, worth_reading
 from bench.servers.facts import server_info
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
@@ -60,17 +59,6 @@ def renamed(server):
 LACKS = r"/metrics lacks kv_usage \(sglang:token_usage in SGLang 0\.5\.23\)"
 
 
-def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path, content):
-    """Where the study says that the metrics are there."""
-    with (
-        fake_server(exposition=renamed, pages=SGLANG) as server,
-        pytest.raises(BenchError, match=rf"engines\.e\.metrics: .*{LACKS}\. .*src/bench/servers"),
-    ):
-        session(study_of(content, server.base_url, warmup=3, metrics=f"{server.base_url}/metrics"))
-    assert not list(tmp_path.rglob("run.json"))
-    assert not list((tmp_path / "store").glob("*"))
-
-
 def test_a_server_that_lacks_a_metric_is_measured_without_telemetry(content):
     """Where the study does not say so."""
     with fake_server(exposition=renamed, pages=SGLANG) as server:
@@ -78,16 +66,6 @@ def test_a_server_that_lacks_a_metric_is_measured_without_telemetry(content):
     (told,) = (line for line in said if "without telemetry" in line)
     assert re.search(rf"a: without telemetry: .*{LACKS}; causes and KV cache stay unknown", told)
     assert (facts["kv_tokens"], result["scraped"], result["metrics_missing"], result["ok"]) == (3072, None, [], 2)
-
-
-def test_a_server_that_nobody_knows_is_measured_without_telemetry():
-    said = []
-    with fake_server(metrics="lmdeploy:running 1\n") as server:
-        found = find_metrics(server.base_url, None, {})
-    assert not worth_reading(found, named=None, say=said.append)
-    (told,) = said
-    assert "lacks the metrics of any engine that is known (vLLM, llama.cpp, SGLang, TGI" in told
-    assert told.endswith("itself exposes its own; causes and KV cache stay unknown")
 
 
 def test_what_a_server_says_of_itself():
