@@ -37,7 +37,6 @@ from tests.support.fake_server import fake_server, raw_server
 from tests.support.planted import reasons
 from tests.support.running import session, study_of
 from tests.support.server import eventually
-from tests.support.strict_server import refusing, strict_server
 from tests.support.study import ROOT
 
 MODELS = json.dumps({"data": [{"id": "a"}]})
@@ -386,7 +385,11 @@ def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
 
 def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(content):
     """A server that takes no ignore_eos, and whose template has 24 tokens."""
-    with strict_server(refuse=refusing("ignore_eos"), template=24, ends_early=12) as server:
+
+    def refuse(body):
+        return (400, {"error": {"message": "Unsupported parameter: ignore_eos"}}) if "ignore_eos" in body else None
+
+    with fake_server(answers=refuse, chat_template=24, ends=[12]) as server:
         content["workloads"]["short"] |= {"endpoint": "chat", "prompt_tokens": 64, "output_tokens": 16}
         result, _, said = session(study_of(content, server.base_url, omit=["temperature"]))
     assert any(f"{server.base_url} refuses ignore_eos: " in each for each in said)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from pydantic import TypeAdapter
@@ -17,11 +18,11 @@ from bench.study.read import load_workload
 from bench.workloads.schedule import PlannedRequest
 from tests.support.cases import cases
 from tests.support.command import bench
-from tests.support.fake_server import left_open, raw_server
+from tests.support.fake_server import fake_server, left_open, raw_server
 from tests.support.streams import DONE, delta, usage
-from tests.support.strict_server import refusing, strict_server
 
 ExternalAddress = TypeAdapter(Address)
+served = partial(fake_server, first_s=0.0, gap_s=0.0, pages={"/v1/models": '{"data": [{"id": "m"}]}'})
 MLX = (404, {"error": "text input must be of type `str` (single example), `list[str]` (batch or single pretokenized example)"})
 SGLANG_ROUTER = (
     422,
@@ -49,13 +50,13 @@ def _at_once(monkeypatch):
 def introduced(endpoint="completions", **server):
     """Of a server: the form of a request that was found, and what was said."""
     said = []
-    with strict_server(**server) as running:
+    with served(**server) as running:
         return introduce(Target(running.base_url, "m"), endpoint, say=said.append).form(endpoint), said
 
 
 def failure(endpoint="completions", *, key="", **server):
     """How the introduction to a server ends the session."""
-    with strict_server(**server) as running, pytest.raises(BenchError) as error:
+    with served(**server) as running, pytest.raises(BenchError) as error:
         introduce(Target(running.base_url, "m", *([key] if key else [])), endpoint)
     return str(error.value)
 
@@ -99,14 +100,14 @@ def unless(**refusals):
 @pytest.mark.long(part="inputs")
 def test_what_a_server_refuses_is_left_out_and_nothing_else(endpoint, refusals, omitted):
     said = []
-    with strict_server(refuse=unless(**refusals)) as server:
+    with served(answers=unless(**refusals)) as server:
         target = introduce(Target(server.base_url, "m"), endpoint, say=said.append)
         assert set(target.form(endpoint).omitted) == set(omitted)
     assert len({json.dumps(body) for body in server.bodies}) == len(server.bodies)  # no prompt twice
     assert all(name in " ".join(said) for name in omitted)
     payloads = Payloads(target, load(endpoint=endpoint).workload, seed="s", vocabulary=500)
     body = json.loads(payloads.of(PlannedRequest(0, 0, 40, 6)).split(b"\r\n\r\n")[1])
-    assert server.refuse(body) is None
+    assert server.answers(body) is None
     assert {name for name in ("token_ids", "ignore_eos", "temperature", "stream_options") if not has(name)(body)} == {
         *(set(omitted) - {"max_tokens"}), *(["token_ids"] if endpoint == "chat" else [])}  # fmt: skip
 
@@ -114,27 +115,27 @@ def test_what_a_server_refuses_is_left_out_and_nothing_else(endpoint, refusals, 
 def test_a_chat_without_tokenize_has_its_length():
     for template, each, counts in ((31, 2, True), (7, 1, False)):
         ttfts = []
-        refuse = (lambda _: None) if counts else refusing("stream_options")
-        with strict_server(template=template, each=each, refuse=refuse) as server:
+        refuse = (lambda _: None) if counts else unless(stream_options=AZURE)
+        with served(chat_template=template, tokens_a_letter=each, answers=refuse) as server:
             target = introduce(Target(server.base_url, "m"), "chat", answered=ttfts.append)
             assert 0 < len(ttfts) <= len(server.bodies) and all(ttft > 0 for ttft in ttfts)
             form = target.form("chat")
             assert (form.template_tokens, form.letter_tokens, form.counted) == (template, each, True)
             records = run_load(target, load(prompt_tokens=70, output_tokens=2, endpoint="chat", stream=False)).records
         assert [record.prompt_tokens for record in records] == [70, 70]
-        assert set(server.paths) == {"/v1/chat/completions"}
+        assert {path for path, _ in server.requests} == {"/v1/chat/completions"}
         texts = [body["messages"][0]["content"] for body in server.bodies[-2:]]
         assert texts[0] != texts[1]
 
 
 def test_first_prompts_have_ids_of_the_whole_vocabulary():
     """Else ids that the tokenizer lacks would come up in the load."""
-    with strict_server() as server:
+    with served() as server:
         introduce(Target(server.base_url, "m"), "completions", vocabulary=10**6)
     assert max(server.bodies[0]["prompt"]) > 10**4
     refusal = 400, {"object": "error", "message": "Token id 987 is out of vocabulary", "code": 400}
     with (
-        strict_server(refuse=unless(token_ids=refusal)) as server,
+        served(answers=unless(token_ids=refusal)) as server,
         pytest.raises(BenchError, match="--set vocabulary=N") as error,
     ):
         introduce(Target(server.base_url, "m"), "completions", vocabulary=1000)
@@ -150,9 +151,9 @@ def ignored(body):
     [
         ("chat", {"usage": False}, ["counts no tokens in its answers (no usage): tokens/s and TPOT are not known",
                                     "the server does not count the tokens of prompts: taking each letter for one token"]),
-        ("chat", {"template": 20, "each": 0}, ["the server counts 20 and 20 tokens in prompts of 8 and 72 letters: taking each letter"]),
-        ("chat", {"template": 20, "each": 1.5}, ["the server counts 32 and 128 tokens in prompts of 8 and 72 letters: taking each letter"]),
-        ("completions", {"refuse": ignored, "ends_early": 2}, ["the server ignores ignore_eos: it generated 2 tokens instead of 4"]),
+        ("chat", {"chat_template": 20, "tokens_a_letter": 0}, ["the server counts 20 and 20 tokens in prompts of 8 and 72 letters: taking each letter"]),
+        ("chat", {"chat_template": 20, "tokens_a_letter": 1.5}, ["the server counts 32 and 128 tokens in prompts of 8 and 72 letters: taking each letter"]),
+        ("completions", {"answers": ignored, "ends": [2]}, ["the server ignores ignore_eos: it generated 2 tokens instead of 4"]),
         ("completions", {"unlimited": 90}, ["the server ignores max_tokens: it generated 90 tokens instead of 4"]),
     ],
 )  # fmt: skip
@@ -174,14 +175,14 @@ def test_what_cannot_be_as_asked_for_is_said(endpoint, server, said):
 )
 def test_what_ended_an_answer_early_is_named(finish, said):
     body = delta(content="A") + delta(content=" b") + delta(finish=finish) + usage(2, prompt=8) + DONE
-    (line,) = (line for line in introduced("chat", refuse=lambda _: (200, body))[1] if "instead of 4" in line)
+    (line,) = (line for line in introduced("chat", answers=lambda _: (200, body))[1] if "instead of 4" in line)
     assert line.startswith(said)
 
 
 def test_the_sdk_s_other_reading_is_said():
     """A byte order mark, which the SDK takes for a part of the first field's name."""
     body = "\ufeff" + delta(content="A") + delta(content="b", finish="length") + usage(2, prompt=8) + DONE
-    form, said = introduced("chat", refuse=lambda _: (200, body))
+    form, said = introduced("chat", answers=lambda _: (200, body))
     assert form.sdk_differs == "text is 'b' to the SDK, 'Ab' to Saturate"
     assert any("the openai SDK reads an answer differently" in line for line in said)
 
@@ -196,7 +197,7 @@ def test_the_sdk_s_other_reading_is_said():
 )
 def test_failures_for_a_moment_leave_out_nothing_that_is_accepted(refusal, times):
     left = [refusal] * times
-    form, said = introduced(refuse=lambda _: left.pop() if left else None)
+    form, said = introduced(answers=lambda _: left.pop() if left else None)
     assert form.omitted == ()
     assert times > 1 or said == []
 
@@ -280,11 +281,14 @@ def test_an_answer_that_does_not_end_is_not_taken_for_a_lost_connection():
     ],
 )  # fmt: skip
 def test_a_server_that_answers_nothing_ends_the_session_in_its_words(refusal, words):
-    assert words in failure(refuse=lambda _: refusal)
+    assert words in failure(answers=lambda _: refusal)
 
 
 def test_a_stream_that_breaks_off_and_a_server_that_is_not_there_are_no_refusals():
-    with strict_server(cuts=True) as server, pytest.raises(BenchError, match=r"does not answer a request: .*Check its address"):
+    with (
+        served(behaviour="disconnect") as server,
+        pytest.raises(BenchError, match=r"does not answer a request: .*Check its address"),
+    ):
         introduce(Target(server.base_url, "m"), "completions")
     assert len(server.bodies) == 1  # nothing else is tried
     with pytest.raises(BenchError, match=r"127\.0\.0\.1:9 does not answer a request: .*Check its address"):
@@ -293,16 +297,16 @@ def test_a_stream_that_breaks_off_and_a_server_that_is_not_there_are_no_refusals
 
 def test_each_request_to_a_server_of_others_has_a_connection_of_its_own():
     closed = load(arrival="closed", num_requests=12, output_tokens=3)
-    with strict_server() as server:
+    with served() as server:
         run_load(Target(server.base_url, "m", reuses=False), closed)
-        assert len(server.connections) == 12
-        server.connections.clear()
+        assert server.connections == 12
+        server.connections = 0
         run_load(Target(server.base_url, "m"), closed)
-        assert len(server.connections) == 2
+        assert server.connections == 2
 
 
 def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
-    with strict_server(template=30) as server:
+    with served(chat_template=30) as server:
         target = introduce(Target(server.base_url, "m"), "chat")
         before = len(server.bodies)
         with pytest.raises(BenchError, match=r"prompts of 20 tokens cannot be made: .* adds 30 to each\. Ask for 31 or more"):
@@ -323,7 +327,7 @@ def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
 
 def measured(folder, *more, **server):
     """`bench workload` against a server, and what `bench parse` says of the run."""
-    with strict_server(**server) as running:
+    with served(**server) as running:
         done = bench("workload", "--base-url", running.base_url, "--model", "m", "--num-requests", "4", "--prompt-length", "20",
                      "--output-length", "8", "--output-dir", folder / "run", *more)  # fmt: skip
     return done, bench("parse", folder / "run").stdout
@@ -331,7 +335,7 @@ def measured(folder, *more, **server):
 
 def test_answers_that_end_early_are_short_and_not_wrong_where_nothing_else_could_be_asked(tmp_path):
     """A server that refuses ignore_eos, and whose answers end after 5 of 8 tokens."""
-    done, shown = measured(tmp_path, "--set", "endpoint=chat", refuse=unless(ignore_eos=TRANSFORMERS), ends_early=5)
+    done, shown = measured(tmp_path, "--set", "endpoint=chat", answers=unless(ignore_eos=TRANSFORMERS), ends=[5])
     assert done.returncode == 0, done.stderr
     assert "refuses ignore_eos: answers may end before the length that was asked for" in done.stderr
     assert "the model ended 4 of 4 answers early: 5 tokens on average, of 8 asked for" in shown
@@ -347,7 +351,7 @@ def test_a_failed_request_is_a_failed_command_with_the_server_s_words(tmp_path):
         seen.append(body)
         return (500, {"error": {"message": "CUDA out of memory"}}) if len(seen) == 3 else None
 
-    done, shown = measured(tmp_path, refuse=refuse)
+    done, shown = measured(tmp_path, answers=refuse)
     assert done.returncode == 1
     assert "the server answered: CUDA out of memory" in done.stdout
     assert "1 of 4 requests failed (1 http_500): 'CUDA out of memory'" in shown
@@ -361,7 +365,7 @@ def test_a_server_without_the_endpoint_is_said_to_have_the_other(endpoint, anoth
     def refuse(body):
         return None if ("messages" in body) == (another == "chat") else refusal
 
-    said = failure(endpoint, refuse=refuse)
+    said = failure(endpoint, answers=refuse)
     assert f"It answers requests to another endpoint: give `endpoint: {another}`" in said
     assert "OPENAI_API_KEY" not in said
 
@@ -369,7 +373,7 @@ def test_a_server_without_the_endpoint_is_said_to_have_the_other(endpoint, anoth
 def test_a_refusal_that_may_be_about_a_key_says_whether_there_is_one():
     """LiteLLM without its database says nothing of a key."""
     without, given = (
-        failure(key=key, refuse=lambda _: (400, {"error": {"message": "No connected db."}})) for key in ("", "secret")
+        failure(key=key, answers=lambda _: (400, {"error": {"message": "No connected db."}})) for key in ("", "secret")
     )
     assert "No connected db" in without and "OPENAI_API_KEY is not set: export it if" in without
     assert "whether it has the endpoint completions" in without
@@ -387,7 +391,7 @@ def test_a_refusal_that_may_be_about_a_key_says_whether_there_is_one():
 )
 def test_an_empty_404_is_explained_by_the_models_that_are_served(models, words):
     """As Dynamo answers for a model that it does not have."""
-    said = failure("chat", refuse=lambda _: (404, ""), models=models)
+    said = failure("chat", answers=lambda _: (404, ""), pages={"/v1/models": json.dumps(models)})
     assert "does not answer a first request of 8 tokens (404): without a word; nor does it" in said
     assert words in said
     assert "http_error" not in said

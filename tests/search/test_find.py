@@ -21,10 +21,10 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.figures import drawn_rows
 from tests.support.snapshots import same
-from tests.support.strict_server import strict_server
 from tests.support.study import ROOT
 
 MOST = 3
+PAGES = {"/v1/models": '{"data": [{"id": "m"}]}'}
 COMMON = ["--model", "m", "--concurrency", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
 
 
@@ -34,7 +34,7 @@ def find(url, *options, cwd=ROOT):
 
 @pytest.fixture
 def server():
-    with fake_server(first_s=0.02, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as running:
+    with fake_server(first_s=0.02, gap_s=0.002, pages=PAGES) as running:
         running.refuse = lambda _: (503, {}) if running.in_flight > MOST else None
         yield running
 
@@ -81,7 +81,7 @@ def test_a_search_sends_what_a_workload_can_be():
 
 
 def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):
-    with fake_server(first_s=0.05, gap_s=0.01, token_offset=1, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as server:
+    with fake_server(first_s=0.05, gap_s=0.01, token_offset=1, pages=PAGES) as server:
         done = find(server.base_url, "--set", "max_runs=1", "--set", "start=1", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "The highest load within TTFT P90 ≤ 500 ms is not known." in done.stdout
@@ -188,7 +188,7 @@ def test_a_server_that_dies_in_the_probe_ends_the_search_with_a_next_step(server
 
 
 def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path):
-    with strict_server(usage=False) as uncounted:
+    with fake_server(usage=False, pages=PAGES) as uncounted:
         done = find(uncounted.base_url, cwd=tmp_path)
     assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
     assert "counts no tokens, so no run would be valid. Limit TTFT or E2E" in done.stderr
@@ -201,7 +201,7 @@ def test_a_load_that_the_server_refuses_is_refused_in_its_words_and_what_it_refu
     def too_long(body):
         return (400, {"error": {"message": whole}}) if len(body["prompt"]) + body["max_tokens"] > 20 else None
 
-    with strict_server(refuse=too_long) as short:
+    with fake_server(answers=too_long, pages=PAGES) as short:
         done = find(short.base_url, "--prompt-length", "30", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert (
@@ -215,7 +215,7 @@ def test_a_load_that_the_server_refuses_is_refused_in_its_words_and_what_it_refu
 
 
 def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
-    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
+    with fake_server(first_s=0.7, gap_s=0.002, pages=PAGES) as slow:
         done = find(slow.base_url, "--json", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     result = json.loads(done.stdout)

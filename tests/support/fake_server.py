@@ -27,7 +27,7 @@ class FakeServer:
     """What the server does, and what it saw.
 
     Attributes:
-        behaviour: `ok`, `http_error`, `busy` (503), `stream_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
+        behaviour: `ok`, `http_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
         gone: whether it closes every connection without an answer, as what stands before a dead server does.
         first_s, gap_s: time from arrival to the first chunk, and between chunks. first_of: the former by the model that is asked for.
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
@@ -36,18 +36,20 @@ class FakeServer:
         prompted, generated: tokens so far.
         token_offset: added to the number of tokens that it says it made.
         ends: after how many tokens each answer ends by itself, in turn; asked for with `ignore_eos`, none does. None: none ever does.
-        chat_template, turn_template, tokens_a_letter: how it counts a chat: tokens of its template, of what that adds for each further
-            turn, and of a letter after a space. reasons: tokens of reasoning with which each streamed chat begins.
+        unlimited: tokens that every answer has, whatever was asked for. usage: whether answers have counts, streams where asked for.
+        chat_template, turn_template, tokens_a_letter: how it counts text: tokens of a chat's template, of what that adds for each
+            further turn, and of a letter after a space. reasons: tokens of reasoning with which each streamed chat begins.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly. port: where it listens; 0: where there is room.
         prefix: the path below which it answers; elsewhere is nothing.
         refuse: status and headers with which it refuses a completion, by how many came before it; None where it does not.
+        answers: status and content (text as it is, else JSON) that it answers with instead, by the request's body; None: it completes.
         statuses: status and headers that it answers with elsewhere, by path.
         keys: headers without which it answers 401, and repeats what it was given; requests: path and headers of each.
         slots: requests that it answers at once, while the others wait; None for any number.
         line: in which each waits for the first chunk of those before it; None: all begin at once.
         echoes: every so many-th completion is refused, with the request's head in the error, as some proxies do; 0: none.
-        authorization: the header of that name that came last. connections: how many were opened.
+        authorization: the header of that name that came last. connections: on how many a request came.
     """
 
     behaviour: str = "ok"
@@ -59,7 +61,7 @@ class FakeServer:
     chat_template: int = 0
     turn_template: int = 0
     reasons: int = 0
-    tokens_a_letter: int = 1
+    tokens_a_letter: float = 1
     port: int = 0
     arrivals: list[float] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -74,11 +76,14 @@ class FakeServer:
     tls: ssl.SSLContext | None = None
     prefix: str = ""
     refuse: Callable[[int], tuple[int, dict[str, str]] | None] | None = None
+    answers: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
     statuses: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     echoes: int = 0
     ends: list[int] | None = None
+    unlimited: int | None = None
+    usage: bool = True
     slots: asyncio.Semaphore | None = None
     line: asyncio.Lock | None = None
     authorization: str = ""
@@ -90,10 +95,12 @@ class FakeServer:
 
 
 async def answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    server.connections += 1
+    asked = False
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             arrival = time.monotonic()
+            server.connections += not asked
+            asked = True
             if server.gone:
                 return
             path = head.split(b" ")[1].decode()
@@ -153,11 +160,12 @@ def _empty(status: int, headers: dict[str, str]) -> bytes:
 
 
 def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
-    if "messages" not in body:
+    if isinstance(body.get("prompt"), list):
         return len(body["prompt"])
-    text = "".join(message.get("content") or "" for message in body["messages"])
-    template = server.chat_template + len(body["messages"]) // 2 * server.turn_template
-    return template + text.count(" ") * server.tokens_a_letter + text.count(".")
+    messages = body.get("messages", [])
+    text = body.get("prompt") or "".join(message.get("content") or "" for message in messages)
+    template = server.chat_template + len(messages) // 2 * server.turn_template if messages else 0
+    return template + int(text.count(" ") * server.tokens_a_letter) + text.count(".")
 
 
 async def _complete(  # noqa: PLR0912, PLR0915
@@ -165,18 +173,19 @@ async def _complete(  # noqa: PLR0912, PLR0915
 ) -> None:
     server.arrivals.append(arrival)
     server.bodies.append(body)
-    finish = "length"
-    if (
-        server.ends
-        and not body.get("ignore_eos")
-        and (end := server.ends[(len(server.bodies) - 1) % len(server.ends)]) < body["max_tokens"]
-    ):
-        body, finish = {**body, "max_tokens": end}, "stop"
+    given = server.answers(body)
+    limit, finish = server.unlimited or body.get("max_tokens") or body.get("max_completion_tokens") or 16, "length"
+    if server.ends and not body.get("ignore_eos") and (end := server.ends[(len(server.bodies) - 1) % len(server.ends)]) < limit:
+        limit, finish = end, "stop"
     server.in_flight += 1
     server.peak = max(server.peak, server.in_flight)
     try:
         if server.refuse and (refused := server.refuse(len(server.arrivals) - 1)):
             writer.write(_empty(*refused))
+            return
+        if given:
+            text = given[1] if isinstance(given[1], str) else json.dumps(given[1])
+            writer.write(b"HTTP/1.1 %d Told\r\ncontent-length: %d\r\n\r\n" % (given[0], len(text.encode())) + text.encode())
             return
         if server.echoes and len(server.arrivals) % server.echoes == 0:
             text = json.dumps(
@@ -187,22 +196,19 @@ async def _complete(  # noqa: PLR0912, PLR0915
             else:
                 writer.write(STREAM_HEAD + chunk(text.encode()[2:]) + b"0\r\n\r\n")
             return
-        if server.behaviour == "busy":
-            writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
-            return
         if server.behaviour == "http_error":
             text = json.dumps({"error": {"message": "no such model", "code": 404}}).encode()
             writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             return
+        usage = {"prompt_tokens": _prompt_tokens(server, body), "completion_tokens": limit + server.token_offset}
+        counts = {"usage": usage} if server.usage else {}
         if not body["stream"]:
-            await asyncio.sleep(server.first_s + server.gap_s * body["max_tokens"])
+            await asyncio.sleep(server.first_s + server.gap_s * limit)
             server.prompted += _prompt_tokens(server, body)
-            server.generated += body["max_tokens"] + server.token_offset
-            usage = {
-                "prompt_tokens": _prompt_tokens(server, body),
-                "completion_tokens": body["max_tokens"] + server.token_offset,
-            }
-            text = json.dumps({"choices": [{"text": "all of it"}], "usage": usage}).encode()
+            server.generated += limit + server.token_offset
+            said = "all of it"
+            choice = {"message": {"role": "assistant", "content": said}} if "messages" in body else {"text": said}
+            text = json.dumps({"choices": [choice], **counts}).encode()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             return
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -218,30 +224,24 @@ async def _complete(  # noqa: PLR0912, PLR0915
         async with server.line or nullcontext():
             await asyncio.sleep(server.first_of.get(str(body.get("model")), server.first_s))
         server.prompted += _prompt_tokens(server, body)
-        for i in range(body["max_tokens"]):
+        for i in range(limit):
             if i:
                 await asyncio.sleep(server.gap_s)
             if i == 2 and server.behaviour == "disconnect":
                 writer.transport.abort()
                 return
-            if i == 2 and server.behaviour == "stream_error":
-                event(json.dumps({"error": {"message": "out of memory", "code": 500}}))
-                break
             if i == 2 and server.behaviour == "truncated":
                 break
             writes.append(time.monotonic())
             server.generated += 1
             key = "reasoning_content" if i < server.reasons else "content"
             text = {"delta": {key: f" t{i}"}} if "messages" in body else {"text": f" t{i}"}
-            last = {"finish_reason": finish} if server.ends and i == body["max_tokens"] - 1 else {}
+            last = {"finish_reason": finish} if server.ends and i == limit - 1 else {}
             event(json.dumps({"choices": [{"index": 0, **text, **last}]}))
         if server.behaviour == "ok":
             server.generated += server.token_offset
-            usage = {
-                "prompt_tokens": _prompt_tokens(server, body),
-                "completion_tokens": body["max_tokens"] + server.token_offset,
-            }
-            event(json.dumps({"choices": [], "usage": usage}))
+            if body.get("stream_options", {}).get("include_usage"):
+                event(json.dumps({"choices": [], **counts}))
             event("[DONE]")
         writer.write(b"0\r\n\r\n")
     finally:

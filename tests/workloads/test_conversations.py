@@ -79,7 +79,7 @@ def test_a_server_that_drops_earlier_turns_and_turns_shorter_than_its_template()
 def test_the_server_s_answers_stand_in_the_history(stream):
     with fake_server(chat_template=7) as server:
         records, bodies = sent(server, talk(turns={"count": 3, "new_tokens": 12, "history": "own"}, stream=stream))
-    said = "".join(f" t{i}" for i in range(8)) if stream else ""  # whole answers of this server are no messages
+    said = "".join(f" t{i}" for i in range(8)) if stream else "all of it"
     assert [(r.outcome, r.prompt_asked) for r in records[:3]] == [("ok", 30), ("ok", None), ("ok", None)]
     last = [body["messages"] for body in bodies if len(body["messages"]) == 5]
     assert len(last) == 2

@@ -20,7 +20,6 @@ from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
-from tests.support.strict_server import strict_server
 
 NATURAL = {"distribution": "natural", "max": 20}
 LOAD = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": NATURAL}
@@ -82,7 +81,7 @@ def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_fo
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.txt").write_text("Why is the sky blue?\n")
-    with strict_server(usage=False) as server:
+    with fake_server(usage=False) as server:
         options = ("--model", "m", "--set", "endpoint=chat", "--output-dir", "run", "--num-requests", "4")
         assert main(["workload", "--base-url", server.base_url, *options, *lengths]) == 0
     assert "4 requests in" in (said := capsys.readouterr()).out
