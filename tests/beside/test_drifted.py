@@ -17,17 +17,14 @@ from bench.beside.production.drifted.judged import DIFFERS, SAME, UNKNOWN, advic
 from bench.beside.production.drifted.served import Window, scraped_twice, served
 from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError
-from bench.runs.columns import schema_of
-from bench.runs.files import write_record
 from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
 from bench.statistics.textbook import student_t
+from tests.support import guard
 from tests.support.command import bench
-from tests.support.guard import POINT, SLOS
-from tests.support.planted import frame, steady_row
+from tests.support.planted import steady_row
 from tests.support.production import CASES, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 from tests.support.prometheus import BEGIN, open_metrics, prometheus, samples
-from tests.support.records import facts
 from tests.support.study import bare_summary
 
 VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
@@ -278,25 +275,19 @@ def test_another_server_is_named():
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """A folder of results with the telemetry of a planted study."""
-    folder = tmp_path_factory.mktemp("study") / "results"
-    found = study(np.random.default_rng(5), WAS)
-    rows = []
-    for run in found.runs.iter_rows(named=True):
-        (folder / "runs/a" / run["run"]).mkdir(parents=True)
-        found.tables[run["run"]].write_parquet(folder / "runs/a" / run["run"] / "telemetry.parquet")
-        known = {name: run[name] for name in ("steady_from_s", "steady_until_s", "prompt_tokens", "output_tokens", "session")}
-        rows.append(
-            steady_row(bare_summary(), run["level"], deployment="a", rps=run["steady_requests_per_s"], preemptions=0, **known)
-        )
-    for name in ("deployments/a", "analysis"):
-        (folder / name).mkdir(parents=True)
-    write_record(facts(digest="d1"), folder / "deployments/a/deployment.json")
-    frame(rows).write_parquet(folder / "summary.parquet")
-    schema = schema_of("capacity")
-    pl.DataFrame([{**dict.fromkeys(schema), **POINT, "slos": SLOS}], schema=schema).write_parquet(
-        folder / "analysis/capacity.parquet"
+    folder, found = tmp_path_factory.mktemp("study"), study(np.random.default_rng(5), WAS)
+    runs = {run["level"]: run for run in found.runs.iter_rows(named=True)}
+    names = ("steady_from_s", "steady_until_s", "prompt_tokens", "output_tokens", "session")
+
+    def row(summary, level, **more):
+        own = {name: runs[level][name] for name in names}
+        return steady_row(summary, level, rps=runs[level]["steady_requests_per_s"], **own, **more)
+
+    levels = [int(level) for level in runs]
+    guard.study(
+        folder, bare_summary(), levels=levels, exposed=levels, row=row, scraped=lambda _, level, *__: found.tables[f"r{level}"]
     )
-    return folder
+    return folder / "results"
 
 
 @pytest.fixture(scope="module")

@@ -14,25 +14,19 @@ from bench.predict.replay import replay
 from bench.predict.step_time import StepTime
 from bench.predict.steps import intervals
 from bench.predict.study import measured
-from bench.workloads.schedule import PlannedRequest
 from tests.support.naive_engine import TURNAROUND_S, Sequence, serve, split
+from tests.support.predict import drawn as any_drawn
+from tests.support.predict import planned
 
 SLOTS = 12
 LIMITS = Limits(tokens=2048, sequences=SLOTS, blocks=None, block_size=1024, pass_tokens=512)
 TRUE = StepTime(0.0, 6e-4, 1e-4, (2.0, 8.0), (1e-3, 5e-4, 3.6e-4), 1e-6, 5e-9, 6e-4, 7e-6)
 
 
-def drawn(count, *, seed=1, rate=None, fixed=None):
-    random = np.random.default_rng(seed)
-    due = np.cumsum(random.exponential(1 / rate, count)) if rate else np.zeros(count)
-    prompts, outputs = (
-        (np.full(count, each) for each in fixed) if fixed else (random.integers(*each, count) for each in ((30, 400), (20, 60)))
-    )
-    return [(i, int(p), int(o), float(d)) for i, (p, o, d) in enumerate(zip(prompts, outputs, due, strict=True))]  # fmt: skip
-
-
-def planned(requests):
-    return [PlannedRequest(i, i, p, o, d) for i, p, o, d in requests]
+def drawn(count, *, fixed=None, **more):
+    """Requests of random lengths, or of these two."""
+    prompts, outputs = ((each, each + 1) for each in fixed) if fixed else ((30, 400), (20, 60))
+    return any_drawn(count, prompts=prompts, outputs=outputs, **more)
 
 
 def run_of(requests, *, held=None, seed=1, workload="w", level=1.0, noise=0.0):

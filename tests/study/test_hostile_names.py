@@ -232,9 +232,6 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
     assert [path for path in tmp_path.rglob("*") if not path.is_relative_to(folder) and path.parent != tmp_path] == []
 
 
-# --- Packs
-
-
 # --- What a checkpoint brings along, and where a server listens
 
 

@@ -68,9 +68,6 @@ def test_combinations_are_the_deployments_that_one_would_write_out():
     assert packed_study(content, plan(content), "*") == packed_study(written, plan(written), "*")
 
 
-# What the deployments of `factors` at the scale `cpu` were called, and their digests, when each was written out by hand.
-
-
 def test_the_base_in_a_ladder_stands_for_all_combinations_and_a_ladder_may_name_one():
     assert {run.deployment.name for run in plan(study({"max_num_seqs": [None, 64]})).runs} == {"one", "one-seqs64"}
     content = study({"max_num_seqs": [32, 64]})

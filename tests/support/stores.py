@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from bench.study.read import load_config
 from tests.support.made import made_facts, made_study, make_run
 
 ROOT = Path(__file__).resolve().parents[2]
-SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 
 
 def copy_project(folder: Path, root: Path = ROOT) -> None:

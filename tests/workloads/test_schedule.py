@@ -137,9 +137,6 @@ def test_empirical_lengths_come_as_often_as_they_stand_there(tmp_path):
             lengths(text, at)
 
 
-# Traces.
-
-
 # Requests.
 
 
