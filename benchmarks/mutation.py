@@ -30,8 +30,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         [f"{_STATISTICS}/{name}.py" for name in ("limit", "observation", "percentiles")]
         + [f"{_PARSE}/{name}.py" for name in ("observation", "slo", "windows")]
         + [f"{_FINDINGS}/capacity/{name}.py" for name in ("points", "judging")],
-        ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
-         "findings/test_sizing", "findings/test_decisions"],
+        ["statistics/test_percentiles", "findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules",
+         "findings/test_carried", "search/test_search", "findings/test_sizing", "findings/test_decisions"],
     ),
     "sizing": (
         [f"{_FINDINGS}/{name}.py" for name in ("sizing", "economics", "causes", "saturation", "advice")],

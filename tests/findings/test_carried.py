@@ -115,6 +115,9 @@ def test_the_most_that_a_server_may_have_given_by_hand(summary):
     assert most_given(pairs) == pytest.approx(20 * (1 + with_session(4.3027 * 0.02828 / 2**0.5)), rel=1e-4)
     single = [row(10, 10.0, error=0.01), short_row(row(20, 20.0), 60)]
     assert most_given(single) == pytest.approx(20 * (1 + with_session(T9 * 0.01)), rel=1e-4)
+    # A pair's 12.5 % off its mean, and beside it once the 4 % by which servers differ: Student's t of 2 degrees of freedom.
+    pair = [Level(10.0, [row(10, 7.0), row(10, 9.0)])]
+    assert noise_of(pair) == pytest.approx(4.3027 * ((2 * 0.125**2 + 0.04**2) / 2) ** 0.5, rel=1e-4)
     assert most_given([*single, row(30, None, steady_from_s=None, steady_requests_per_s=None)]) == most_given(single)
     assert most_given([row(30, None, steady_from_s=None, steady_requests_per_s=None)]) == math.inf
 

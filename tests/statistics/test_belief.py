@@ -59,7 +59,9 @@ def test_a_slow_machine_s_runs_count_as_of_more_load_where_reference_loads_show_
         for number, speed in enumerate((1.0, 1.0, 1.0, 0.5), start=1) for load in (0.8, 1.0, 1.2, 1.4)
     ]  # fmt: skip
     low, high = believe(observations(rows, SLO, 0.01)).interval
-    blind, _ = believe(observations([row | {"reference_s": None, "reference_since": None} for row in rows], SLO, 0.01)).interval
+    alone = observations([row | {"reference_s": None, "reference_since": None} for row in rows], SLO, 0.01)
+    assert [each.round for each in alone] == [number for number in range(4) for _ in range(4)]
+    blind, _ = believe(alone).interval
     assert 0.9 < low < high < 1.3
     assert blind < 0.7
 
