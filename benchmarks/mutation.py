@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "sizing": (
         [f"{_FINDINGS}/{name}.py" for name in ("sizing", "economics", "causes", "saturation", "advice")],
-        ["findings/test_causes", "findings/test_analysis", "findings/test_sizing", "findings/test_decisions",
+        ["report/test_words", "findings/test_causes", "findings/test_analysis", "findings/test_sizing", "findings/test_decisions",
          "servers/test_parallel", "findings/test_regions"],
     ),
     "compare": (

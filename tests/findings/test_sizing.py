@@ -240,7 +240,8 @@ def test_a_whole_fleet_by_hand():
     # 12,000 tokens/s are 43.2 million an hour, for 104 USD; a month has 720 hours.
     assert told["cost"] == pytest.approx(
         {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": 63_360, "month_most": 92_160,
-         "million_output_tokens_at_peak": 104 / 43.2, "break_even_million_tokens_a_month": 14_976, "worth_of_tokens_an_hour_at_peak": 216}
+         "million_output_tokens_at_peak": 104 / 43.2, "break_even_million_tokens_a_month": 14_976, "worth_of_tokens_an_hour_at_peak": 216},
+        rel=1e-9,
     )  # fmt: skip
     bare = sized(replace(point, output_tokens=None, usable_low=0.0, usable_high=None), 120, gpu_hour=2, token_price=5)
     assert bare["cost"] == {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": None, "month_most": None,
