@@ -15,7 +15,6 @@ from bench.load.target import Target
 from bench.study.plan import Plan, file_digests, longest_request
 from bench.study.precision import prompt_lines
 from bench.study.read import load_config
-from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
@@ -140,35 +139,6 @@ def test_content_in_parts_keeps_its_parts(tmp_path, endpoint, key, kind):
     (body,) = bodies(workload(written(tmp_path, {"messages": [{"role": "user", "content": [own]}]}), endpoint=endpoint), 1)
     mark, *rest = body[key][0]["content"]
     assert (mark["type"], rest) == (kind, [own])
-
-
-@cases(
-    ("content", "said"),
-    [
-        ("", "holds no prompts"),
-        (
-            '{"question": "why"}',
-            "line 1 has no column messages, prompt or conversations; it has question. Rename the one with the prompts to `prompt`, or",
-        ),
-        ('{"prompt": "a"}\n{"prompt": ""}', "line 2 is empty: it has no prompt"),
-        ('{"prompt": 3}', "line 1, prompt: '3' is not a list of messages, each with"),
-        ('{"messages": []}', "is not a list of messages"),
-        ('{"messages": [{"role": "assistant", "content": "a"}]}', "at least one of which is not an answer"),
-        ('{"messages": [{"content": "a"}]}', "is not a list of messages"),
-        ('{"messages": "a"}', "is not a list of messages"),
-        (
-            '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"id": "1"}]}, {"role": "tool", "content": "4"}]}',
-            "line 1, messages: tool_calls [{'id': '1'}] are not a list of calls, as a request has them",
-        ),
-        ('{"prompt": "cut \\ud83d"}', "line 1, prompt: cannot be sent as JSON"),
-        ('{"messages": [{"role": "user", "content": ""}]}', "is not a list of messages"),
-    ],
-)
-def test_what_is_no_prompt_is_told_with_its_place(tmp_path, content, said):
-    (tmp_path / "p.jsonl").write_text(content)
-    with pytest.raises(BenchError, match="jsonl") as error:
-        workload(str(tmp_path / "p.jsonl")).prompts.check(ENDPOINTS["chat"])
-    assert said in str(error.value)
 
 
 def test_lengths_are_what_a_server_counts(texts):
