@@ -313,10 +313,7 @@ def test_latent_attention_of_a_family_that_is_not_known_is_read_where_all_layers
             geometry_of(novel | more)
 
 
-def test_a_family_that_is_not_read_says_how_to_give_its_shape(tmp_path, capsys):
-    (tmp_path / "config.json").write_text('{"model_type": "novel", "hidden_size": 64}')
-    assert main(["plan", "--model", str(tmp_path)]) == 2
-    assert "write a config.json of `model_type: llama` with its num_hidden_layers, hidden_size" in capsys.readouterr().err
+def test_a_shape_is_given_as_that_of_a_llama(tmp_path, capsys):
     llama = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
     llama |= {"intermediate_size": 128, "vocab_size": 320, "max_position_embeddings": 512, "hidden_size": 64}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **llama}))
