@@ -64,32 +64,6 @@ def test_bailian_s_arrivals_are_seconds():
     assert read(DATA / "bailian_seconds.jsonl") == [(0.0, 521, 132), (1.386, 310, 40), (60.786, 700, 64)]
 
 
-# The same names in three meanings: GuideLLM's are seconds, AIPerf's milliseconds without need of hash_ids, vLLM's either.
-@cases(
-    ("content", "reason"),
-    [
-        (mooncake(1234500.0, 1234500.5), "in seconds or in milliseconds"),  # GuideLLM, docs/guides/datasets.md
-        (mooncake(0, 500, 1000), "in seconds or in milliseconds"),  # AIPerf, a schedule without hash_ids
-        ("timestamp,input_length,output_length\n0,6758,500\n3000,7319,490\n", "in seconds or in milliseconds"),
-        (mooncake(61.114, 62.5, hash_ids=[1]), "Mooncake's are whole numbers of milliseconds, and these have fractions"),
-        (mooncake(1_760_000_000, 1_760_000_060, hash_ids=[1]), "in s it is a date of our time"),
-        (mooncake(1_760_000_000_000_000_000, hash_ids=[1]), "in ns it is a date of our time"),
-        (OURS + "1760000000000,1,2\n1760000001000,1,2\n", "in ms it is a date of our time"),
-        (BURST + "1760000000000000,m,1,2,3,x\n", "in us it is a date of our time"),
-        (AZURE + "0.0,5,6\n1.5,5,6\n", "Azure publishes dates, and these are numbers"),
-    ],
-)  # fmt: skip
-def test_a_unit_that_is_not_known_is_asked_for(tmp_path, content, reason):
-    file = written(tmp_path, content)
-    with pytest.raises(BenchError) as refused:
-        read_trace(str(file))
-    assert str(refused.value).startswith(f"{file}: the unit of ")
-    assert reason in str(refused.value)
-    assert "`trace_unit: s` sends them at 0" in str(refused.value)
-    assert "`trace_unit: ms` sends them at 0" in str(refused.value)
-    assert read(file, "s")[0][0] == 0.0
-
-
 def test_numbers_beyond_our_time_are_no_dates_and_counts_have_a_bound(tmp_path):
     """Of 2096 in seconds, and so Mooncake's milliseconds; a second earlier either may be meant."""
     assert read(written(tmp_path, mooncake(4_000_000_000, 4_000_000_500, hash_ids=[1]))) == [(0.0, 8, 2), (0.5, 8, 2)]
