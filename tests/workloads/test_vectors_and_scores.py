@@ -169,10 +169,3 @@ def test_queries_of_a_file_are_sent_with_their_documents(queries, suffix):
     assert sorted(body["query"].split("\n")[1] for body in bodies) == [f"Question {i}?" for i in range(3)]
     assert all(body["documents"] == [f"Answer {body['query'][-2]}.", "No answer."] for body in bodies)
     assert len({body["query"].split("\n")[0] for body in bodies}) == 3
-
-
-@cases("row", [{"query": "a", "documents": []}, {"query": "a", "documents": ["b", 3]}, {"query": " ", "documents": ["b"]}])
-def test_rows_that_are_no_query_with_documents_are_refused(tmp_path, row):
-    (tmp_path / "queries.jsonl").write_text(json.dumps(row))
-    with pytest.raises(BenchError, match=r"line 1 needs query, a text, and documents, a list of texts"):
-        sent(prompts=str(tmp_path / "queries.jsonl"), prompt_tokens=None)
