@@ -28,8 +28,8 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.forked import FORKING
 from tests.support.grading import kept
-from tests.support.project import LENIENT, Project
-from tests.support.study import CONTENT, ROOT
+from tests.support.project import Project, external
+from tests.support.study import ROOT
 
 PROMPT = 'import math\n\n\ndef double(x):\n    """ Twice x.\n    >>> double(2)\n    4\n    """\n'
 TEST = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(math.pi) == 2 * math.pi\n"
@@ -303,14 +303,8 @@ def project(tmp_path):
     """Two tasks: the server's words end in a comment, so that the first is solved whatever it says, and the second never."""
     with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.01) as server:
         load = {"arrival": "closed", "num_requests": 4, "prompts": "set.jsonl", "cache": "as_is", "keep_answers": True}
-        content = {
-            **CONTENT,
-            "study": {"title": "A study", "ladders": [{"deployment": "a", "workload": "tasks", "concurrency": [2]}]},
-            "engines": {"e": {"source": "external", "base_url": server.base_url}},
-            "workloads": {"tasks": {**load, "output_tokens": 3}},
-            "measurement": {"warmup_requests": 3, "reference_requests": 0},
-            "thresholds": LENIENT,
-        }
+        study = {"title": "A study", "ladders": [{"deployment": "a", "workload": "tasks", "concurrency": [2]}]}
+        content = external(server.base_url, study=study, workloads={"tasks": {**load, "output_tokens": 3}})
         project = Project(tmp_path.resolve(), content)
         task = {"entry_point": "f", "test": "def check(f):\n    assert f() == 1\n"}
         rows = [{**task, "task_id": f"t/{n}", "prompt": f"def f():\n    return {n}  #"} for n in (1, 2)]

@@ -28,7 +28,7 @@ from bench.workloads.workload import Workload
 from tests.support import records as made
 from tests.support.auto import searching
 from tests.support.fake_server import fake_server
-from tests.support.project import LENIENT, Project
+from tests.support.project import LENIENT, Project, external
 from tests.support.study import CONTENT, ROOT
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -321,18 +321,13 @@ def project(tmp_path):
     with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.001) as server:
         ladders = [{"deployment": name, "workload": "loop", "concurrency": [1], "repeats": 2} for name in ("a", "b")]
         deployment = CONTENT["deployments"]["a"]
-        yield Project(
-            tmp_path.resolve(),
-            {
-                **CONTENT,
-                "study": {"title": "Two sessions", "sessions": 2, "baseline": "a", "ladders": ladders},
-                "engines": {"e": {"source": "external", "base_url": server.base_url}},
-                "deployments": {"a": deployment, "b": {**deployment, "max_num_seqs": 8}},
-                "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 8, "num_requests": 4}},
-                "measurement": {"warmup_requests": 3, "reference_requests": 0},
-                "thresholds": LENIENT,
-            },
+        content = external(
+            server.base_url,
+            study={"title": "Two sessions", "sessions": 2, "baseline": "a", "ladders": ladders},
+            deployments={"a": deployment, "b": {**deployment, "max_num_seqs": 8}},
+            workloads={"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 8, "num_requests": 4}},
         )
+        yield Project(tmp_path.resolve(), content)
 
 
 @pytest.mark.long(part="workflows")

@@ -25,7 +25,7 @@ from bench.servers.environment import prepare_engine
 from tests.support.command import bench
 from tests.support.forked import snakemake
 from tests.support.stores import copy_project, fill_store, write_study
-from tests.support.study import ROOT
+from tests.support.study import CONTENT, ROOT
 
 BIN = Path(sys.executable).parent
 _STARTS_S = 1.0  # a run's load processes take less
@@ -39,6 +39,13 @@ LENIENT = {
         "drift": 1e6,  # two servers on a core compute ten times as long at times
     },
 }
+
+
+def external(url: str, **more: Any) -> dict[str, Any]:
+    """A study of a server that runs already, as short as it can be. Args: more: its parts."""
+    brief = {"warmup_requests": 3, "reference_requests": 0}
+    own = {"engines": {"e": {"source": "external", "base_url": url}}, "measurement": brief, "thresholds": LENIENT}
+    return {**CONTENT, **own, **more}
 
 
 def built(name: str, engine: dict[str, Any]) -> Path:

@@ -14,10 +14,10 @@ from bench.findings.trust import warnings
 from bench.study.begin import begin
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
-from tests.support.project import LENIENT, Project
+from tests.support.project import Project, external
 from tests.support.server import eventually
 from tests.support.snapshots import same
-from tests.support.study import CONTENT, ROOT
+from tests.support.study import ROOT
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
 
@@ -27,17 +27,9 @@ def copied(tmp_path_factory):
     """A project and a server that runs already."""
     with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.01) as server:
         study = {"title": "A study", "ladders": [{"deployment": "a", "workload": "loop", "concurrency": [1, 2]}]}
-        yield Project(
-            tmp_path_factory.mktemp("project").resolve(),
-            {
-                **CONTENT,
-                "study": study,
-                "engines": {"e": {"source": "external", "base_url": server.base_url}},
-                "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 8}},
-                "measurement": {"warmup_requests": 3, "reference_requests": 0},
-                "thresholds": LENIENT,
-            },
-        )
+        loop = {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 8}
+        content = external(server.base_url, study=study, workloads={"loop": loop})
+        yield Project(tmp_path_factory.mktemp("project").resolve(), content)
 
 
 @pytest.fixture
