@@ -125,6 +125,7 @@ def test_saturation_is_the_first_level_from_which_all_are_full(summary):
         ),  # a single full one below others
         ({1: 0.1, 4: 0.4, 8: 0.8}, {}, {"measured": None, "below": None, "levels_apart": None, "cache_known": True}),
         ({1: None, 4: None}, {}, {"measured": None, "cache_known": False}),
+        ({1: 0.1, 8: 0.8, 10: 0.9}, {"waiting_standing": [0.0, 0.5, 1.0]}, {"queue": 8, "queue_below": 1}),
         # A preemption is a full cache that the gauge missed.
         ({8: 0.7, 10: 0.8, 12: 1.0}, {"preemptions": [0.0, 1.0, 5.0]}, {"measured": 10}),
         # Failures are results; invalid runs are kept out.

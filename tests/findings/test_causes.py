@@ -184,7 +184,7 @@ def test_why_a_burst_misses(summary):
         (cache, {"waiting_standing": 1.0, "kv_usage_peak": None}, "unknown"),
         (cache, {"waiting_standing": None, "kv_usage_peak": None, "preemptions": None}, "unknown"),
         (cache, {"failed": 5}, "refusals"),
-        (four, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
+        *((four, {"waiting_standing": 6.0, "running_peak": running}, "sequences") for running in (4.0, 5.0)),
         (four, {"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
         (four, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
         (four, {"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
@@ -282,6 +282,8 @@ def test_failures_limit_a_load_where_they_are_its_own_and_more_than_chance(summa
     # Of 100 requests 5 may miss.
     for failed, late, found in ((3, 2, "refusals"), (2, 3, "unknown")):
         assert limit_of(((1, 0, 0), (8, 4 * failed, 4 * late)), TTFT, 100).cause == found, failed
+    # What fails at higher loads is no measure of it.
+    assert limit_of(((1, 0, 0), (8, 12, 8), (16, 50, 0)), TTFT, 100).cause == "refusals"
     # Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases.
     for below, failed, late, evidence in (
         (0, 8, 0, "refused"), (0, 4, 0, "few_failures"), (0, 5, 1, "few_failures"),

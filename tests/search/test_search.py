@@ -73,6 +73,9 @@ def test_few_requests_are_less_sure_than_many_and_no_run_is_surer_than_its_reque
     draws = np.random.default_rng(1).lognormal(-0.2, 0.5, 4000)
     errors = [observed(row(draws[:n]), [SLO], 0.01).excesses[COLUMN].error for n in (60, 4000)]
     assert errors[0] > 2 * errors[1]
+    found = observed(row(draws[:1000]), [SLO], 0.01).excesses[COLUMN]
+    ordered, off = np.sort(draws[:1000]), round(math.sqrt(90 * found.alike))  # of the 900th rank
+    assert found.error == pytest.approx(math.log(ordered[899 + off] / ordered[899 - off]) / 2)
     # Of 20 answers far below the limit none could show a P90: that all are quick says little of one in ten.
     found = observed(row(np.full(20, 0.2)), [SLO], 0.01).excesses[COLUMN]
     assert found.value == pytest.approx(math.log(0.2))
