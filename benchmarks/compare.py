@@ -52,9 +52,6 @@ def power(generator: np.random.Generator, draws: int, studies: Sequence[Study]) 
             {
                 "sessions": study.sessions,
                 "repeats": study.repeats,
-                "noise": study.noise,
-                "speed": study.speed,
-                "spread": study.spread,
                 "visible": difference,
                 "found": rate(generator, draws, study, lambda one: worse(one, TPOT), evenly),
                 "delay_found": rate(generator, draws, study, lambda one: worse(one, TPOT), delayed(difference)),
@@ -120,10 +117,10 @@ def main() -> None:
         return
     for name, rows in (
         ("false verdicts", result["false"]),
-        ("power", result["power"]),
+        (f"power at {studies[0].noise:.1%} noise and {studies[0].speed:.0%} speed", result["power"]),
         ("one session", [result["one_session"]]),
     ):
-        print(f"\n{name}, in % of {options.draws} studies")
+        print(f"\n{name}, in % of {options.draws} studies\n")
         _print_table(rows)
 
 

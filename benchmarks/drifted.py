@@ -76,7 +76,7 @@ def main() -> None:
     if options.results:
         real(options.results, options.minutes)
         return
-    result = {}
+    result, right_alone = {}, 0
     for name in options.case or CASES:
         _, wanted = CASES[name]
         found = [tried(name, seed) for seed in range(options.times)]
@@ -84,8 +84,14 @@ def main() -> None:
         by = Counter(each for verdicts, _ in found for each, verdict in verdicts.items() if verdict == "differs")
         right = sum(_right(each, wanted) for each, _ in found)
         result[name] = {"right": right, "of": options.times, "verdicts": dict(verdicts), "differs": dict(by)}
-        said = f"{'silent' if wanted is None else 'found'} {right} of {options.times}"
-        print(f"{name}: {said}; {dict(verdicts)}; differs: {dict(by)}", flush=True)
+        said = [f"{'silent' if wanted is None else 'found'} {right} of {options.times}"]
+        said += [f"not known {verdicts['not known']}"] * ("not known" in verdicts)
+        said += [f"{each} differs {times}" for each, times in by.items()]
+        if right == options.times and "not known" not in verdicts:
+            right_alone += 1
+        else:
+            print(f"- {name}: {'; '.join(said)}", flush=True)
+    print(f"- {right_alone} other cases: right in all {options.times}")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 

@@ -195,6 +195,9 @@ def _served_at_once(engine: Engine) -> float:
     return min(limits.sequences, limits.blocks * limits.block_size / (engine.prompt + engine.output / 2))
 
 
+_OF_EACH_LOAD = ("throughput_tokens_per_s", "ttft_p99_s")  # the surest and the least sure; of others `--json` has each
+
+
 def main() -> None:
     """Judge engines and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -211,16 +214,18 @@ def main() -> None:
     groups: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
     for kind, metric, *numbers in rows:
         groups["all", metric].append(tuple(numbers))
-        groups[kind, metric].append(tuple(numbers))
-    print("| load | number | error | a queueing formula's | two measurements | 90 % interval holds | n | refused |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
+        if metric in _OF_EACH_LOAD:
+            groups[kind, metric].append(tuple(numbers))
+    print("| load | number | error | a queueing formula's | two measurements | 90 % interval holds | n |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     for (kind, metric), each in groups.items():
         predicted = [row for row in each if not math.isnan(row[0])]
         if not predicted:
             continue
         error, floor, held, queue = (float(np.mean([row[i] for row in predicted])) for i in range(4))
         shares = " | ".join("–" if math.isnan(share) else f"{100 * share:.1f} %" for share in (error, queue, floor))
-        print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} | {len(each) - len(predicted)} |")
+        print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} |")
+    print(f"\nrefused: {sum(math.isnan(row[2]) for row in rows)} of {len(rows)}")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,6 @@ def _cell(name: str, value: Any) -> str:
         return "–"
     if name in ("servers", "never"):
         return str(value)
-    if name == "median":
-        return f"{value:.3f}"
     return f"{value:+.1%}" if name == "worst" else f"{value:.1%}"
 
 

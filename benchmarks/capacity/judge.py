@@ -7,20 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 __all__ = ["COLUMNS", "judge", "rows"]
 
 LOW, HIGH, NEVER = 0.85, 1.05, 1.10  # of the truth: what is wanted, and what is never to be
 COLUMNS = {
     "servers": "servers",
     "within": "−15 to +5 %",
-    "above": "> +5 %",
     "never": "> +10 %",
     "worst": "worst",
-    "median": "median",
-    "spread": "IQR",
-    "silent": "no answer",
     "levels": "levels hold",
     "width": "ln width",
     "both": "of two limits",
@@ -88,15 +82,9 @@ def rows(cases: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any
         groups[arrival] = lambda case, arrival=arrival: case["demand"]["arrival"] == arrival
     for share in (0.5, 0.9, 0.95, 0.99):
         groups[f"P{100 * share:.0f}"] = lambda case, share=share: case["limit"]["share"] == share
-    for cause in ("kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"):
-        groups[f"true cause {cause}"] = lambda case, cause=cause: tuple(case["causes"]) == (cause,)
-    groups["true cause mixed"] = lambda case: len(case["causes"]) > 1
     groups["somebody else's"] = lambda case: not case["withheld"] and case["number"] % 8 == 7
     groups["telemetry withheld"] = lambda case: bool(case["withheld"])
-    groups["ladder ends below"] = lambda case: bool(case["ends_below"])
     groups["failing at random"] = lambda case: case["server"]["failure_share"] > 0
-    groups["drift by round"] = lambda case: case["drift"] == "rounds"
-    groups["trend"] = lambda case: case["drift"] == "trend"
     table = {}
     for name, belongs in groups.items():
         mine = [verdict for case, verdict in zip(cases, verdicts, strict=True) if belongs(case)]
@@ -108,9 +96,7 @@ def rows(cases: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any
 def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     count = len(verdicts)
     ratios = [verdict["ratio"] for verdict in verdicts if verdict["ratio"] is not None]
-    finite = [ratio for ratio in ratios if math.isfinite(ratio)]
     widths = {name: [verdict[name] for verdict in verdicts if verdict[name] is not None] for name in ("width", "both_width")}
-    low, high = np.quantile(finite, [0.25, 0.75]) if finite else (None, None)
 
     def share(name: str) -> float | None:
         known = [verdict[name] for verdict in verdicts if verdict[name] is not None]
@@ -119,12 +105,8 @@ def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "servers": count,
         "within": sum(LOW <= ratio <= HIGH for ratio in ratios) / count,
-        "above": sum(ratio > HIGH for ratio in ratios) / count,
         "never": sum(ratio > NEVER for ratio in ratios),
         "worst": max(ratios) - 1 if ratios else None,
-        "median": median(finite) if finite else None,
-        "spread": float(high - low) if low is not None and high is not None else None,
-        "silent": (count - len(ratios)) / count,
         "levels": share("levels"),
         "both": share("both"),
         **{name: median(known) if known else None for name, known in widths.items()},

@@ -19,10 +19,10 @@ _THRESHOLDS = Thresholds()
 
 
 def false_alarms(runs: int) -> None:
-    """Print how many sound runs of each kind are said to have a fault, and which."""
+    """Print how many sound runs of each kind are said to have a fault, and which; kinds with none in one row."""
     print("| sound runs | n | said to be at fault | share |\n|---|--:|--:|--:|")
     reasons: Counter[str] = Counter()
-    alarms = 0
+    alarms = right = 0
     for number, kind in enumerate(SOUND):
         wrong = 0
         for draw in range(runs // len(SOUND)):
@@ -31,15 +31,21 @@ def false_alarms(runs: int) -> None:
             wrong += bool(found)
             reasons.update(f"{reason.part}: {reason_text(reason)}" for reason in found)
         alarms += wrong
-        print(f"| {kind} | {runs // len(SOUND)} | {wrong} | {wrong / (runs // len(SOUND)):.1%} |", flush=True)
+        right += not wrong
+        if wrong:
+            print(f"| {kind} | {runs // len(SOUND)} | {wrong} | {wrong / (runs // len(SOUND)):.1%} |", flush=True)
     whole = runs // len(SOUND) * len(SOUND)
+    print(f"| {right} kinds of {len(SOUND)} | {right * (runs // len(SOUND))} | 0 | 0.0% |")
     print(f"| all | {whole} | {alarms} | {alarms / whole:.2%} |")
     for reason, count in reasons.most_common(10):
         print(f"    {count} × {reason}")
 
 
 def misses(runs: int) -> None:
-    """Print of each planted fault how many runs pass the check that is for it, and in how many a part that is sound is blamed."""
+    """Print of each planted fault how many runs pass the check that is for it, and in how many a part that is sound is blamed; faults
+    that are always found, and alone, in one row.
+    """
+    found_always = 0
     print("\n| planted | part | n | missed | share | other parts blamed |\n|---|---|--:|--:|--:|--:|")
     for number, (fault, (part, text, plant)) in enumerate(FAULTS.items()):
         missed = blamed = 0
@@ -48,7 +54,10 @@ def misses(runs: int) -> None:
             found = verdict(summary(plant(generator), generator), _THRESHOLDS).found
             missed += not any(reason.part == part and text in reason_text(reason) for reason in found)
             blamed += any(reason.part != part for reason in found)
-        print(f"| {fault} | {part} | {runs} | {missed} | {missed / runs:.1%} | {blamed} |", flush=True)
+        found_always += not (missed or blamed)
+        if missed or blamed:
+            print(f"| {fault} | {part} | {runs} | {missed} | {missed / runs:.1%} | {blamed} |", flush=True)
+    print(f"| {found_always} kinds of {len(FAULTS)} | | {found_always * runs} | 0 | 0.0% | 0 |")
 
 
 def main() -> None:
