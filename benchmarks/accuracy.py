@@ -1,6 +1,6 @@
-"""The page of accuracy: every referee is run, on a seed drawn now where it takes one, and its tables are written as they come out.
+"""The page of accuracy: referees are run, on a seed drawn now where they take one, and their tables are written as they come out.
 
-python -m benchmarks.accuracy                    # all of them; about an hour on two cores
+python -m benchmarks.accuracy                    # all of them; half an hour on two cores
 python -m benchmarks.accuracy capacity search    # these alone; the other sections stay as they are
 """
 
@@ -80,15 +80,6 @@ REFEREES = {
         "--runs 50",
         False,
         "Streams made as bytes: hidden tokens, several tokens a chunk, speculation, proxies that gather.",
-    ),
-    "factors": Referee(
-        "Is the deciding factor found?", "", False, "Factor studies with known effects, in three sizes with three noises."
-    ),
-    "drift": Referee(
-        "Is a round that drifted found?", "--studies 1000", False, "Reference loads with noise, and a drift in one round."
-    ),
-    "overload": Referee(
-        "Are runs stopped only where they pile up?", "--runs 1500", True, "Planted open loops, steady and overloaded."
     ),
     "drifted": Referee(
         "Is a change in production found?", "--times 20", False, "Studies beside production that changed, or did not."
