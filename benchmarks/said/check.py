@@ -26,7 +26,7 @@ KINDS = ("missed", "met", "interval", "one value", "no more", "best", "flat", "f
 N = r"[\d,]*\.?\d+"
 _METRIC = r"(?:TTFT|TPOT|E2E) P\d\d(?: of [\w.-]+)?"
 SLO = rf"{_METRIC} ≤ {N} (?:ms|s)"
-UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|instances?|users|GPUs?|machines?)"
+UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|instances?|users?|GPUs?|machines?)"
 _RATE, _TOKENS = "throughput_requests_per_s", "throughput_tokens_per_s"
 # upper end of a rate ÷ the highest of any run of the curve, from which it is beyond what can be; derived: half of the 95 % interval of
 # two runs (t of 2 degrees of freedom, 4.3 × 4 % between starts ÷ √2), and the 3 % by which planted servers differ from run to run
@@ -371,7 +371,7 @@ def _named(study: Study, outputs: Outputs) -> Told:
             yield "named", Finding("named", text.where, text.text[:200], "no curve is named") if every else None
         if not text.where.startswith("figure") and re.search(rf"\b(?:[Aa]t|up to|C_max[^.;]* is) {N}(?![\d.]| %)", text.text):
             unit = re.search(
-                r"in flight|requests?/s|users|burst|conversations|times|concurrency|rate", text.text, re.IGNORECASE
+                r"in flight|requests?/s|users?|burst|conversations|times|concurrency|rate", text.text, re.IGNORECASE
             )
             bare = re.search(rf"\b(?:[Aa]t|[Uu]p to) {N}(?:,? (?:it|meets?|keeps?)\b|[;:]|\.?$)", text.text)
             yield "unit", None if unit and not bare else Finding("unit", text.where, text.text[:200], "the load has no unit")

@@ -68,7 +68,10 @@ def test_a_part_in_brackets_needs_its_numbers():
 
 def test_loads_and_intervals():
     assert [loads.loads_text(each) for each in ([], [8.0], [8.0, 0.5])] == ["", "8", "8, 0.5"]
-    assert [loads.load_text(1, unit) for unit in ("requests/s", "conversations/s")] == ["1 request/s", "1 conversation/s"]
+    units = ("requests/s", "conversations/s", "users", "requests in flight", "times the trace's speed")
+    ones = ["1 request/s", "1 conversation/s", "1 user", "1 request in flight", "1 times the trace's speed"]
+    assert [loads.load_text(1, unit) for unit in units] == ones
+    assert [loads.load_cell(1, axis) for axis in ("users", "request_rate", "concurrency")] == ["1 user", "1 request/s", "1"]
     assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
     assert fleet.ends(12, None) == "12 to not established"

@@ -11,6 +11,7 @@ from bench.errors import BenchError
 from bench.parse.run import parse_run
 from bench.parse.server import FULL
 from bench.runs.files import read_known, write_record
+from bench.runs.sentences import load_text
 from bench.runs.store import ParsedSession
 from bench.runs.summary import read_run_summary
 
@@ -68,6 +69,6 @@ def _answer(curve: Sequence[Mapping[str, Any]]) -> str:
     best = max(curve, key=lambda run: run["throughput_tokens_per_s"] or 0.0)
     usage = [(run["level"], run.get("kv_usage_peak")) for run in curve]
     full = [level for level, share in usage if share is not None and share >= FULL]
-    cache = f"the KV cache was full at {min(full):g} {unit}" if full else "the KV cache was never full"
+    cache = f"the KV cache was full at {load_text(min(full), unit)}" if full else "the KV cache was never full"
     shown = f"; {cache}" if any(share is not None for _, share in usage) else ""
-    return f"at most {best['throughput_tokens_per_s'] or 0:.3g} tokens/s, at {best['level']:g} {unit}{shown}"
+    return f"at most {best['throughput_tokens_per_s'] or 0:.3g} tokens/s, at {load_text(best['level'], unit)}{shown}"

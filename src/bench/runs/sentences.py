@@ -26,14 +26,15 @@ _ABOUT = 0.2  # half of a 95 % interval ÷ its number, from which that is said t
 
 def load_text(level: float, unit: str) -> str:
     """A load with its unit, such as `1 request in flight`."""
-    return f"{level:g} {unit.replace('s in flight', ' in flight').replace('s/s', '/s') if level == 1 else unit}"
+    one = re.sub(r"^([a-z]+)s(?=$| in flight|/s$)", r"\1", unit)
+    return f"{level:g} {one if level == 1 else unit}"
 
 
 def load_cell(level: float, axis: str, turns: int | None = None) -> str:
     """A load in a table: `16` requests in flight, `2 requests/s`, of conversations `2 conversations/s`, `4 users`."""
     if axis == CONCURRENCY:
         return f"{level:g}"
-    return f"{level:g} {AXES[axis].short.replace('requests', 'conversations') if turns and turns > 1 else AXES[axis].short}"
+    return load_text(level, AXES[axis].short.replace("requests", "conversations") if turns and turns > 1 else AXES[axis].short)
 
 
 def loads_text(loads: Iterable[float]) -> str:
