@@ -82,11 +82,12 @@ def test_the_command_prints_what_it_wrote_and_what_is_next(tmp_path, capsys, mon
     assert main(["init", "my study", "--template", "running-server"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.removeprefix("wrote my study/") for line in lines if line.startswith("wrote")} == FILES
-    assert lines[-2] == "  cd 'my study'"
+    assert lines[-3:-1] == ["  cd 'my study'", "  edit the lines marked CHANGE in config/config.yaml"]
     assert lines[-1].endswith("/bin/snakemake --cores 1 results/figures/all")  # a path, as it is not on PATH
     monkeypatch.setattr("sys.prefix", "/cache/uv/archive-v0/x")  # where uvx runs it
-    assert main(["init", "my study"]) == 0
-    assert " uvx --from " in capsys.readouterr().out.splitlines()[-1]
+    assert main(["init", "quick"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " uvx --from " in lines[-1] and lines[-2] == "  cd quick"  # where nothing is to be changed
     assert set(get_args(Template)) == set(TEMPLATES)
 
 

@@ -23,7 +23,7 @@ def init(
         option(
             None,
             "The configuration to begin with. quick: llama.cpp on a CPU, in a minute. sizing: the GPUs that a peak needs. "
-            "running-server: what a server carries that runs already. two-settings: whether one is better.",
+            "running-server: what a server sustains that runs already. two-settings: whether one is better.",
         ),
     ] = "quick",
 ) -> None:
@@ -38,4 +38,6 @@ def init(
         print(f"wrote {folder / name}")
     for name in kept:
         print(f"kept  {folder / name}")
-    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {installed('snakemake')} --cores 1 results/figures/all")
+    config = Path("config/config.yaml")
+    edit = f"\n  edit the lines marked CHANGE in {config}" if "CHANGE" in (folder / config).read_text(encoding="utf-8") else ""
+    print(f"\nNext:\n  cd {shlex.quote(str(folder))}{edit}\n  {installed('snakemake')} --cores 1 results/figures/all")
