@@ -271,7 +271,7 @@ def test_the_numbers_of_devices():
 
 def test_a_price_says_its_date_and_when_that_is_a_year_ago():
     h100, without = (accelerators()[name] for name in ("h100", "b200"))
-    dated = "the study's GPU table, 2024-12 at the latest"
+    dated = "on-demand list price, 2024-12 at the latest"
     assert h100.price_remark(date(2025, 12, 31)) == dated
     assert h100.price_remark(date(2026, 1, 1)) == f"{dated}, more than a year old: look it up and give your own price_per_hour"
     assert without.price_remark(date(2026, 1, 1)) == ""

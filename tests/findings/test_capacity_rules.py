@@ -251,7 +251,7 @@ def test_a_burst_is_judged_and_sizes_no_fleet(summary, tmp_path, capsys):
     assert OperatingPoint.of(row, runs.row(0, named=True)) is None
     runs.write_parquet(tmp_path / "summary.parquet")
     assert main(["fleet", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "10"]) == 2
-    assert "a burst does not show what an instance carries in the long run" in capsys.readouterr().err
+    assert "a burst does not show what an instance sustains in the long run" in capsys.readouterr().err
 
 
 def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):

@@ -22,11 +22,11 @@ COMMANDS = {
         "demo": "Measure a server whose capacity is planted, in seconds: what a study is, and what its report looks like.",
         "init": "Begin a study in a folder of its own.",
         "runs": "List a study's runs with the state of each, from the files of this folder, or forget some: no server is contacted.",
-        "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
+        "tune": "Find the best of a study's servers: which settings sustain the most, and what they gain over the default.",
         "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
     },
     "One stage, against any server": {
-        "find": "Find the highest load that a server carries within SLOs.",
+        "find": "Find the highest load that a server sustains within SLOs.",
         "workload": "Send load to a server and record every request.",
         "scrape": "Scrape Prometheus endpoints into a file.",
         "parse": "Turn a run's raw records into tables and a summary, with a verdict on the run.",

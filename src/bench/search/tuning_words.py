@@ -61,7 +61,7 @@ def answer(found: TuningRecord) -> Answer:
     """Which settings are best, what they gain, and what each adds."""
     return Answer(
         name="tuning",
-        question=f"Which settings carry the most {_unit(found)} within the SLOs?",
+        question=f"Which settings sustain the most {_unit(found)} within the SLOs?",
         lines=tuple(_lines(found)),
         sure=tuple(_sure(found)),
         do=tuple(_do(found)),

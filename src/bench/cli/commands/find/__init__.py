@@ -1,4 +1,4 @@
-"""`bench find`: the highest load that a running server carries within SLOs."""
+"""`bench find`: the highest load that a running server sustains within SLOs."""
 
 from __future__ import annotations
 

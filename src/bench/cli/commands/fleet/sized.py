@@ -51,7 +51,7 @@ def from_results(asked: Fleet, slos: Sequence[Slo]) -> None:
     point, curve = OperatingPoint.of(row, run), f"{row['deployment']} with {row['workload']}"
     if point is None and row["basis"] == "burst" and row["c_max"] is not None:
         raise BenchError(
-            f"{curve}: a burst does not show what an instance carries in the long run. Measure a closed or an open loop "
+            f"{curve}: a burst does not show what an instance sustains in the long run. Measure a closed or an open loop "
             "(`arrival: closed`, `poisson`), and size that."
         )
     if point is None:
