@@ -130,8 +130,9 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
 
 
 LOAD, BURNS = {"LoadNearLimit", "LoadAboveLimit"}, {"BurnFast", "BurnSlow"}
+HITS = {"prefix_hit_rate": 0.38, "prefix_hit_rate_expected": 0.38}
 UNKNOWN = [  # what the study lacks, the alerts that are left out, and what is said of them
-    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "does not show its KV usage"),
+    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "do not show KV usage"),
     ({"exposed": ()}, SINGLE, "no sustained run of a has telemetry of a known engine"),
     ({"point": ABOVE}, LOAD, "its limit is not known; C_max is 24 or more"),
     ({"point": {"low": None}}, LOAD, "No alert on the load: the lower end of C_max's interval is not established."),
@@ -141,6 +142,10 @@ UNKNOWN = [  # what the study lacks, the alerts that are left out, and what is s
     ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
     ({"preemptions": 2}, {"Preemptions"}, "sustained runs had 8 preemptions"),
     ({"preemptions": None}, {"Preemptions"}, "No alert on preemptions"),
+    ({"exposition": LLAMA, "cache": "shared", **HITS}, {"KvUsage", "Preemptions", *BURNS}, "do not show both hits and lookups"),
+    (HITS, set(), "prompts of some sustained run are not known to share prefixes beyond the turns"),
+    ({"cache": "shared", "prefix_hit_rate": None}, set(), "prefix-cache hits: some sustained run does not show them"),
+    ({"cache": "shared", "prefix_hit_rate": 0.0}, set(), "prefix-cache hits: some sustained run had none"),
     ({"steady_from_s": None}, {"Queue", "KvUsage"}, "no sustained run has a steady window that shows"),
     ({"exposed": (2, 4, 8)}, {"Queue", "KvUsage"}, "No alert on KV usage"),  # the highest load's would be exceeded
     ({"slos": ["ttft_p95=9999s"]}, BURNS, "has no bucket of 9999 s or more"),
@@ -148,7 +153,7 @@ UNKNOWN = [  # what the study lacks, the alerts that are left out, and what is s
 ]
 UNKNOWN_OF_FLEET = [
     ({"spelt": "ray_vllm_"}, {"WorkerSilent"}, "drops those of a worker that has nothing to do"),
-    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "does not show its KV usage"),
+    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "do not show KV usage"),
 ]
 
 

@@ -153,7 +153,7 @@ class Rules:
         why = (
             f"its limit is not known; C_max is {point['c_max']:g} or more" if not measured.found
             else f"no server counts {unit}" if axis is None
-            else f"{measured.engine} does not show {unit}" if series not in self.there
+            else f"the metrics of {measured.engine} do not show {unit}" if series not in self.there
             else measured.no_low if low is None
             else None
         )  # fmt: skip
@@ -183,7 +183,7 @@ class Rules:
             most = f"At most {seen.waiting:g} waited at once in the steady windows of {text}."
             above = self._as_measured(f"{self.whole(WAITS)}{{{job}}} > {seen.waiting:g}")
             self._alert("Queue", above, "5m", "warning", f"{self._place} requests wait, and have for 5m", most)
-        if self._shown("KV usage", "its KV usage", _USAGE, usage) and usage is not None:
+        if self._shown("KV usage", "KV usage", _USAGE, usage) and usage is not None:
             said = f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m"
             of = " of any worker" * bool(self.measured.workers)
             most = f"At most {shown_share(usage)}{of} was in use in the steady windows of {text}."
@@ -202,7 +202,7 @@ class Rules:
     def _shown(self, what: str, thing: str, series: str, value: float | None) -> bool:
         """Whether server and runs show something; else a line says that there is no alert on it."""
         if series not in self.there:
-            self.left.append(f"No alert on {what}: {self.measured.engine} does not show {thing}.")
+            self.left.append(f"No alert on {what}: the metrics of {self.measured.engine} do not show {thing}.")
         elif value is None:
             self.left.append(f"No alert on {what}: no sustained run has a steady window that shows {thing}.")
         return series in self.there and value is not None
@@ -223,10 +223,16 @@ class Rules:
 
     def _alert_on_hits(self) -> None:
         measured, rate = self.measured, self.measured.sustained.hit_rate
-        if not measured.sustained.shared or not rate:
-            self.left.append("No alert on prefix-cache hits: the study's prompts share no prefixes, or no run shows the hits.")
-        elif _HITS not in self.there:
-            self.left.append(f"No alert on prefix-cache hits: {measured.engine} does not show both hits and lookups.")
+        beyond = "beyond the turns of a conversation or the blocks of a trace"
+        why = (
+            f"the metrics of {measured.engine} do not show both hits and lookups" if _HITS not in self.there
+            else f"prompts of some sustained run are not known to share prefixes {beyond}" if not measured.sustained.shared
+            else "some sustained run does not show them" if rate is None
+            else "some sustained run had none" if rate == 0
+            else None
+        )  # fmt: skip
+        if why or not rate:
+            self.left.append(f"No alert on prefix-cache hits: {why}.")
         else:
             least = _HITS_KEPT * rate
             said = f"{_JOB}: {_SHARE} of prompt tokens come from the prefix cache"
