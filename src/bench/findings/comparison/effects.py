@@ -272,7 +272,7 @@ def _effects(pairs: pl.DataFrame, spread: float, *, stored: bool) -> list[Effect
         "spread": math.sqrt(max(0.0, apart - variance / levels))
         if sessions >= FEWEST_SESSIONS
         else max(spread, math.sqrt(apart)),
-        "spread_assumed": not enough,
+        "spread_assumed": bool(freedom) and not enough,
     }
     return [*found, effect(float(logs.mean()), whole, told)]
 

@@ -13,6 +13,7 @@ from bench.findings.comparison.gate import blind, regressions, unproven, unseen
 from bench.report.blocks import Answer
 from bench.runs.sentences import load_text, loads_text
 from bench.servers.settings import setting_name, settings_in, value_text
+from bench.statistics.textbook import FEWEST_POINTS
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison, Differs
@@ -234,6 +235,8 @@ def beside(found: Comparison) -> Iterator[tuple[str, str]]:
         yield from (("absent", f"{name}: no pair has it on both sides") for name in found.absent)
     yield from [("lost", f"both sides measured {levels}, but no two of their runs are valid and compare")] if levels else []
     yield from (("stored", line) for line in stored_lines(found))
+    if found.overall.height and found.overall["low"].null_count() == found.overall.height:
+        yield "noise", _NO_NOISE
     yield from (("differs", difference_text(each)) for each in found.differences)
     yield from (("failures", failed_requests(found, row)) for row in found.failures)
     yield from (("answers", same_answers(found, row)) for row in found.answers)
@@ -264,6 +267,10 @@ def stored_lines(found: Comparison) -> list[str]:
     return [known, f"Time of the reference loads: {percent_text(found.machine.value)} ({between}): {means}."]
 
 
+_NO_NOISE = (
+    f"not known, so no difference has an interval: measure a load twice (repeats), {FEWEST_POINTS} loads, or two loads in two sessions "
+    "(study.sessions)"
+)
 ESTIMATED = "~: an estimate; some run has too few requests to bound the percentile."
 
 
