@@ -285,6 +285,19 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     assert capacity.missed_text(row) == "TTFT P99 ≤ 500 ms (measured: 3.52 s)"
 
 
+def test_where_no_load_misses_the_highest_one_is_named_first(summary):
+    row = point(curve(summary, [0.1, 0.2, 0.3], levels=(1, 2, 4)))
+    for low, told, limit in (
+        (4.0, "4 or more (the highest measured load, which is established)", "4 or more requests in flight"),
+        (3.0, "4 or more (the highest measured load; only 3 is established)", "4 or more requests in flight, established: 3"),
+        (0.0, "4 or more (the highest measured load; none is established)", "4 or more requests in flight, established: none"),
+        (None, "4 or more (the highest measured load; none is established)", "4 or more requests in flight, established: none"),
+    ):
+        changed = {**row, "low": low, "high": None}
+        assert (changed["kind"], capacity.c_max(changed), capacity.limit(changed)) == ("above", told, limit)
+        assert capacity.first_miss(changed) == "none up to 4 requests in flight"
+
+
 def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     """Of 40 requests at 8 none has a TTFT over 2 s, and one in 20 takes longer than 1 s: that is within P95 ≤ 1 s, and too few to tell."""
     slos = [parse_slo("e2e_p95=1s"), parse_slo("ttft_p99=2s")]

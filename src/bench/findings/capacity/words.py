@@ -32,6 +32,11 @@ _ENDS = {  # by which is established: the lower, the upper
     (False, True): "the lower end is not established, below {high:g}",
     (False, False): "neither end is established",
 }
+_HIGHEST = {  # where every level is sustained, and no upper end is established; by where the lower end is
+    "none": "the highest measured load; none is established",
+    "lower": "the highest measured load; only {low:g} is established",
+    "there": "the highest measured load, which is established",
+}
 _ABOVE = {  # where the limit lies above C_max, a level; by whether its upper end is established
     True: "the limit lies between {low:g} and {high:g}",
     False: "the limit lies above {low:g}; how far is not established",
@@ -176,7 +181,10 @@ def c_max(point: Point) -> str:
     ends = ""
     if kind in ("found", "above"):
         above = low is not None and low > point["c_max"]
-        ends = (_ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]).format(**point)
+        shape = _ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]
+        if kind == "above" and high is None:
+            shape = _HIGHEST["none" if not low else "lower" if low < point["c_max"] else "there"]
+        ends = shape.format(**point)
     kind += " close" if kind == "below" and too_close(point) else ""
     return _C_MAX[kind].format(**{**point, **words, "ends": ends})
 
@@ -236,6 +244,9 @@ def limit(point: Point) -> str:
         return ""
     unit = "requests" if point["basis"] == "burst" else point["unit"]
     known = point["low"] is not None, point["high"] is not None
+    low = point["low"] or 0
+    if point["kind"] == "above" and point["high"] is None and low < point["c_max"]:
+        return f"{point['c_max']:g} or more {unit}, established: {f'{low:g}' if low else 'none'}"
     return _LIMIT[known].format(**point) + f" {unit}" * any(known)
 
 
