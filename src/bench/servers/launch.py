@@ -29,6 +29,8 @@ from bench.servers.settings import STEP_TOKENS
 from bench.servers.spec import DeploymentSpec
 from bench.servers.stages import Parallel, Stage, parallel_problem, stages_of
 
+_SHORTEN = "Shorten the workload (a trace by trace_longest)"
+
 
 def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
     """Resolve `spec` and write `launch.json`.
@@ -84,7 +86,7 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version
     if longest > geometry.context:
         raise BenchError(
             f"{where}: a request of {longest} tokens exceeds the context of models.{spec.deployment.model}, "
-            f"{geometry.context} tokens by its checkpoint. Shorten the workload, or remove it from that model's ladder."
+            f"{geometry.context} tokens by its checkpoint. {_SHORTEN}, or remove it from that model's ladder."
         )
     _refuse_misfit(spec, memory_plan(spec, geometry, version), longest)
 
@@ -295,7 +297,7 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
     if managed(spec.engine.kind).slots and longest > plan.block_size:
         raise BenchError(
             f"{where}: one request needs {longest} tokens, and each of the {d.max_num_seqs} slots (max_num_seqs) that share "
-            f"kv_cache_memory has {plan.block_size}. Shorten the workload, raise kv_cache_memory, or lower max_num_seqs."
+            f"kv_cache_memory has {plan.block_size}. {_SHORTEN}, raise kv_cache_memory, or lower max_num_seqs."
         )
     if plan.kv_tokens is not None and _fit(spec, plan, plan.kv_tokens, longest) < 1:
         own = plan.kv_tokens // plan.engines
@@ -310,7 +312,7 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
         )
         raise BenchError(
             f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
-            f"{longest} tokens. Shorten the workload, {fix}"
+            f"{longest} tokens. {_SHORTEN}, {fix}"
         )
     if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
         many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
