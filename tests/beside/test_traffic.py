@@ -350,7 +350,13 @@ def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsy
     assert [(run.workload_name, run.level) for run in plan.runs] == [
         ("replay", 3.0),
         ("resembling", pytest.approx(3 * log.rate, rel=1e-3)),
+        ("burst", 1),
+        ("burst", 8),
+        ("burst", 3 * max(np.searchsorted(log.arrival_s, t + 1) - i for i, t in enumerate(log.arrival_s))),  # its fullest second
     ]
+    burst = read_yaml(tmp_path / "load/burst.yaml")
+    medians = [round(float(np.median(lengths))) for lengths in (log.prompt_tokens, log.output_tokens)]
+    assert [burst["prompt_tokens"], burst["output_tokens"]] == medians
     replay = schedule(load_workload(read_yaml(tmp_path / "load/replay.yaml"), source="x"), 3.0, "seed")
     assert [each.due_s for each in replay] == pytest.approx((log.arrival_s / 3).tolist(), abs=1e-6)
     assert [each.prompt_tokens for each in replay] == log.prompt_tokens.tolist()
@@ -428,5 +434,5 @@ def test_too_few_requests_are_replayed_and_not_fitted(tmp_path, monkeypatch, cap
         printed = capsys.readouterr().out
         assert "not known: too few requests, or too coarse a clock" in printed, seconds
         assert "Nothing that resembles the log was written" in printed, seconds
-        assert list(load_file(tmp_path / "load/study.yaml").workloads) == ["replay"]
+        assert list(load_file(tmp_path / "load/study.yaml").workloads) == ["replay", "burst"]
         assert not (tmp_path / "load/resembling.yaml").exists()

@@ -36,7 +36,8 @@ _READ, _WRITE = "How the log is read", "What is written"
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
     """Reads when each request came and how long its prompt and answer were, and prints rates, burstiness and lengths. With --output, it
-    writes the log as a trace, a workload that replays it, one that has its rate, burstiness and lengths, and a study of both.
+    writes the log as a trace, a workload that replays it, one that has its rate, burstiness and lengths, bursts of its median lengths,
+    and a study of all.
     """
 
     log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV, JSONL or Parquet file with a row for each request.")]

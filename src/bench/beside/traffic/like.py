@@ -1,7 +1,8 @@
-"""Workloads that are like a log: one that replays it, and one with its rate, burstiness and lengths."""
+"""Workloads that are like a log: one that replays it, one with its rate, burstiness and lengths, and bursts of requests like its own."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,13 +22,14 @@ from bench.study.slo import parse_slo
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
+_BURSTS, _MOST_BURST = (1, 8, 16), 64  # requests of bursts, the last one the least; and the most of any; convention
 _MOST_LINES = 10_000  # most lengths that a file of an empirical distribution has; of more, as many quantiles; convention
 
 
 def write_load(
     log: Log, found: Described, folder: Path, base: Mapping[str, Any], scale: float, *, endpoint: str | None, template: bool
 ) -> list[Path]:
-    """Write a trace, two workloads and a study of both.
+    """Write a trace, a workload that replays it, one that resembles it, bursts that show what large steps cost, and a study of all.
 
     Args:
         base: a study, whose servers and decision are taken. scale: times as fast as the log.
@@ -60,6 +62,9 @@ def write_load(
             fewest = enough_requests(load_workload(like | {"num_requests": log.count}, source="the log"), slos)
             workloads["resembling"] = like | {"num_requests": max(log.count, fewest)}
             levels["resembling"] = {"request_rate": [float(f"{found.rate * scale:.4g}")]}
+        workloads["burst"] = {"arrival": "burst", **sent}
+        workloads["burst"] |= {"prompt_tokens": _median(log.prompt_tokens), "output_tokens": _median(log.output_tokens)}
+        levels["burst"] = {"concurrency": _bursts(log, found, scale)}
         written += [_write(folder / f"{name}.yaml", workload, note) for name, workload in workloads.items()]
         ladders = [
             {"deployment": deployment, "workload": name, **levels[name]}
@@ -75,6 +80,21 @@ def write_load(
         raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a writable folder.") from None
     Plan.of(load_config(study, source=os.fspath(written[-1])), source=os.fspath(written[-1]))
     return written
+
+
+def _bursts(log: Log, found: Described, scale: float) -> list[int]:
+    """Requests of bursts: as many as the log's fullest second has, and so many that their prompts are together as long as its longest.
+
+    A replay has steps of so many tokens, and `bench fleet` predicts none that are far larger than those that were measured.
+    """
+    *fewer, least = _BURSTS
+    fullest = found.windows[0].peak * found.windows[0].seconds * scale if found.windows else 0.0
+    longest = log.prompt_tokens.max() / _median(log.prompt_tokens)
+    return [*fewer, min(_MOST_BURST, math.ceil(max(least, fullest, longest)))]
+
+
+def _median(lengths: Whole) -> int:
+    return max(1, round(float(np.median(lengths))))
 
 
 def _endpoint(base: Mapping[str, Any], asked: str | None) -> dict[str, str]:
