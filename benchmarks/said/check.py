@@ -26,7 +26,7 @@ KINDS = ("missed", "met", "interval", "one value", "no more", "best", "flat", "f
 N = r"[\d,]*\.?\d+"
 _METRIC = r"(?:TTFT|TPOT|E2E) P\d\d(?: of [\w.-]+)?"
 SLO = rf"{_METRIC} ≤ {N} (?:ms|s)"
-UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|instances?|users?|GPUs?|machines?)"
+UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|(?:instance|user|GPU|machine)s?)"
 _RATE, _TOKENS = "throughput_requests_per_s", "throughput_tokens_per_s"
 # upper end of a rate ÷ the highest of any run of the curve, from which it is beyond what can be; derived: half of the 95 % interval of
 # two runs (t of 2 degrees of freedom, 4.3 × 4 % between starts ÷ √2), and the 3 % by which planted servers differ from run to run

@@ -347,12 +347,15 @@ def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsy
     assert main(["traffic", "access.csv", "--scale", "3", "--output", "load", "--configfile", quick]) == 0
     assert "The replay is 3 times as fast, in the same order" in capsys.readouterr().out
     plan = Plan.of(load_file(tmp_path / "load/study.yaml"))
+    fullest = max(
+        np.searchsorted(log.arrival_s, t + 1) - i for i, t in enumerate(log.arrival_s)
+    )  # requests of its fullest second
     assert [(run.workload_name, run.level) for run in plan.runs] == [
         ("replay", 3.0),
         ("resembling", pytest.approx(3 * log.rate, rel=1e-3)),
         ("burst", 1),
         ("burst", 8),
-        ("burst", 3 * max(np.searchsorted(log.arrival_s, t + 1) - i for i, t in enumerate(log.arrival_s))),  # its fullest second
+        ("burst", 3 * fullest),
     ]
     burst = read_yaml(tmp_path / "load/burst.yaml")
     medians = [round(float(np.median(lengths))) for lengths in (log.prompt_tokens, log.output_tokens)]

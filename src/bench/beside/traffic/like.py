@@ -1,4 +1,4 @@
-"""Workloads that are like a log: one that replays it, one with its rate, burstiness and lengths, and bursts of requests like its own."""
+"""Workloads that are like a log: one that replays it, one with its rate, burstiness and lengths, and bursts of its median lengths."""
 
 from __future__ import annotations
 
