@@ -264,6 +264,8 @@ def fake_server(**options: Any) -> Iterator[FakeServer]:
         up.set()
         await over.wait()
         listening.close()
+        if server.tls:
+            await asyncio.sleep(0.1)  # a client that refuses the certificate may just be saying so
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
