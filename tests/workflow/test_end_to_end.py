@@ -44,7 +44,7 @@ def test_lengths_are_exact_and_the_servers_counters_agree(vllm_study, runs):
     assert [row["server_prompt_tokens"] for row in (few, closed)] == [2 * 32, 6 * 32]
     assert many["server_prompt_tokens"] >= 24 * 32  # a preempted prompt is computed again
     assert [row["in_flight_peak"] for row in (few, closed)] == [2, 2]  # the closed loop held two
-    assert max(row["running_peak"] for row in (few, closed)) <= 2
+    assert max(row["running_peak"] or 0 for row in (few, closed)) <= 2  # a burst may end before a scrape sees it
     assert (runs["talk", 2]["ttft_n"], runs["talk", 2]["prompt_tokens"]) == (2, 96)
     assert (runs["respond", 2]["ttft_n"], runs["respond", 2]["prompt_tokens"]) == (2, 96)
     turns = runs["turns", 2]
@@ -57,7 +57,7 @@ def test_the_kv_cache_is_as_planned_and_full_where_predicted(vllm_study, runs):
     burst, closed = (runs["burst", 2], runs["burst", 24]), runs["closed", 2]
     assert {row["kv_tokens_planned"] for row in runs.values()} == {row["kv_tokens"] for row in runs.values()} == {1024}
     assert [row["predicted_saturation"] for row in (*burst, closed)] == [1024 / 96, 1024 / 96, 1024 / 64]
-    assert [row["saturated"] for row in (*burst, closed)] == [False, True, False]
+    assert [bool(row["saturated"]) for row in (*burst, closed)] == [False, True, False]  # null where no scrape saw it
     assert {(row["max_num_seqs"], row["dtype"], row["kv_cache_dtype"]) for row in runs.values()} == {
         (256, "float32", "float32")
     }
