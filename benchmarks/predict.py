@@ -152,7 +152,7 @@ def judge(seed: int, engines: str = "plain") -> list[tuple[str, str, float, floa
     queue = Service.of(training, _served_at_once(engine))
     loads: dict[str, tuple[list[Request], int | None]] = {
         "closed": (drawn_requests(engine, 200, seed + 200), max(1, many // 2)),
-        "poisson, half of what it carries": (drawn_requests(engine, 300, seed + 201, rate=0.5 * carried), None),
+        "poisson, half of what it sustains": (drawn_requests(engine, 300, seed + 201, rate=0.5 * carried), None),
         "poisson, 85 %": (drawn_requests(engine, 400, seed + 202, rate=0.85 * carried), None),
         "poisson, 120 %": (drawn_requests(engine, 300, seed + 203, rate=1.2 * carried), None),
         "shorter requests": (drawn_requests(engine, 300, seed + 204, rate=0.7 * carried, longer=0.6), None),

@@ -484,7 +484,7 @@ _SAID = (
     (rf"limit:? below ({N})", ("high",)),
     (rf"limit:? ({N}) or more(?!{UNIT}?, established)", ("low",)),
     (rf"limit:? ({N}) or more(?:{UNIT})?, established: ({N})", ("c_max", "low")),
-    (rf"or more \(the highest measured load; only ({N}) is established\)", ("low",)),
+    (rf"or more \(the highest (?:measured load|load that can be judged); only ({N}) is established\)", ("low",)),
     (rf"limit:? {N} in flight(?: of \w+)? \(({N}) to ({N})", ("low", "last_within")),
     (rf"limit:? {N} requests?/s \(({N}) to ({N})", ("low", "high")),
     (rf"equilibrium A\|B(?: \(\w+\))? (?:about )?{_ENDS}", _POINTS["equilibrium"]),

@@ -62,7 +62,7 @@ def fetch_package(
         if done.returncode:
             said = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
             raise BenchError(
-                f"{where}.package: {package} cannot be fetched: {said}. Check the version, the hash and the network."
+                f"{where}.package: {parts_of(package)[0]} cannot be fetched: {said}. Check the version, the hash and the network."
             )
         if not (unpacked / path).is_file():
             raise BenchError(f"{where}.{key}: {parts_of(package)[0]} holds no {path}.")

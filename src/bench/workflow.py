@@ -125,9 +125,13 @@ def lock_folder() -> TextIO:
     """The lock of this folder's workflows, held until the file is closed or its process ends, however it ends.
 
     Raises:
-        BenchError: another workflow holds it.
+        BenchError: another workflow holds it, or this user may not.
     """
-    lock = Path(".snakemake.lock").open("w")  # noqa: SIM115 - whoever has it open, holds it
+    name = ".snakemake.lock"
+    try:
+        lock = Path(name).open("w")  # noqa: SIM115 - whoever has it open, holds it
+    except OSError as error:
+        raise BenchError(f"{name} cannot be written ({error.strerror}), so another workflow could not be noticed.") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

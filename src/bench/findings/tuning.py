@@ -30,7 +30,7 @@ def _note(results: Tables) -> str:
 
 @figure(
     "tuning",
-    title="What each candidate carries",
+    title="What each candidate sustains",
     question="Which settings sustain the highest load within the SLOs?",
     reading="Rows are candidates, marks are starts of their servers, in order from the top: its highest load within the SLOs, and the "
     "95 % interval of its search. Grey: the search ended early, as the candidate had lost, or its runs were invalid. An interval that "

@@ -81,7 +81,7 @@ def _checked(name: str, model: Model, folder: Path) -> tuple[Config, Geometry]:
     try:
         own = geometry_at(folder, stated_weights(model))
     except BenchError as error:
-        if model.config and (stated := geometry_of_model(model)):
+        if model.config and not model.catalogue and (stated := geometry_of_model(model)):
             return model.config, geometry_of(model.config, weights_at(folder, stated.layers) or stated_weights(model))
         raise BenchError(
             f"models.{name}: {str(error).rstrip('.')}. Its memory cannot be computed: give the keys of a decoder that is known under "

@@ -51,8 +51,11 @@ def _of_hub(value: str) -> str:
     name, _, commit = value.partition("@")
     if not re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", name, re.ASCII) or ".." in name or len(name) > 200:
         raise ValueError("not a model's id, such as Qwen/Qwen3-8B")
-    if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
-        raise ValueError(f"no commit; write {name}@COMMIT (the model's page lists it), so that a rerun loads the same weights")
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        raise ValueError(
+            f"no whole commit; write {name}@COMMIT with its 40 digits (the model's page lists it), so that a rerun loads "
+            "the same weights"
+        )
     return value
 
 
@@ -76,7 +79,8 @@ class Model(Strict):
     )
     hub: Annotated[str, AfterValidator(_of_hub)] | None = Field(
         default=None,
-        description="Hugging Face id and commit of a real checkpoint, such as `Qwen/Qwen2.5-7B-Instruct@a09a35458c70`.",
+        description="Hugging Face id and commit of a real checkpoint, such as "
+        "`Qwen/Qwen2.5-7B-Instruct@a09a35458c702b33eeacc393d103063234e8bc28`.",
     )
     path: str | None = Field(
         default=None,

@@ -83,28 +83,22 @@ def written(spec: Mapping[str, Any], kind: str, width_mm: float | None = None) -
 
 
 def data_of(spec: Mapping[str, Any]) -> pl.DataFrame:
-    """What the chart is drawn from; labels and other means of drawing are left out, and so is what another layer's row says too."""
+    """What the chart is drawn from, without means of drawing such as labels, and without a layer of which another one has all rows."""
     drawn = json.dumps({key: value for key, value in spec.items() if key != "datasets"})
     used = [rows for name, rows in spec.get("datasets", {}).items() if rows and name in drawn]
+    used = [rows for rows in used if not any(_within(rows, others) for others in used)]
     tables = [pl.DataFrame(rows, infer_schema_length=None) for rows in used]
     shown = [table for table in tables if not {"ink", "said"} & set(table.columns)] or tables
-    whole = pl.concat(shown, how="diagonal_relaxed") if shown else pl.DataFrame()
-    whole = whole.unique(maintain_order=True)
-    whole = whole.select(column for column in whole if column.null_count() < whole.height)
-    return whole.filter(pl.Series(_says_more(whole.to_dicts()), dtype=pl.Boolean))
+    whole = (pl.concat(shown, how="diagonal_relaxed") if shown else pl.DataFrame()).unique(maintain_order=True)
+    return whole.select(column for column in whole if column.null_count() < whole.height)
 
 
-def _says_more(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Whether no other row has all values of a row, and more."""
-    known = [{name: str(value) for name, value in row.items() if value is not None} for row in rows]
-    kinds: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for row in known:
-        kinds.setdefault(tuple(row), []).append(row)
-    said = {
-        names: {tuple(row[name] for name in names) for other in kinds if {*names} < {*other} for row in kinds[other]}
-        for names in kinds
-    }
-    return [tuple(row.values()) not in said[tuple(row)] for row in known]
+def _within(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether other rows, which say more, have all that these say."""
+    names = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+    more = {name for row in others for name, value in row.items() if value is not None}
+    said = {json.dumps([row.get(name) for name in names]) for row in others}
+    return {*names} < more and {json.dumps([row.get(name) for name in names]) for row in rows} <= said
 
 
 def _panel(whole: dict[str, Any], number: int) -> dict[str, Any]:

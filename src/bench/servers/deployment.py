@@ -5,7 +5,6 @@ The field descriptions are the reference, as in `bench.study.config`.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
@@ -67,8 +66,8 @@ class Engine(Strict):
     )
     image: str | None = Field(
         default=None,
-        description="Container image with its tag or digest, run by docker, or by podman where that alone is on PATH. Of Apptainer "
-        "give the `command`: `[apptainer, exec, --nv, vllm.sif, vllm, serve]`.",
+        description="Container image with its tag or digest, run by docker, or by podman where docker does not answer. Of Apptainer "
+        "give the `command`: `[apptainer, exec, --nv, --bind, /models, vllm.sif, vllm, serve]`.",
     )
     base_url: Address | None = Field(
         default=None,
@@ -117,11 +116,6 @@ class Engine(Strict):
                 raise ValueError(f"{key} belongs to source external, not to {self.source}")
         self._check_workers()
         return self
-
-    @property
-    def runtime(self) -> str:
-        """The program that runs `image`."""
-        return "podman" if shutil.which("podman") and not shutil.which("docker") else "docker"
 
     def _check_workers(self) -> None:
         if self.prefill_workers and self.prefill_workers >= len(self.workers):

@@ -64,9 +64,11 @@ def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> Non
     elif engine.source == "command":
         _ready(name, record) if record else _found(name, "command", (engine.command or [""])[0])
     elif engine.source == "container":
-        if not shutil.which(engine.runtime):
+        runtime = container_runtime()
+        if runtime is None:
             raise BenchError(f"engines.{name}.image: neither docker nor podman is on PATH. Install one of them.")
-        _ask(name, engine.runtime)  # it may be installed and still refuse to run
+        if why := _silent(runtime):
+            raise BenchError(f"engines.{name}.image: {why}")
 
 
 def _found(name: str, key: str, program: str) -> str:
@@ -86,17 +88,22 @@ def _ready(name: str, record: Path) -> str:
     return program
 
 
-def _ask(name: str, runtime: str) -> None:
-    """Raise where a container runtime does not answer: its daemon is down, or this user may not use it."""
+def container_runtime() -> str | None:
+    """What runs images here: docker, or podman where docker does not answer; None where neither is on PATH."""
+    there = [name for name in ("docker", "podman") if shutil.which(name)]
+    return next((name for name in there[:-1] if not _silent(name)), there[-1] if there else None)
+
+
+def _silent(runtime: str) -> str | None:
+    """Why a container runtime does not answer: its daemon is down, or this user may not use it. None where it does."""
     try:
         done = subprocess.run([runtime, "info"], capture_output=True, encoding="utf-8", errors="replace", timeout=30)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"engines.{name}.image: `{runtime} info` did not end within 30 s. Restart {runtime}.") from None
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1][:300].rstrip(".")
-        raise BenchError(
-            f"engines.{name}.image: `{runtime} info` failed ({reason}). Start {runtime}, and check that you may use it."
-        )
+        return f"`{runtime} info` did not end within 30 s. Restart {runtime}."
+    if not done.returncode:
+        return None
+    reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1][:300].rstrip(".")
+    return f"`{runtime} info` failed ({reason}). Start {runtime}, and check that you may use it."
 
 
 def _built(

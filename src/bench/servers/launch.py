@@ -21,6 +21,7 @@ from bench.runs.files import read, write_record
 from bench.runs.launch import EngineRecord, Launch, MemoryPlan, RouterLaunch
 from bench.servers.deployment import Deployment
 from bench.servers.engines import managed
+from bench.servers.environment import container_runtime
 from bench.servers.gpus import least_memory
 from bench.servers.kind import OnGpu, arguments
 from bench.servers.memory import predicted_saturation
@@ -175,9 +176,10 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     variables = sorted({*launch.environment, *passed_to_containers(spec)})
     passed = [word for variable in variables for word in ("--env", variable)]
     options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
-    run = (engine.runtime, "run", *options, *gpu, *volumes, *passed)
+    runtime = container_runtime() or "docker"
+    run = (runtime, "run", *options, *gpu, *volumes, *passed)
     inside = (*run, "--entrypoint", argv[0], str(engine.image), *argv[1:])
-    return replace(launch, argv=inside, afterwards=(engine.runtime, "rm", "--force", name))
+    return replace(launch, argv=inside, afterwards=(runtime, "rm", "--force", name))
 
 
 def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:

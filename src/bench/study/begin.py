@@ -35,7 +35,8 @@ module saturate:
 use rule * from saturate
 
 
-# Snakemake starts no handler of a module by itself: without this, SIGTERM would not end a session, and `bench` not know its study.
+# Snakemake starts no handler of a module by itself: without this, SIGTERM would not end a session, `bench` not know its study, and
+# two workflows could run at once.
 onstart:
     saturate.onstart()
 """

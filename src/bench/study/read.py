@@ -5,6 +5,7 @@ job starts.
 from __future__ import annotations
 
 import json
+import os
 import re
 import types
 import typing
@@ -87,9 +88,10 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
         BenchError: every fault that was found, one a line.
     """
     for file in files:
-        if file.parts[0] == "results" and not file.suffix:  # `--configfile` takes every word up to the next option
+        name = os.path.relpath(file)
+        if name.startswith("results/") and not file.suffix:  # `--configfile` takes every word up to the next option
             raise BenchError(
-                f"{file} is a target and no study. Write `--` before the targets: snakemake --configfile FILE -- {file}"
+                f"{name} is a target and no study. Write `--` before the targets: snakemake --configfile FILE -- {name}"
             )
         read_yaml(file)
     return _checked(content, source, files)

@@ -22,7 +22,7 @@ from bench.study.slo import parse_slo
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
-_BURSTS, _MOST_BURST = (1, 8, 16), 64  # requests of bursts, the last one the least; and the most of any; convention
+_BURSTS, _MOST_BURST = (1, 8, 16), 64  # requests of each burst, the largest of 16 to 64; convention
 _MOST_LINES = 10_000  # most lengths that a file of an empirical distribution has; of more, as many quantiles; convention
 
 
@@ -83,7 +83,7 @@ def write_load(
 
 
 def _bursts(log: Log, found: Described, scale: float) -> list[int]:
-    """Requests of bursts: as many as the log's fullest second has, and so many that their prompts are together as long as its longest.
+    """Requests of bursts, within bounds as many as the log's fullest second has, or as make its longest prompt of median ones.
 
     A replay has steps of so many tokens, and `bench fleet` predicts none that are far larger than those that were measured.
     """

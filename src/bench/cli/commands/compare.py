@@ -348,7 +348,8 @@ def _print_plan(found: Comparison, percent: float) -> None:
     rows = [["metric", "sessions", "runs differ by", "sessions differ by"]]
     for row in _plan(found, percent):
         takes = "not known" if row["noise"] is None else row["sessions"] or "more than 100"
-        spread = f"{two_digits(100 * row['spread'])} %{' (assumed)' if row['spread_assumed'] else ''}"
+        assumed = " (assumed)" if row["spread_assumed"] or row["noise"] is None else ""
+        spread = f"{two_digits(100 * row['spread'])} %{assumed}"
         noise = "not known" if row["noise"] is None else f"{two_digits(100 * row['noise'])} %"
         rows.append([_metric(found, row), str(takes), noise, spread])
     print_table(rows)

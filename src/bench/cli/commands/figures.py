@@ -147,7 +147,7 @@ def _named(colour: str) -> bool:
 def _pairs(name: str, texts: Sequence[str] | None) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts or ()]
     for text, (old, equals, new) in zip(texts or (), pairs, strict=True):
-        if not (old and equals and new) or re.search(r",[^,=]+=", new):
+        if not (old and equals and new) or re.search(r",[^\s,=]+=", new):
             raise BenchError(f"{name} {text}: give one NAME=VALUE, and {name} again for each further one.")
     return {old: new for old, _, new in pairs}
 

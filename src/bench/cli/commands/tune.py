@@ -35,6 +35,7 @@ def tune(
     from bench.runs.searches import TuningRecord
     from bench.search.tuning_words import tuning_lines
     from bench.shipped import SNAKEFILE
+    from bench.workflow import lock_folder
 
     file, plan = load_plan(configfile, json=json)
     if plan.tuned is None:
@@ -45,6 +46,7 @@ def tune(
     command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", "--snakefile", SNAKEFILE]
     command += ["--cores", str(os.cpu_count() or 1), "--configfile", str(file)]
     command += ["--config", f"scale={plan.config.scale}"] if plan.config.scale else []
+    lock_folder().close()  # the workflow takes it; held by another one, it is refused here
     # A cluster's profile would make it another workflow.
     environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
     done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr, env=environment)

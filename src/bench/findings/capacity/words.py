@@ -33,9 +33,9 @@ _ENDS = {  # by which is established: the lower, the upper
     (False, False): "neither end is established",
 }
 _HIGHEST = {  # where every level is sustained, and no upper end is established; by where the lower end is
-    "none": "the highest measured load; none is established",
-    "lower": "the highest measured load; only {low:g} is established",
-    "there": "the highest measured load, which is established",
+    "none": "{highest_of}; no load is established",
+    "lower": "{highest_of}; only {low:g} is established",
+    "there": "{highest_of}, which is established",
 }
 _ABOVE = {  # where the limit lies above C_max, a level; by whether its upper end is established
     True: "the limit lies between {low:g} and {high:g}",
@@ -184,7 +184,8 @@ def c_max(point: Point) -> str:
         shape = _ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]
         if kind == "above" and high is None:
             shape = _HIGHEST["none" if not low else "lower" if low < point["c_max"] else "there"]
-        ends = shape.format(**point)
+        judged = point["high_needs"] == "unsettled"
+        ends = shape.format(**point, highest_of=f"the highest {'load that can be judged' if judged else 'measured load'}")
     kind += " close" if kind == "below" and too_close(point) else ""
     return _C_MAX[kind].format(**{**point, **words, "ends": ends})
 

@@ -204,8 +204,7 @@ def _flags(kind: Managed, launch: Launch, flags: Mapping[str, str | bool]) -> tu
 def _image(kind: Managed, launch: Launch, version: str | None, image: str | None) -> tuple[str | None, str, str]:
     """The image, why there is none, and how it differs from what was measured. Args: image: in which it was measured."""
     if image:
-        own = image.endswith(".sif") or image.startswith(("/", "./"))
-        return (None, f"{image} is a file of Apptainer", "") if own else (image, "", "")
+        return image, "", ""
     if version is None:
         return None, f"the version of {kind.title} is not known before a session has measured it", ""
     published = kind.image(version, launch.device)

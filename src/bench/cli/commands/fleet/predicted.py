@@ -322,8 +322,9 @@ def _of_trace(question: Question, asked: Fleet) -> None:
         told = {"requests": len(plans), "seconds": seconds, "instances": vars(needed), "within": within}
         print_json({**question.asked, **told})
         return
-    hour = "the trace" if scale == 1 else f"the replay ({scale:g} h of the trace)"
-    print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}, each hour of {hour} by itself:\n")
+    hours = "the trace" if scale == 1 else f"the replay ({scale:g} h of the trace)"
+    each = f", each hour of {hours} by itself" if seconds > 3600 else ""
+    print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}{each}:\n")
     rows = [
         ["requests of the trace", f"{len(plans):,} in {seconds:,.0f} s"],
         [f"instances behind a router ({question.router})", _interval(needed)],

@@ -19,7 +19,7 @@ from bench.servers.stages import tensor_parallel_sizes
 from bench.study.slo import parse_slo
 
 ONE_NODE = 8  # GPUs of an instance on one node; convention
-_LONGEST = 0.999  # share of lengths that are sent at most, as a server's context ends; convention
+_LONGEST = 0.999  # share of the lengths up to the longest that is sent; convention
 
 
 def print_needed(
@@ -85,7 +85,9 @@ def print_needed(
     best = min(rows, key=lambda row: row["gpus"] or math.inf)
     if best["gpus"]:
         limit = " ".join(f"--slo {text}" for text in asked.slo or ["ttft_p95=2s"])
-        sent = " ".join(_sent(side, each) for side, each in zip(("prompt", "output"), lengths, strict=True))
+        prompt_lengths, output_lengths = lengths
+        room = geometry.context - round(output_lengths.at(_LONGEST))
+        sent = f"{_sent('prompt', prompt_lengths, room)} {_sent('output', output_lengths, geometry.context)}"
         fleet = f"--sustained-rps RPS --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
         print(
             f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {sent} {limit}`."
@@ -93,11 +95,11 @@ def print_needed(
         print(f"Then size the fleet by that, with a safety factor: `bench fleet {fleet}`.")
 
 
-def _sent(side: str, lengths: Lengths) -> str:
-    """The options of `bench find` for such lengths."""
+def _sent(side: str, lengths: Lengths, room: int) -> str:
+    """The options of `bench find` for such lengths. Args: room: for them in the model's context (tokens)."""
     if not lengths.sigma:
         return f"--{side}-length {round(lengths.median)}"
-    most = round(lengths.at(_LONGEST))
+    most = min(round(lengths.at(_LONGEST)), room)
     return f"--set '{side}_tokens={{distribution: lognormal, median: {lengths.median:.4g}, sigma: {lengths.sigma:.3g}, max: {most}}}'"
 
 
