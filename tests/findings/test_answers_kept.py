@@ -1,12 +1,10 @@
-"""Answers that are kept on request: what is recorded, and how many of two deployments' are the same."""
+"""Answers that are kept on request."""
 
 import json
 
 import polars as pl
 import pytest
 
-from bench.findings.comparison.compare import compare
-from bench.findings.comparison.words import same_answers
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
@@ -16,7 +14,6 @@ from bench.study.read import load_workload
 from bench.workloads.prompts.own import prompt_digest
 from bench.workloads.schedule import PlannedRequest
 from tests.support.command import bench
-from tests.support.compare import TOKENS, runs
 from tests.support.fake_server import fake_server
 
 LEVEL = {4: [100.0]}
@@ -83,60 +80,9 @@ def test_a_later_turn_with_the_server_s_own_answers_is_another_request_where_the
     assert first == first_too and second != second_too and None not in (first, second)
 
 
-def kept(texts, start=0):
-    """The answers of a run, one to each request."""
-    return [
-        {"answer": text, "request_digest": f"q{i}", "prompt_place": f"line {i}", "prompt_digest": f"p{i}"}
-        for i, text in enumerate(texts, start)
-    ]
-
-
-def answers(summary, ours, theirs, **candidate):
-    """What is said of two runs that kept these answers. Args: candidate: what its runs have otherwise."""
-    base = runs(summary, LEVEL, kept_answers=ours)
-    found = compare(base, runs(summary, LEVEL, **{"kept_answers": theirs, **candidate}), [TOKENS])
-    return found, [same_answers(found, row) for row in found.answers]
-
-
-def test_the_share_by_hand(summary):
-    ours = kept(["same", "", "one two six", "abc"])
-    found, (said,) = answers(summary, ours, kept(["same", "", "one ten six", "xyz"]))
-    row = found.answers[0]
-    assert (row["answers"], row["prompts"], row["identical"], row["share"]) == (4, 4, 2, 0.5)
-    assert (row["low"], row["high"]) == pytest.approx((0.0676, 0.9324), abs=1e-4)  # Clopper and Pearson, 2 of 4
-    assert said == "short at 4 requests in flight: identical answers: 2 of 4 (50 %, between 7 and 93 % at 95 % confidence)"
-    # Answers are paired by what was asked and not by their place.
-    ours = kept(["a", "b", "c"])
-    _, (said,) = answers(summary, ours, [*reversed(ours)][:2])
-    assert said.startswith("short at 4 requests in flight: identical answers: 2 of 2 (100 %, between 16 and 100 %")
-    # Answers to one request are alike: ten copies of one prompt are one trial, not ten.
-    ours = [each for _ in range(10) for each in kept(["a"])]
-    found, (said,) = answers(summary, ours, ours)
-    assert "identical answers: 10 of 10 to 1 distinct request" in said
-    assert found.answers[0]["low"] == pytest.approx(0.025)
-    # Nothing is said where nobody keeps answers.
-    found, said = answers(summary, None, None)
-    assert said == []
-    assert not found.answers
-
-
-def test_what_is_not_known_says_why(summary):
-    for theirs, candidate, said in (
-        (None, {}, "is not known: the candidate's were not kept (keep_answers)"),
-        (kept(["a"], start=7), {}, "is not known: no request is the same on both sides"),
-        ([], {}, "is not known: no request is the same on both sides"),
-        (kept(["a"]), {"body": '{"temperature": 0.7}'}, "is not known: not all requests ask for temperature 0"),
-        (kept(["a"]), {"requests_omit": "ignore_eos, temperature"}, "is not known: not all requests ask for temperature 0"),
-        (kept(["a"]), {"body": '{"temperature": 0, "top_p": 0.5}'}, "identical answers: 1 of 1 ("),
-        (kept(["a"]), {"valid": False}, "identical answers: 1 of 1 ("),  # a late client changes no answer
-    ):
-        _, (line,) = answers(summary, kept(["a"]), theirs, **candidate)
-        assert said in line, (theirs, candidate)
-
-
 @pytest.mark.long(part="workflows")
-def test_from_a_running_server_to_the_comparison(texts, tmp_path):
-    """As a user does it: runs of `bench workload`, parsed, and compared. One that keeps nothing has no columns of it."""
+def test_of_a_running_server(texts, tmp_path):
+    """As a user does it: runs of `bench workload`, parsed. One that keeps nothing has no columns of it."""
     with fake_server() as server:
         kept = ["--set", "keep_answers=true", "--set", "cache=as_is"]
         for name, keep in (("one", kept), ("two", kept), ("none", [])):
@@ -150,7 +96,3 @@ def test_from_a_running_server_to_the_comparison(texts, tmp_path):
     assert set(table["prompt_place"]) == {f"line {i + 1}" for i in range(5)}
     assert not {*KEPT} & {*pl.read_parquet(tmp_path / "none" / "requests.parquet").columns}
     assert "kept_answers" not in json.loads((tmp_path / "none" / "summary.json").read_text())
-    done = bench("compare", tmp_path / "one", tmp_path / "two")
-    assert "identical answers: 5 of 5 (100 %, between 48 and 100 % at 95 % confidence)" in done.stdout, done.stderr
-    (row,) = json.loads(bench("compare", tmp_path / "one", tmp_path / "two", "--json").stdout)["answers"]
-    assert (row["identical"], row["unknown"]) == (5, None)

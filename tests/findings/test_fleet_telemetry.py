@@ -8,15 +8,12 @@ import polars as pl
 import pytest
 
 from bench.findings.capacity.points import operating_points
-from bench.findings.registry import load_figure
-from bench.findings.tables import Tables
 from bench.findings.workers import Efficiency, efficiencies, efficiency, sentences, worker_rows
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_verdicts, workers_of_runs
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
 from bench.parse.table import summary_frame
 from bench.parse.validity import reason_text, verdict
-from bench.report.theme import why_empty
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.study.config import Thresholds
 from bench.study.slo import Slo
@@ -185,24 +182,18 @@ def runs(tmp_path_factory):
     return summary_frame(rows, {}, {}, THRESHOLDS)
 
 
-def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, tmp_path):
+def test_the_report_names_each_worker_and_those_that_differ(runs, tmp_path):
     assert len(worker_rows(runs)) == 4
     (apart,) = workers_of_runs(runs, 1.0).values()
     assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in sentences(apart)
     assert sentences({"r": []}) == []
-    assert "http://10.0.0.2:8000" in json.dumps(load_figure("worker-balance").draw(Tables(runs, pl.DataFrame())).to_dict())
     # A single worker is no matter of balance.
     alone = runs.with_columns(pl.col("workers").list.head(1))
     assert worker_rows(alone) == []
-    assert why_empty(load_figure("worker-balance").draw(Tables(alone, pl.DataFrame())))
-    # Shares are those of a role in the report and the figure.
+    # Shares are those of a role.
     Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
     runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
     assert [round(row["requests_share"], 2) for row in worker_rows(runs)] == [0.5] * 4
-    drawn = load_figure("worker-balance").draw(Tables(runs, pl.DataFrame())).to_dict()
-    shown = [row for rows in drawn["datasets"].values() for row in rows]
-    assert {round(row["share"], 2) for row in shown if "share" in row} == {0.5}
-    assert [row["even"] for row in shown if "even" in row] == [0.5]
 
 
 # What a fleet sustains against as many times what one replica does

@@ -39,7 +39,7 @@ DEVICE = Accelerator(
 OF_GPUS = ("gpus",)
 SHOWN = ("comparison", "kv-saturation", "ttft", "throughput", "slo-margin", "latency-throughput", "memory-pressure", "predicted-loads",
          "economics", *OF_GPUS)  # fmt: skip
-ELSEWHERE = ("tuning", "speculation", "settings", "worker-balance", "latency-by-length", "factors", "factor-panels")
+ELSEWHERE = ("tuning", "speculation", "settings", "latency-by-length", "factors", "factor-panels")
 
 
 @pytest.fixture(scope="module")

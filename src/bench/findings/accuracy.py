@@ -170,7 +170,6 @@ def _correlation(solved: float, lost: float, gained: float, missed: float) -> fl
 
 
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
-BESIDE = ("identical answers", "interval", "KV tokens", "sustains up to")  # further columns of a report
 _NAMED = 5  # tasks that are named of those that are left out; convention
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
@@ -201,26 +200,15 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
     ]
 
 
-def beside_cells(same: Mapping[str, Any], kv_tokens: int | None, c_max: float | None) -> list[tuple[str, float | None]]:
-    """The cells under `BESIDE`. Args: same: row of `identical`; empty without one. kv_tokens: of the KV cache."""
-    share, low, high = (same.get(key) for key in ("share", "low", "high"))
-    return [
-        ("–" if share is None else f"{100 * share:.0f} %", share),
-        ("–" if low is None or high is None else f"{100 * low:.0f} to {100 * high:.0f} %", low),
-        ("–" if kv_tokens is None else f"{kv_tokens:,}", kv_tokens),
-        ("–" if c_max is None else f"{c_max:g}", c_max),
-    ]
-
-
 def ungraded_text(why: str) -> str:
     """That nothing could be graded. Args: why: a sentence."""
     return f"Answers are not graded: {why} The study's command tries it again whenever it runs."
 
 
 def section(view: View) -> Section:
-    """What of a graded set each deployment solves at each load, beside the share of answers that are the baseline's."""
+    """What of a graded set each deployment solves at each load."""
     heads = [Column("curve", "curve"), Column("load", "load")]
-    heads += [Column(head, str(i)) for i, head in enumerate(HEADS + BESIDE)]
+    heads += [Column(head, str(i)) for i, head in enumerate(HEADS)]
     blocks: list[Block] = [Table("Tasks solved, and how fast", heads, _rows(view)), Text(_meaning(view))]
     return Section("accuracy", "Right answers", blocks, short=blocks)
 
@@ -229,15 +217,10 @@ def _rows(view: View) -> list[dict[str, Any]]:
     results = view.results
     if results.grades is None:
         return []
-    same = {(name, *(row[key] for key in _LOAD)): row for name, each in results.comparisons.items() for row in each.answers}
-    kv_tokens = dict(results.runs.select("deployment", "kv_tokens").iter_rows())
-    points = {(row["deployment"], row["workload"]): row for row in results.points.iter_rows(named=True)}
     found = []
     for each in graded(results.runs, results.grades):
-        alike = same.get((each.deployment, each.workload, each.axis, each.level), {})
-        c_max = points.get((each.deployment, each.workload), {}).get("c_max")
-        texts = [*accuracy_cells(each), *beside_cells(alike, kv_tokens.get(each.deployment), c_max)]
-        found.append({**vars(each), "load": cell_of_load(vars(each)), **{str(i): Cell(*it) for i, it in enumerate(texts)}})
+        cells = {str(i): Cell(*it) for i, it in enumerate(accuracy_cells(each))}
+        found.append({**vars(each), "load": cell_of_load(vars(each)), **cells})
     return view.of_curves(found)
 
 

@@ -47,7 +47,6 @@ _FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "speculation": (questions.speculative, "speculation", ()),
     "settings": (questions.several_settings, "settings", ()),
     "gpus": (questions.on_gpus, "gpus", ()),
-    "worker-balance": (questions.on_fleet, "workers", ()),
     "latency-by-length": (questions.swept_length, "lengths", ()),
     "factors": (questions.crossed_factors, "factors.charts", ()),
     "factor-panels": (questions.crossed_factors, "factors.charts", ()),

@@ -123,11 +123,6 @@ def on_gpus(rows: Rows) -> bool:
     return any(row.get("device") == "cuda" for row in plain(rows))
 
 
-def on_fleet(rows: Rows) -> bool:
-    """Runs on several engines behind a router, under loads of their own."""
-    return any(row.get("workers") for row in plain(rows))
-
-
 def crossed_factors(rows: Rows) -> bool:
     """Families in which factors are crossed, and three factors that vary in all."""
     families = crossed_families(rows)

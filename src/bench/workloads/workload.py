@@ -194,7 +194,7 @@ class Workload(Strict):
 
     keep_answers: bool = Field(
         default=False,
-        description="Whether the text of each answer is kept in its request's record, so that answers can be compared and graded. "
+        description="Whether the text of each answer is kept in its request's record, so that answers can be graded. "
         "Runs without answers are measured again. Packs hold the texts.",
     )
 

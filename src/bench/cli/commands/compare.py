@@ -225,7 +225,7 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
     """
     from bench.findings.trust import first_line
 
-    if found.matched or found.failures or found.answers:
+    if found.matched or found.failures:
         return
     for side, runs in sources.items():
         if not runs["valid"].any():
@@ -271,7 +271,6 @@ def _content(found: Comparison, sources: tuple[str, str], difference: float | No
         "absent": found.absent,
         "differences": [words.difference_text(each) for each in found.differences],
         "failures": found.failures,
-        "answers": [{**row, "sentence": words.same_answers(found, row)} for row in found.answers],
         "overall": [{**row, "sentence": text} for row, text in texts],
         "configurations": found.configurations.rows(named=True),
         "plan": _plan(found, difference) if difference else None,

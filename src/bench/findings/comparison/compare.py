@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.findings.comparison.answered import failures, identical
+from bench.findings.comparison.answered import failures
 from bench.findings.comparison.effects import ASSUMED_SPREAD, CONFIGURATION, Ratio, but_for_the_machine, effects, metric_of
 from bench.parse.drift import USUAL_NOISE, USUAL_WEIGHT
 from bench.parse.windows import of_windows
@@ -30,7 +30,7 @@ class Comparison:
     Attributes:
         matched: pairs of runs.
         effects: every verdict, see `effects`. failures: rows of levels at which either side failed requests, see
-            `failures`. answers: rows of levels at which answers were kept, see `bench.findings.comparison.answered`.
+            `failures`.
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: rows of valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
@@ -43,7 +43,6 @@ class Comparison:
     matched: int
     effects: pl.DataFrame
     failures: Rows
-    answers: Rows
     runs: tuple[int, int]
     invalid: tuple[int, int]
     alone: Rows
@@ -102,8 +101,6 @@ def compare(
         matched=pairs.select(_RUN).n_unique(),
         effects=but_for_the_machine(judged, machine) if machine else judged,
         failures=_rows(failed),
-        # A client that was late, or a machine that drifted, changes no answer.
-        answers=tuple(identical(_paired(_numbered(baseline), _numbered(candidate)))),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
         alone=_alone("baseline", ours, theirs) + _alone("candidate", theirs, ours),

@@ -209,25 +209,6 @@ def _sides(row: Row) -> str:
     return f"{count_text(row['failed'], 'request', of=row['requests'])} failed, of the baseline's {theirs}"
 
 
-_NOT_KEPT = {
-    "baseline": "the baseline's were not kept (keep_answers)",
-    "candidate": "the candidate's were not kept (keep_answers)",
-    "temperature": "not all requests ask for temperature 0, so answers differ by chance",
-    "requests": "no request is the same on both sides; with prompts of a file, cache: as_is makes them the same",
-}
-
-
-def same_answers(found: Comparison, row: Mapping[str, Any]) -> str:
-    """How many answers are the same at a level. Args: row: of `found.answers`."""
-    place = place_text(found, row)
-    if row["unknown"]:
-        return f"{place}: whether answers are identical is not known: {_NOT_KEPT[row['unknown']]}"
-    prompts = f" to {count_text(row['prompts'], 'distinct request')}" if row["prompts"] < row["answers"] else ""
-    share, low, high = (f"{100 * row[key]:.0f}" for key in ("share", "low", "high"))
-    same = f"{row['identical']} of {row['answers']}{prompts}"
-    return f"{place}: identical answers: {same} ({share} %, between {low} and {high} % at 95 % confidence)"
-
-
 def beside(found: Comparison) -> Iterator[tuple[str, str]]:
     """What a reader should know beside the differences, a kind and a line each."""
     levels = ", ".join(place_text(found, row) for row in found.uncompared)
@@ -239,7 +220,6 @@ def beside(found: Comparison) -> Iterator[tuple[str, str]]:
         yield "noise", _NO_NOISE
     yield from (("differs", difference_text(each)) for each in found.differences)
     yield from (("failures", failed_requests(found, row)) for row in found.failures)
-    yield from (("answers", same_answers(found, row)) for row in found.answers)
 
 
 def unlike_failures(found: Comparison) -> list[str]:
