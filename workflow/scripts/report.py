@@ -2,7 +2,6 @@ from pathlib import Path
 
 from bench.findings.report import closing_lines, write_report
 from bench.findings.tables import Tables
-from bench.models.config_json import geometry_of_model
 from bench.report.page import write_manifest
 from bench.runs.paths import Paths
 from bench.shipped import commit_of
@@ -31,7 +30,6 @@ with job(snakemake.log[0]) as say:
         commit=commit_of(),
         of_study=plan.of_study,
         thresholds=plan.config.thresholds,
-        geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
     )
     closing = closing_lines(results, figures=len(figures))
     write_manifest(Path(snakemake.output.manifest), figures=figures, page=page, runs=results.runs, closing=closing)

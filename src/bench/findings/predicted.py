@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, listed, shown_share, three_digits
+from bench.errors import shown_share
 from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
-from bench.models.geometry import Geometry
-from bench.predict.calibration import Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
-from bench.report.blocks import Block, Column, Section, Table, Text
+from bench.predict.calibration import Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
@@ -51,7 +48,6 @@ DOUBTS = {
 }
 #: Numbers in a report; `bench fleet` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
-_MS, _TERA = 1e-3, 1e12
 _SHOWN = 0.05  # share of a request's time below which a part is left out
 _FOLDS = {"level": "another level", "workload": "another workload"}
 
@@ -77,27 +73,6 @@ def no_model(model: ModelRecord) -> str | None:
     said = "; ".join(map(doubt_text, model.doubts)).split("; ")
     once = reversed(dict.fromkeys(reversed(said)))  # what helps against several doubts, behind the last
     return model.why_not or "; ".join(once) or None
-
-
-def parameter_text(interval: Interval) -> str:
-    """A time with its interval, such as `7.1 ms (6.8 to 7.4)`; `–` where the runs show none."""
-    if not interval.high:
-        return "–"
-    times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
-    value, low, high = (three_digits(times * each) for each in (interval.value, interval.low, interval.high))
-    return f"{value} {unit} ({low} to {high})"
-
-
-def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
-    """The arithmetic that prompt tokens get, such as `41 GFLOP/s`: two operations for each linear parameter that a token passes
-    through (Kaplan et al. 2020); `–` where the model's parameters or the time are not known.
-    """
-    took = model.parameters.get("prompt_s")
-    if geometry is None or geometry.active_parameters is None or took is None or not took.value:
-        return "–"
-    flops = 2 * (geometry.active_parameters - geometry.tables) * 1000 / took.value
-    scale, unit = (1e12, "TFLOP/s") if flops >= _TERA else (1e9, "GFLOP/s")
-    return f"{flops / scale:.3g} {unit}"
 
 
 def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
@@ -127,45 +102,6 @@ def shares_text(load: str, shares: Mapping[str, float]) -> str:
     return f"A median request's time by the calibrated model at {load}: {', '.join(parts)}." if parts else ""
 
 
-def predictions_title(calibration: Calibration | None) -> str | None:
-    """How far predictions of levels that a model had not seen are off; None where none could be judged."""
-    models = calibration.models if calibration else ()
-    errors = {
-        name: [each.error for model in models for each in model.judged if each.fold == "level" and each.metric == name]
-        for name in ("throughput_tokens_per_s", "ttft_p50_s")
-    }
-    if not all(errors.values()) or not any(load.numbers for model in models for load in model.predicted):
-        return None
-    tokens, first = (shown_share(median(found)) for found in errors.values())
-    return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {first} (TTFT P50)"
-
-
-def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
-    """Why no load of an axis is predicted."""
-    models = calibration.models if calibration else ()
-    if not models:
-        return "no model was calibrated"
-    if any(load.doubts for model in models for load in model.predicted if load.axis == axis):
-        return "no load can be predicted"
-    return "no deployment could be calibrated" if any(map(no_model, models)) else "no curve has two levels with valid runs"
-
-
-def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
-    """Which deployments have no model, and which loads no prediction, and why; empty if all have one."""
-    models = calibration.models if calibration else ()
-    refused = [model.deployment for model in models if no_model(model)]
-    notes = [f"No model of {listed(refused)}; the report says why."] if refused else []
-    loads = [load for model in models if model.deployment not in refused for load in model.predicted if load.axis == axis]
-    without = [load.doubts[0] for load in loads if load.doubts]
-    if without:
-        why, _ = Counter(each.name for each in without).most_common(1)[0]
-        example = next(each for each in without if each.name == why)
-        notes.append(
-            f"Not predicted: {count_text(len(without), 'load', of=len(loads))}, such as one where {doubt_text(example)}."
-        )
-    return " ".join(notes)
-
-
 _WHOLE = "of whole runs"  # a second line below each axis' title: other figures have the same numbers of steady windows
 _TEXTS, _NUMBERS = ("deployment", "workload", "metric", "run"), ("level", "value", "low", "high")
 _SCHEMA = {**dict.fromkeys(_TEXTS, pl.String), **dict.fromkeys(_NUMBERS, pl.Float64)}
@@ -190,8 +126,6 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
-    finding=lambda results: predictions_title(results.calibration),
-    note=lambda results: unpredicted_note(results.calibration, results.axis),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve.
@@ -203,7 +137,7 @@ def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     predicted = _loads(results, [(model.deployment, load) for model in models for load in model.predicted])
     measured = _loads(results, [(model.deployment, load) for model in models for load in model.measured])
     if predicted.is_empty():
-        return nothing_to_show(unpredicted_reason(results.calibration, results.axis))
+        return nothing_to_show("no load can be predicted; the report says why")
     return alt.concat(*(_panel(results, predicted, measured, *each) for each in _metrics(results).items()), columns=2)
 
 
@@ -249,54 +183,26 @@ def _loads(results: Tables, loads: Sequence[tuple[str, PredictedLoad | MeasuredL
     return with_curve(results, shown).filter(pl.col("curve").is_in(curve_column(results)))
 
 
-_FITTED = (
-    Column("deployment", "deployment"),
-    Column("a step, whatever is in it", "step_s"),
-    Column("a request more in it", "request_s"),
-    Column("1,000 prompt tokens", "prompt_s"),
-    Column("arithmetic of prompts", "reached"),
-    Column("1,000 tokens of context", "context_s"),
-    Column("way to an idle engine", "idle_s"),
-    Column("steps stray from the fit by", "residual"),
-    Column("noise between runs", "noise"),
-)
 _JUDGED = ("predicted from", "output tokens/s", "TTFT P50", "TTFT P99", "TPOT P50", "ITL P99", "90 % intervals hold", "runs")
 _MODELS = (
-    "Fitted to the times between tokens that clients saw; `bench fleet` asks it for other loads. –: the runs do not show that "
-    "cost. Errors "
-    "are means of runs at levels, or of workloads, left out of the fit."
+    "Fitted to the times between tokens that clients saw; `bench fleet` asks it for other loads. Errors are means of runs at levels, "
+    "or of workloads, left out of the fit."
 )
 
 
 def section(view: View) -> Section:
-    """The model of each server: what its steps cost, and how far its predictions are off."""
+    """How far the predictions of each server's model are off, and which servers have none."""
     models = view.results.calibration.models if view.results.calibration else ()
-    known = [model for model in models if not no_model(model)]
-    rows = []
-    blocks: list[Block] = []
-    for model in known:
-        texts = {name: parameter_text(interval) for name, interval in model.parameters.items()}
-        of = {"deployment": model.deployment, "residual": shown_share(model.residual), "noise": shown_share(model.run_noise)}
-        rows.append({**of, **texts, "reached": prompt_flops_text(model, view.geometries.get(model.deployment))})
-        if texts.get("pass_s"):
-            blocks.append(
-                Text(
-                    f"{model.deployment} divides its steps: a pass through the layers beyond a step's first takes "
-                    f"{texts['pass_s']}, and a token takes {texts['in_flight_s']} longer for each 100 requests in flight."
-                )
-            )
     judged = [
         {"deployment": model.deployment, **{str(i): cell for i, cell in enumerate(cells)}}
-        for model in known
+        for model in models
+        if not no_model(model)
         for cells in judgement_lines(model.judged)
     ]
-    of_judged = [Column("deployment", "deployment"), *(Column(head, str(i)) for i, head in enumerate(_JUDGED))]
-    tables: list[Block] = [
-        Table("What a step of the engine costs (90 % of a bootstrap over the runs)", _FITTED, rows),
-        Table("How far predictions of unseen runs are off", of_judged, judged),
-    ]
+    columns = [Column("deployment", "deployment"), *(Column(head, str(i)) for i, head in enumerate(_JUDGED))]
+    table = Table("How far predictions of unseen runs are off", columns, judged)
     without = [Text(f"No model of {model.deployment}: {why}.") for model in models if (why := no_model(model))]
-    return Section("models", "A model of each server", [*tables, *blocks, *without, Text(_MODELS)] if models else [])
+    return Section("models", "A model of each server", [table, *without, Text(_MODELS)] if models else [])
 
 
 def time_spent(view: View) -> dict[tuple[str, str], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from bench.findings import headline, provenance, trust
 from bench.findings.registry import sections
 from bench.findings.tables import Tables
 from bench.findings.view import View
-from bench.models.geometry import Geometry
 from bench.report.blocks import Charts, Section, Terms, Text
 from bench.report.page import read_figure, write_markdown, write_page
 from bench.report.theme import with_curve
@@ -40,20 +39,18 @@ def write_report(
     commit: str | None = None,
     summary: Path | None = None,
     of_study: int | None = None,
-    geometries: Mapping[str, Geometry] | None = None,
     thresholds: Thresholds | None = None,
 ) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
     Args:
-        summary: where its findings go in short, as Markdown for a pull request. geometries: of each deployment, for the speeds of its
-            calibrated model.
+        summary: where its findings go in short, as Markdown for a pull request.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
         commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
         thresholds: by which validity was judged; None for the defaults.
     """
     known, drawn = [read(DeploymentFacts, path) for path in facts], [read_figure(spec) for spec in specs]
-    view = View(results, known, thresholds or Thresholds(), geometries or {}, drawn, commit)
+    view = View(results, known, thresholds or Thresholds(), drawn, commit)
     made = [section(view) for section in sections()]  # those that do not apply are empty
     notes = [
         trust.remedy(view.runs),

@@ -13,7 +13,6 @@ from bench.findings.answers import answers
 from bench.findings.capacity.curves import Curve, curves_of, limits
 from bench.findings.headline import curve_rows
 from bench.findings.tables import Tables
-from bench.models.geometry import Geometry
 from bench.report.blocks import Answer
 from bench.runs.deployment import DeploymentFacts
 from bench.study.config import Thresholds
@@ -24,14 +23,13 @@ class View:
     """A study as its report shows it.
 
     Attributes:
-        facts: of its deployments. thresholds: by which validity was judged. geometries: of models, by deployment. figures: as
-            `read_figure` gives them, in the order of the page. commit: of the sources that draw it.
+        facts: of its deployments. thresholds: by which validity was judged. figures: as `read_figure`
+            gives them, in the order of the page. commit: of the sources that draw it.
     """
 
     results: Tables
     facts: Sequence[DeploymentFacts] = ()
     thresholds: Thresholds = field(default_factory=Thresholds)
-    geometries: Mapping[str, Geometry] = field(default_factory=dict)
     figures: Sequence[Mapping[str, Any]] = ()
     commit: str | None = None
 

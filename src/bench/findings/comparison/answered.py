@@ -89,4 +89,3 @@ def _dispersion(sides: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
         if 0 < share < 1:
             squares += sum((f - n * share) ** 2 / (n * share * (1 - share)) for f, n in zip(failed, sent, strict=True))
     return max(1.0, squares / (runs - len(sides))) if runs > len(sides) else 1.0
-
