@@ -228,10 +228,6 @@ def _cause(claim: Claim, curve: Curve) -> str | None:
     )
 
 
-def _streamed(_: Claim, curve: Curve) -> str | None:
-    return "every answer was streamed" if all(row["stream"] for row in curve.rows) else None
-
-
 def _modelled(claim: Claim, _: Curve) -> str | None:
     """Args: claim: of all that is said of the curve."""
     return "both are said of it" if "by the calibrated model" in claim.text else None
@@ -266,7 +262,6 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("met", rf"[Ss]ustains (?:about )?{N} requests/s(?: \([^)]*\))? at (?P<at>{N})", _met),
     ("met", rf"hardly more up to (?P<at>{N})", _met),
     ("met", rf"[Ss]ustains a burst of (?P<at>{N})", _met),
-    ("met", rf"meets the SLOs up to [a-z ]+(?P<at>{N})(?={UNIT}? \(| or more)", _met),
     ("met", rf"misses at (?P<at>{N})(?![^;]*too close)", _not_met),
     ("interval", rf"(?<![\w-])(?P<value>[+−-]?{N})(?:{UNIT}(?: at {N}{UNIT})?)? \((?P<low>[+−-]?{N}) to (?P<high>[+−-]?{N})", _inside),
     ("interval", rf"(?P<value>{N})(?:{UNIT})? \(at least (?P<low>{N}), below (?P<high>{N})", _inside),
@@ -282,7 +277,6 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("full", r"full at the level that geometry predicts on (?:(?P<met>\d+) of (?P<all>\d+) curves|the one curve)", _geometry),
     ("beyond", rf"\b[Aa]t (?P<at>{N}) (?:requests? in flight|in flight|requests?/s)", _measured),
     ("cause", r"prefill of other requests|prompts take too long|wait for the prefill|steps take too long", _cause),
-    ("cause", r"answers (?:that )?are not streamed", _streamed),
     ("model", r"[Nn]o model of ", _modelled),
     ("model", r"by the calibrated model", lambda *_: None),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),
@@ -479,12 +473,10 @@ _SAID = (
     (rf": instances +({N})$", ("instances",)),
     (rf"usable requests/s of an instance +({N})", ("usable_rps",)),
     (rf"KV cache (?:is )?full (?:at )?({N})", ("kv_full",)),
-    (rf"meets the SLOs up to [a-z ]+ ({N})(?={UNIT}? \(| or more)", ("c_max",)),
-    (rf"(?:limit:?|meets the SLOs up to [a-z ]+ {N}(?:{UNIT}| or more)?) \(?at least ({N})(?:, below ({N}))?", ("low", "high")),
+    (rf"limit:? at least ({N})(?:, below ({N}))?", ("low", "high")),
     (rf"limit:? below ({N})", ("high",)),
     (rf"limit:? ({N}) or more(?!{UNIT}?, established)", ("low",)),
     (rf"limit:? ({N}) or more(?:{UNIT})?, established: ({N})", ("c_max", "low")),
-    (rf"or more \(the highest (?:measured load|load that can be judged); only ({N}) is established\)", ("low",)),
     (rf"limit:? {N} in flight(?: of \w+)? \(({N}) to ({N})", ("low", "last_within")),
     (rf"limit:? {N} requests?/s \(({N}) to ({N})", ("low", "high")),
     (rf"equilibrium A\|B(?: \(\w+\))? (?:about )?{_ENDS}", _POINTS["equilibrium"]),

@@ -59,8 +59,13 @@ def test_rules_of_a_server_and_of_a_fleet(tmp_path, summary):
         assert {target["expr"].split("{")[0] for panel in panels for target in panel["targets"]} <= recorded
         for (_, slo), rule in alerts(files).items():
             said = rule["annotations"]["measured"]
-            assert "C_max of short is 16 (" in said and "vLLM 0.32.0" in said and (slo or "") in said
-            assert ("requests in flight of 2 workers together" in said) == (number == 2)
+            assert (
+                "The limit of short" in said
+                and "at least 14, below 22 requests in flight" in said
+                and "vLLM 0.32.0" in said
+                and (slo or "") in said
+            )
+            assert ("of 2 workers together" in said) == (number == 2)
             assert rule["annotations"]["study"] == "d1" and rule["for"]
         limits = limits_of(files)
         assert limits["Requests in flight, by server"] == ([None, 14, 16] if number == 1 else [None])
@@ -195,7 +200,7 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
 def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     """A curve that shows nothing to guard by is not meant, and needs no name."""
     study(tmp_path, summary, others=[{"workload": "long", **BELOW}])
-    assert "C_max of short is 16" in guarded(tmp_path)[0]["rules.yaml"]
+    assert "at least 14, below 22" in guarded(tmp_path)[0]["rules.yaml"]
     shutil.rmtree(tmp_path / "results")
     study(tmp_path, summary, point=ABOVE)
     assert set(guarded(tmp_path)[0]) == {"rules.yaml", "dashboard.json"}

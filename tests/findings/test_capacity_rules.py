@@ -13,12 +13,12 @@ from bench.findings.sizing import OperatingPoint
 from bench.parse.windows import level_values
 from bench.report.chart_words import margin_title
 from bench.statistics.limit import Belief
-from bench.statistics.percentiles import percentile, requests_needed
+from bench.statistics.percentiles import percentile
 from bench.study.slo import parse_slo
 from tests.support.capacity import TTFT, again, by_level, curve, missed_by, point
 from tests.support.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, table
 
-NEEDS = ("high_needs", "high_needs_at", "unsettled", "unsettled_needs_s")
+NEEDS = ("unsettled_at", "unsettled", "unsettled_needs_s")
 
 
 def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
@@ -55,17 +55,8 @@ def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
     assert point(curve(summary, [0.1, 0.1], levels=(1, 2), wrong_output_tokens=[1, 1]))["kind"] == "unknown"
     # A latency that no answer has is no verdict.
     row = point([steady_row(summary, 1), steady_row(summary, 2, ttft=None)])
-    assert (row["kind"], row["c_max"], row["unjudged"]) == ("unjudged", None, None)
+    assert (row["kind"], row["c_max"]) == ("unjudged", None)
     assert (row["missed_at"], missed_by(row)) == (2, ["ttft_p99_s"])
-    # All of 800 were streamed, and 41 had fewer chunks than tokens: that answers are not streamed is no reason.
-    for slo, told, why in (
-        ("ttft_p99=2s", {"stream": False}, "stream"), ("ttft_p99=2s", {"held_back_answers": 400}, "held_back"),
-        ("tpot_p99=2s", {"unknown_streamed": 41}, "hidden"), ("tpot_p99=2s", {"output_tokens": 1.0}, "single"),
-        ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_outputs": 400}, "uncounted"),
-    ):  # fmt: skip
-        counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_outputs"), 0)
-        row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
-        assert (row["unjudged"], row["missed_at"]) == (why, 800), (slo, told)
 
 
 def test_a_failed_request_exceeds_every_limit(summary):
@@ -109,7 +100,7 @@ def test_how_sure_a_share_of_failures_is(summary):
     """9 of 1,000 fail at 8, where 1 % may: it is the estimate, and nothing to be sure of."""
     row = point(by_level(summary, "failed", {4: 0, 8: 9, 16: 300}, requests=1000), "ttft_p95=2s")
     assert 4 <= row["low"] < 8 == row["c_max"] < row["high"] < 16
-    assert (row["low_needs"], row["requests"]) == ("requests", 1000)
+    assert row["requests"] == 1000
     # 1 of 400 fails at each: alone up to 1.4 %, 2 of 800 up to 0.9 %, so that more is known of all levels but the highest.
     row = point(by_level(summary, "failed", dict.fromkeys((2, 4, 6, 8), 1)), "ttft_p95=2s")
     assert row["c_max"] == 8 >= row["low"] >= 6
@@ -118,7 +109,6 @@ def test_how_sure_a_share_of_failures_is(summary):
     assert (row["c_max"], row["low"], row["high"]) == (8, 8, 16)
     row = point(by_level(summary, "failed", {4: 0, 8: 0, 16: 60}, requests=100), "ttft_p90=2s")
     assert row["c_max"] == 8 > (row["low"] or 0) and row["high"] <= 16
-    assert (row["low_needs"], row["low_needs_requests"]) == ("requests", requests_needed(0.01))
 
 
 @pytest.mark.long(part="truth")
@@ -150,19 +140,18 @@ def test_a_level_whose_requests_pile_up_is_not_carried(summary):
         [rate_row(summary, 5), rate_row(summary, 10, growth=0.05, growth_error=0.03), rate_row(summary, 20, growth=0.4)]
     )
     assert row["c_max"] == 10 > row["low"] > 5
-    assert row["low_needs"] == "longer"
 
 
 def test_levels_without_a_steady_state_decide_nothing_and_say_how_long_it_takes(summary):
     short = short_row(steady_row(summary, 8), 47.2)
     row = point([steady_row(summary, 4), short])
     assert (row["kind"], row["c_max"], row["high"]) == ("above", 4, None)
-    assert [row[key] for key in NEEDS] == ["unsettled", 8, "short", 48]
+    assert [row[key] for key in NEEDS] == [8, "short", 48]
     alone = point([short])
     assert [alone[key] for key in ("kind", "c_max", "usable_rps", "unsettled_needs_s")] == ["unsettled", None, None, 48]
     # In the middle it hides no upper end.
     row = point([steady_row(summary, 4), short, steady_row(summary, 16)])
-    assert (row["kind"], row["highest"], row["high_needs"], row["high_needs_at"]) == ("above", 16, "levels", 16)
+    assert (row["kind"], row["highest"], row["unsettled_at"]) == ("above", 16, 8)
     # The longest of what runs need is asked for.
     rows = again(short_row(steady_row(summary, 8), needs) for needs in (20.0, 47.2, None))
     assert [point(part)["unsettled_needs_s"] for part in (rows, rows[2:])] == [48, None]
@@ -171,19 +160,24 @@ def test_levels_without_a_steady_state_decide_nothing_and_say_how_long_it_takes(
 
 def test_which_requests_and_levels_establish_an_end(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[1000] * 4))
-    assert (row["c_max"], row["low"], row["high"], row["low_needs"], row["high_needs"]) == (4, 4, 8, None, None)
+    assert (row["c_max"], row["low"], row["high"], capacity.narrowed(row)) == (4, 4, 8, "")
     assert row["usable_low"] < row["usable_rps"] == 8 < row["usable_high"]
-    # Few requests establish no lower end and say how many would.
+    # Few requests establish no lower end.
     row = point(curve(summary, [0.1, 3.0], levels=(4, 8), requests=[60] * 2))
     assert (row["c_max"], row["low"], row["usable_low"]) == (4, None, None)
-    assert (row["low_needs"], row["low_needs_requests"], row["requests"]) == ("requests", requests_needed(0.01), 60)
+    assert (row["requests"], capacity.narrowed(row)) == (
+        60,
+        "More requests or rounds at 4 requests in flight would raise the lower end.",
+    )
     # No upper end without a level that significantly misses; 3 of 100 are no proof for a P99: 0.6 to 8.5 %.
     row = point(curve(summary, [0.1] * 4))
     assert (row["kind"], row["high"], row["usable_high"]) == ("above", None, None)
-    assert (row["high_needs"], row["high_needs_at"]) == ("levels", 8)
+    assert "Levels above 8 requests in flight would establish the upper end." in capacity.narrowed(row)
     near = point([steady_row(summary, 4), steady_row(summary, 8, requests=100, slow=3)])
     assert (near["kind"], near["missed_at"], near["high"]) == ("found", 8, None)
-    assert (near["high_needs"], near["high_needs_at"]) == ("requests", 8)
+    assert "More requests at 8 requests in flight, or levels above it, would establish the upper end." in capacity.narrowed(
+        near
+    )
     # 10.04 has the three digits of 10, and was not measured.
     levels = [Level(load, []) for load in (5.0, 10.0)]
     assert limit_ends(Belief(np.array([6, 10.04])), levels, whole=False) == (6, None)
@@ -191,10 +185,6 @@ def test_which_requests_and_levels_establish_an_end(summary):
     # 2 % miss at 8 where a P95 allows 5 %, 20 % at 16: of 1,000 requests each, both are sure, and the limit lies between.
     row = point(by_level(summary, "slow", {4: 0, 8: 20, 16: 200}, requests=1000), "ttft_p95=2s")
     assert row["low"] in (7, 8) and row["c_max"] == 8 and 10 < row["high"] <= 16
-    # No level below the lowest is asked for.
-    for c_max, words in ((1, "more rounds would"), (2, "more rounds or a lower level would")):
-        row = {"low_needs": "rounds", "low": None, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
-        assert capacity.low_needs(row).endswith(f": {words} establish the lower end."), c_max
 
 
 def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
@@ -202,15 +192,6 @@ def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
     assert point([steady_row(summary, 4, requests=1000, slow=15)], "ttft_p95=2s")["low"] == 4
     row = point([steady_row(summary, 4, requests=1000, ttft=[9.0] * 15 + [0.1] * 985)], "ttft_p95=2s")
     assert (row["low"] or 0) < 4
-    # In ten parts of 100: (13.5² + 9 × 1.5²) ÷ (100 × 0.015 × 0.985) ÷ 9 times as many.
-    needed = requests_needed(0.05, share=0.015, spread=202.5 / 1.4775 / 9)
-    assert (row["low_needs_requests"], row["requests"]) == (needed, 1000)
-    # Two runs of 60 without a miss are too few for a P99, and enough for a P95.
-    row = point(again([steady_row(summary, 4, requests=60)] * 2), [*TTFT, parse_slo("ttft_p95=2s")])
-    assert (row["low_needs_requests"], row["requests"]) == (requests_needed(0.01), 120)
-    # 10 of 1,000 fail where 1 % may: no number of requests would be sure to show that it is less.
-    row = point([steady_row(summary, 4, requests=1000, failed=10)], "ttft_p50=2s")
-    assert (row["c_max"], row["low_needs"]) == (4, "rounds")
 
 
 def test_levels_are_judged_together_and_failures_at_each_alone(summary):
@@ -287,25 +268,14 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
 
 def test_where_no_load_misses_the_highest_one_is_named_first(summary):
     row = point(curve(summary, [0.1, 0.2, 0.3], levels=(1, 2, 4)))
-    for low, told, limit in (
-        (4.0, "4 or more (the highest measured load, which is established)", "4 or more requests in flight"),
-        (3.0, "4 or more (the highest measured load; only 3 is established)", "4 or more requests in flight, established: 3"),
-        (
-            0.0,
-            "4 or more (the highest measured load; no load is established)",
-            "4 or more requests in flight, established: none",
-        ),
-        (
-            None,
-            "4 or more (the highest measured load; no load is established)",
-            "4 or more requests in flight, established: none",
-        ),
+    for low, limit in (
+        (4.0, "4 or more requests in flight"),
+        (3.0, "4 or more requests in flight, established: 3"),
+        (None, "4 or more requests in flight, established: none"),
     ):
         changed = {**row, "low": low, "high": None}
-        assert (changed["kind"], capacity.c_max(changed), capacity.limit(changed)) == ("above", told, limit)
+        assert (changed["kind"], capacity.limit(changed)) == ("above", limit)
         assert capacity.first_miss(changed) == "none up to 4 requests in flight"
-    judged = {**row, "low": 3.0, "high": None, "high_needs": "unsettled"}
-    assert capacity.c_max(judged) == "4 or more (the highest load that can be judged; only 3 is established)"
 
 
 def test_a_limit_that_is_met_is_not_named_as_missed(summary):
@@ -316,9 +286,9 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
         for ttft in (0.5, 3.0)
     )
     assert (alone["kind"], alone["missed"][0]["close"], capacity.too_close(alone)) == ("below", True, True)
-    assert capacity.c_max(alone) == "too close to tell at 8 requests in flight, the lowest level"
+    assert capacity.sustains(alone) == "perhaps 8 requests in flight, the lowest load"
     assert capacity.first_miss(alone).startswith("at 8 requests in flight: too close to tell: E2E P95 ≤ 1 s is met")
-    assert (capacity.with_texts(alone)["missed_by"], margin_title(pl.DataFrame([alone]), slos)) == (None, None)
+    assert margin_title(pl.DataFrame([alone]), slos) is None
     titles = [
         margin_title(pl.DataFrame([with_another] * n + [alone] * m), [*slos, *TTFT])
         for n, m in ((1, 0), (2, 0), (3, 0), (2, 1))

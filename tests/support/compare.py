@@ -179,7 +179,7 @@ def judged(
     verdicts = effects(pairs, stored=stored is not None)
     verdicts = but_for_the_machine(verdicts, machine) if machine else verdicts
     return Comparison(
-        matched=len(pairs), effects=verdicts, failures=(), answers=(), runs=(0, 0), invalid=(0, 0), alone=(), uncompared=(),
+        matched=len(pairs), effects=verdicts, failures=(), runs=(0, 0), invalid=(0, 0), alone=(), uncompared=(),
         absent=(), estimates=(), differences=(), stored=stored is not None, machine=machine,
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
 
 
 POINT = {
-    "unjudged": None,
+    "unsettled_at": None,
     **{"deployment": "a", "workload": "short", "axis": "concurrency", "unit": "requests in flight"},
     **{"kind": "found", "basis": "steady", "c_max": 16.0, "low": 14.0, "high": 22.0, "operate_at": 16.0, "usable_rps": 32.0},
     **{"missed_at": 24.0, "highest": 24.0, "failed_share": 0.01, "tokens_per_s": 1024.0},

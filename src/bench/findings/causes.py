@@ -212,8 +212,8 @@ def bottleneck(
     unsettled = Bottleneck(unsettled=point["unsettled"], needs_s=point["unsettled_needs_s"] and int(point["unsettled_needs_s"]))
     if point["kind"] == "unsettled":
         return replace(unsettled, evidence="never_steady")
-    if point["missed_at"] is None and point["unsettled"] == "short":
-        return replace(unsettled, evidence="steady_meets", level=point["high_needs_at"], unit=point["unit"])
+    if point["missed_at"] is None and point["unsettled"] == "short" and point["unsettled_at"] > point["c_max"]:
+        return replace(unsettled, evidence="steady_meets", level=point["unsettled_at"], unit=point["unit"])
     if point["missed_at"] is None:
         highest = valid.filter(pl.col("level") == pl.col("level").max())
         return Bottleneck(evidence="highest_level", level=point["highest"], unit=point["unit"], runs=_names(highest))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text, shown_share
-from bench.findings.capacity.words import c_max, it_misses, judged_alone, missed_load, missed_text, shown_to_be
+from bench.findings.capacity.words import it_misses, judged_alone, limit, missed_load, missed_text, shown_to_be, sustains
 from bench.findings.economics import price_note
 from bench.report.blocks import AGAIN, Cell, Column, Section, Table, Text
 from bench.runs.sentences import interval_text, load_text, sure_text
@@ -90,10 +90,9 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
 
 
 def meets(point: Mapping[str, Any]) -> str:
-    """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
+    """What a curve sustains within the SLOs, and up to where. Args: point: its row of `operating_points`."""
     more = f"; at {missed_load(point)} it {it_misses(point)}" if point["missed_at"] is not None else ""
-    axis = point["axis"].replace("_", " ")
-    return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
+    return f"{point['deployment']} with {point['workload']} sustains {sustains(point)}; limit: {limit(point)}{more}."
 
 
 def no_point(point: Mapping[str, Any]) -> str:
@@ -106,7 +105,7 @@ def no_point(point: Mapping[str, Any]) -> str:
             return f"no {which} {meets} the SLOs: at {at} it {it_misses(point)}"
         case "unsettled":
             return f"at {at} {missed_text(point)}"
-    return c_max(point)
+    return f"what it sustains is {sustains(point)}"
 
 
 def next_step(point: Mapping[str, Any]) -> str:

@@ -92,7 +92,6 @@ def tail_text(value: float | None, bound: float | None) -> str:
 
 RATE_BATCHES = 10  # batches of the window behind the error of its rate; convention
 _BATCH = 20  # fewest requests of the parts in which a run's misses are counted; tuned: benchmarks.capacity
-_CLEARLY = 0.9  # share of what is allowed below which more requests can show that it is met; convention
 
 
 @dataclass(frozen=True)
@@ -157,19 +156,3 @@ def _spread(parts: Sequence[npt.NDArray[np.bool_]], share: float) -> float:
         return 1.0
     counts, sizes = np.array([part.sum() for part in parts]), np.array([len(part) for part in parts])
     return float(((counts - sizes * share) ** 2 / (sizes * share * (1 - share))).sum() / (len(parts) - 1))
-
-
-def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) -> int | None:
-    """Requests that would show a true share of `share` to be within `allowed`; None where it is not clearly below.
-
-    Args:
-        share: that misses. spread: as `Share` has it.
-    """
-    if share > _CLEARLY * allowed:
-        return None
-    n = 16
-    while n < 10**7:
-        if Share(round(share * n), n, spread).interval()[1] <= allowed:
-            return n
-        n = max(n + 1, int(n * 1.05))
-    return None

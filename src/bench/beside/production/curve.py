@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.findings.capacity.words import BURSTS, c_max
+from bench.findings.capacity.words import BURSTS, sustains
 from bench.parse.fleet import FLEET
 from bench.results import Results
 from bench.runs.deployment import DeploymentFacts
@@ -75,8 +75,8 @@ def _point(folder: Path, capacity: pl.DataFrame, workload: str | None) -> dict[s
         raise BenchError(f"{folder}: no capacity under a continuous load. {BURSTS}")
     rows = lasting.filter(pl.col("kind").is_in(["found", "above"])).to_dicts()
     if not rows:
-        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.to_dicts())
-        raise BenchError(f"{folder}: no load is known to be sustained, so there is no limit to guard. C_max of {points}.")
+        points = "; ".join(f"{row['deployment']} with {row['workload']}: {sustains(row)}" for row in lasting.to_dicts())
+        raise BenchError(f"{folder}: no load is known to be sustained, so there is no limit to guard. {points}.")
     if len(rows) > 1:
         curves = "; ".join(f"RESULTS:{row['deployment']} --workload {row['workload']}" for row in rows)
         raise BenchError(f"{folder}: it has {len(rows)} curves. Choose one server and one workload: {curves}.")

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from bench.axes import RATE
 from bench.parse.observation import observations
 from bench.runs.latencies import class_names
-from bench.statistics.limit import NOMINAL, SPEEDS_DIFFER, Belief, beliefs, lowest
+from bench.statistics.limit import SPEEDS_DIFFER, Belief, beliefs, lowest
 from bench.statistics.percentiles import RATE_BATCHES, Share, percentile
 from bench.statistics.textbook import student_t
 from bench.study.slo import Slo, applying
@@ -147,11 +147,6 @@ class Level:
         """The criteria that the level misses, by how much; where what was measured is within all, those that are too close to tell."""
         found = [verdict.miss for verdict in self.missed]
         return [miss for miss in found if not miss.close] or found
-
-    @property
-    def unsure(self) -> list[Verdict]:
-        """The criteria that are not significantly met."""
-        return [verdict for verdict in self.verdicts if verdict.below > (1 - NOMINAL) / 2]
 
 
 def limits_of(curve: pl.DataFrame, slos: Sequence[Slo]) -> list[Slo]:

@@ -12,10 +12,9 @@ import numpy as np
 import polars as pl
 
 from bench.axes import AXES
-from bench.findings.capacity.judging import Level, Miss, Unsettled, judged_levels, limits_of, most_given, unmeasured
+from bench.findings.capacity.judging import Level, Miss, judged_levels, limits_of, most_given, unmeasured
 from bench.runs.columns import schema_of
 from bench.statistics.limit import NOMINAL, Belief, Floats
-from bench.statistics.percentiles import requests_needed
 from bench.study.slo import Slo
 
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
@@ -77,16 +76,11 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         levels_of = ([row for row in valid if row["level"] == load] for load in loads)
         if rows := next((rows for rows in levels_of if unmeasured(rows, slo)), None):
             missed = [asdict(Miss(slo.column, slo.limit_s))]
-            return {
-                "kind": "unjudged",
-                "missed_at": rows[0]["level"],
-                "missed": missed,
-                "unjudged": _why_none(rows, slo.metric),
-            }
+            return {"kind": "unjudged", "missed_at": rows[0]["level"], "missed": missed}
     levels, limit = judged_levels(valid, slos, failed_share)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
-        return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
+        return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0])}
     first = next((i for i, level in enumerate(settled) if level.missed), len(settled))
     meeting = settled[:first]
     low, high = limit_ends(limit, settled, whole=AXES[axis].held)
@@ -98,14 +92,9 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         "highest": loads[-1],
         "missed_at": settled[first].load if first < len(settled) else None,
         "missed": [asdict(miss) for miss in settled[first].misses] if first < len(settled) else None,
-        **_low_needs(meeting, low),
-        **_high_needs(settled, first, high, levels),
     }
-    lower = next((level for level in levels if level.unsettled and level.load < settled[0].load), None)
-    if lower is not None and not meeting:
-        found |= {"low_needs": "unsettled", **_unsettled(lower.unsettled)}
-    if absent := next((level for level in levels if level.unsettled and level.unsettled.kind == "absent"), None):
-        found |= {"absent_at": absent.load, "absent_class": absent.unsettled and absent.unsettled.request_class}
+    if unsettled := [level for level in levels if level.unsettled]:
+        found |= _unsettled(unsettled[-1 if first == len(settled) else 0])
     if meeting:
         given = math.inf if burst else most_given(valid)
         found |= _sustained(meeting, low, high, settled, limit, given=given, burst=burst, whole=AXES[axis].held)
@@ -197,51 +186,15 @@ def _lasting(level: Level) -> float:
     return level.rate if level.rate + level.error < level.offered else level.offered or level.rate
 
 
-def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
-    """Why no answer of these runs has a latency; None where their rows do not say it."""
-    uncounted, unknown, held_back = (
-        sum(row.get(name) or 0 for row in rows) for name in ("uncounted_outputs", "unknown_streamed", "held_back_answers")
-    )
-    reasons = {
-        "stream": not any(row.get("stream", True) for row in rows),
-        "held_back": held_back and not any(row.get("ttft_n") for row in rows),
-        "hidden": metric == "tpot" and unknown > uncounted,
-        "uncounted": metric == "tpot" and uncounted,
-        "single": metric == "tpot" and all(row.get("output_tokens") == 1 for row in rows),
+def _unsettled(level: Level) -> dict[str, Any]:
+    found = level.unsettled
+    assert found is not None
+    return {
+        "unsettled": found.kind,
+        "unsettled_at": level.load,
+        "unsettled_needs_s": found.needs_s,
+        "unsettled_class": found.request_class,
     }
-    return next((name for name, applies in reasons.items() if applies), None)
-
-
-def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:
-    if not meeting or (low is not None and low >= meeting[-1].load):
-        return {}
-    top = meeting[-1]
-    if any(verdict.key == "growth" for verdict in top.unsure):
-        return {"low_needs": "longer"}
-    shares = [(verdict.allowed, verdict.share) for verdict in top.unsure if verdict.share]
-    needs = [requests_needed(allowed, share=share.share, spread=share.spread) for allowed, share in shares]
-    if any(need is None for need in needs) or not needs:
-        return {"low_needs": "rounds"}
-    have = sum(len(row["judged"]) for row in top.rows)
-    need = max(need or 0 for need in needs)
-    return {"low_needs": "requests", "low_needs_requests": need} if need > have else {"low_needs": "rounds"}
-
-
-def _high_needs(settled: Sequence[Level], first: int, high: float | None, levels: Sequence[Level]) -> dict[str, Any]:
-    if high is not None:
-        return {}
-    longer = next((level for level in levels if level.unsettled and level.load > settled[-1].load), None)
-    if first == len(settled) and longer is not None:
-        return {"high_needs": "unsettled", "high_needs_at": longer.load, **_unsettled(longer.unsettled)}
-    if first == len(settled):
-        return {"high_needs": "levels", "high_needs_at": settled[-1].load}
-    return {"high_needs": "requests", "high_needs_at": settled[first].load}
-
-
-def _unsettled(found: Unsettled | None) -> dict[str, Any]:
-    if found is None:
-        return {}
-    return {"unsettled": found.kind, "unsettled_needs_s": found.needs_s, "unsettled_class": found.request_class}
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.axes import AXES
 from bench.errors import count_text, shown_share, was_were
 from bench.findings.capacity.judging import DOUBT, Miss, Unsettled
 from bench.runs.sentences import load_text, sure_text, time_text
@@ -15,44 +14,9 @@ Point = Mapping[str, Any]
 BURSTS = "A burst says nothing about continuous load: measure a closed or an open loop for requests/s and a fleet."
 # By whether the server shows its KV cache.
 UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
-# Of a point, what only its words are made of.
-_SOURCES = ("unsettled", "low_needs_requests", "over", "high_needs_at", "unsettled_needs_s", "unsettled_class", "unjudged")
-_C_MAX = {
-    "unknown": "no valid run",
-    "unsettled": "not known: {missed}",
-    "unjudged": "{missed}: no answer at {missed_load} has that latency{why}",
-    "below": "below {missed_load}, the lowest level{judged_alone}",
-    "below close": "too close to tell at {missed_load}, the lowest level{judged_alone}",
-    "found": "{c_max:g} ({ends})",
-    "above": "{c_max:g} or more ({ends})",
-}
-_ENDS = {  # by which is established: the lower, the upper
-    (True, True): "at least {low:g}, below {high:g}",
-    (True, False): "at least {low:g}, the upper end is not established",
-    (False, True): "the lower end is not established, below {high:g}",
-    (False, False): "neither end is established",
-}
-_HIGHEST = {  # where every level is sustained, and no upper end is established; by where the lower end is
-    "none": "{highest_of}; no load is established",
-    "lower": "{highest_of}; only {low:g} is established",
-    "there": "{highest_of}, which is established",
-}
-_ABOVE = {  # where the limit lies above C_max, a level; by whether its upper end is established
-    True: "the limit lies between {low:g} and {high:g}",
-    False: "the limit lies above {low:g}; how far is not established",
-}
-# Why no answer has a latency, by its code.
-UNJUDGED = {
-    None: "",
-    "stream": ", because answers are not streamed",
-    "held_back": ", because something between the server and its client holds answers back",
-    "hidden": ", because it is unknown how many tokens their chunks carry",
-    "uncounted": ", because the server does not count their tokens",
-    "single": ", because each has a single token",
-}
 _SUSTAINS = {
     "unknown": "not known: no valid run",
-    "unjudged": "not known: {missed}: no answer at {at} has that latency{why}",
+    "unjudged": "not known: {missed}: no answer at {at} has that latency",
     "unsettled": "not known: at {at} {missed}",
     "below": "less than {at}, the lowest load{judged_alone}",
     "below close": "perhaps {at}, the lowest load{judged_alone}",
@@ -65,18 +29,6 @@ _LIMIT = {  # by which end is established: the lower, the upper
     (True, False): "{low:g} or more",
     (False, True): "below {high:g}",
     (False, False): "not established",
-}
-_LOW_NEEDS = {
-    "unsettled": "At lower levels {unsettled}.",
-    "longer": "Longer runs at {at}, or more rounds, would show whether requests pile up there and raise the lower end.",
-    "rounds": "{at} is too near the limit to tell: more rounds{levels} would {raise} the lower end.",
-    "requests": "At least {low_needs_requests:,.0f} requests at {at} would narrow it.",
-}
-_NEAR = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
-_HIGH_NEEDS = {
-    "unsettled": "The upper end is not known: at {at}, {unsettled}.",
-    "levels": "Levels above {at} would establish the upper end.",
-    "requests": "More requests at {at}, or levels above it, would establish the upper end.",
 }
 
 
@@ -167,60 +119,10 @@ def _unsettled_of(point: Point) -> str:
     return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"]))
 
 
-def c_max(point: Point) -> str:
-    """The highest load that is sustained, and where its limit lies, such as `16 (at least 15, below 20)`."""
-    kind = point["kind"]
-    at = point["missed_at"]
-    words = {
-        "missed_load": None if at is None else load_text(at, point["unit"]),
-        "why": UNJUDGED[point["unjudged"]],
-        "missed": missed_text(point) if kind in ("unjudged", "unsettled") else None,
-        "judged_alone": judged_alone(point) if kind == "below" else "",
-    }
-    low, high = point["low"], point["high"]
-    ends = ""
-    if kind in ("found", "above"):
-        above = low is not None and low > point["c_max"]
-        shape = _ABOVE[high is not None] if above else _ENDS[low is not None, high is not None]
-        if kind == "above" and high is None:
-            shape = _HIGHEST["none" if not low else "lower" if low < point["c_max"] else "there"]
-        judged = point["high_needs"] == "unsettled"
-        ends = shape.format(**point, highest_of=f"the highest {'load that can be judged' if judged else 'measured load'}")
-    kind += " close" if kind == "below" and too_close(point) else ""
-    return _C_MAX[kind].format(**{**point, **words, "ends": ends})
-
-
-def low_needs(point: Point) -> str | None:
-    """What would make the lower end as high as C_max; None where it is."""
-    if point["low_needs"] is None:
-        return None
-    words = {"raise": "establish" if point["low"] is None else "raise"}
-    words["levels"] = _lower(point) if point["low_needs"] == "rounds" else ""
-    at = None if point["c_max"] is None else load_text(point["c_max"], point["unit"])
-    why = _unsettled_of(point) if point["low_needs"] == "unsettled" else ""
-    return _LOW_NEEDS[point["low_needs"]].format(**{**point, **words, "unsettled": why, "at": at})
-
-
-def _lower(point: Point) -> str:
-    """Which lower levels would help; empty where there can be none."""
-    if point["low"] is not None and point["low"] > _NEAR * point["c_max"]:
-        return ""
-    if point["low"] is not None:
-        return f", or levels between {point['low']:g} and {point['c_max']:g},"
-    return "" if AXES[point["axis"]].held and point["c_max"] <= 1 else " or a lower level"
-
-
 def judged_alone(point: Point) -> str:
     """What follows "the lowest load" where lower ones were measured and cannot be judged."""
-    return " that can be judged" if point["low_needs"] == "unsettled" else ""
-
-
-def high_needs(point: Point) -> str | None:
-    """What would establish the upper end; None where it is."""
-    if point["high_needs"] is None:
-        return None
-    why = _unsettled_of(point) if point["high_needs"] == "unsettled" else ""
-    return _HIGH_NEEDS[point["high_needs"]].format(unsettled=why, at=load_text(point["high_needs_at"], point["unit"]))
+    lower = point["unsettled_at"] is not None and point["unsettled_at"] < point["missed_at"]
+    return " that can be judged" if lower else ""
 
 
 def sustains(point: Point) -> str:
@@ -230,8 +132,6 @@ def sustains(point: Point) -> str:
     if kind == "below":
         kind += " close" if too_close(point) else ""
         words["judged_alone"] = judged_alone(point)
-    elif kind == "unjudged":
-        words["why"] = UNJUDGED[point["unjudged"]]
     elif kind in ("found", "above"):
         burst = point["basis"] == "burst"
         kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
@@ -289,12 +189,23 @@ def evidence(point: Point) -> str:
     requests = count_text(f"{point['requests']:,.0f}", "request")
     at = load_text(point["c_max"], point["unit"])
     measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged at {at}."
-    return " ".join(filter(None, (measured, _over(point), _left_out(point))))
+    return " ".join(filter(None, (measured, _over(point))))
 
 
 def narrowed(point: Point) -> str:
     """What would narrow its bounds; empty where nothing would."""
-    return " ".join(filter(None, (low_needs(point), high_needs(point))))
+    if point["kind"] in ("unknown", "unjudged", "unsettled"):
+        return ""
+    said, at = [], {name: point[name] and load_text(point[name], point["unit"]) for name in ("c_max", "missed_at", "highest")}
+    if point["unsettled_at"] is not None:
+        said.append(f"At {load_text(point['unsettled_at'], point['unit'])}, {_unsettled_of(point)}.")
+    elif point["high"] is None and at["missed_at"]:
+        said.append(f"More requests at {at['missed_at']}, or levels above it, would establish the upper end.")
+    elif point["high"] is None and at["highest"]:
+        said.append(f"Levels above {at['highest']} would establish the upper end.")
+    if point["c_max"] is not None and (point["low"] is None or point["low"] < point["c_max"]):
+        said.append(f"More requests or rounds at {at['c_max']} would raise the lower end.")
+    return " ".join(said)
 
 
 def _over(point: Point) -> str:
@@ -302,21 +213,3 @@ def _over(point: Point) -> str:
     found = [Miss(**miss) for miss in point["over"] or ()]
     higher = "though all runs together put the limit higher with a probability of"
     return " ".join(f"They exceed {_criterion(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}." for miss in found)
-
-
-def _left_out(point: Point) -> str:
-    """That a level lacks a class, where no other sentence says so."""
-    if point["absent_at"] is None or point["absent_at"] == point["high_needs_at"]:
-        return ""
-    text = unsettled_text(Unsettled("absent", request_class=point["absent_class"]))
-    return f"At {load_text(point['absent_at'], point['unit'])}, {text}."
-
-
-def with_texts(point: Point) -> dict[str, Any]:
-    """A point as it is written for readers: `missed`, `missed_by`, `c_max_text`, `low_needs` and `high_needs` as texts."""
-    none = point["kind"] == "unjudged" or too_close(point) or point["missed"] is None
-    found = None if none else ",".join(miss["by"] for miss in point["missed"])
-    texts = {"missed": missed_text(point), "missed_by": found, "c_max_text": c_max(point)}
-    needs = {"low_needs": low_needs(point), "high_needs": high_needs(point)}
-    first = {key: point[key] for key in ("deployment", "workload", "axis", "unit", "kind", "basis")}
-    return {**first, **texts, **needs, **{key: value for key, value in point.items() if key not in (*_SOURCES, *texts, *needs)}}

@@ -13,7 +13,7 @@ import polars as pl
 from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.curve import read_curve
 from bench.errors import BenchError, count_text
-from bench.findings.capacity.words import c_max
+from bench.findings.capacity.words import limit
 from bench.findings.sizing import Limits, OperatingPoint, limits
 from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
@@ -114,11 +114,11 @@ class Measured:
 
     @property
     def limit_text(self) -> str:
-        """C_max with its interval, and what it was judged by."""
+        """The limit, and what it was judged by."""
         point, engine = self.point, self.engine or "engine not known"
         judged = f" within {', '.join(point['slos'])}" if point["slos"] else ""
         together = f" of {self.workers} workers together" if self.workers else ""
-        return f"C_max of {point['workload']} is {c_max(point)} {point['unit']}{together}{judged}, at 95 % confidence; {engine}"
+        return f"The limit of {point['workload']}{together}{judged}: {limit(point)}, at 95 % confidence; {engine}"
 
     @property
     def sustained_text(self) -> str:

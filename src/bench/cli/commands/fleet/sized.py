@@ -10,7 +10,7 @@ from bench.cli.commands.fleet import Fleet
 from bench.cli.options import refuse_strange_classes
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
-from bench.findings.capacity.words import with_texts
+from bench.findings.capacity.words import limit, sustains
 from bench.findings.fleet import UNKNOWN_GPUS, little, meets, next_step, no_point, sized_rows
 from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.results import Results
@@ -72,7 +72,8 @@ def _print(
     prices = {"gpu_hour": asked.price_per_hour, "token_price": asked.api_price}
     found = {**sized(point, asked.peak_rps or 0.0, safety=asked.safety or 1.3, slos=slos, **prices), "device": run["device"]}
     if asked.json:
-        evidence = {"source": "measured", **with_texts(measured)} if measured else {"source": "given"}
+        said = {"sustains": sustains(measured), "limit": limit(measured)} if measured else {}
+        evidence = {"source": "measured" if measured else "given", **said, **measured}
         print_json({**found, "evidence": evidence})
         return
     if measured:
