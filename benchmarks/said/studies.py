@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -35,7 +34,6 @@ from bench.predict.calibration import (
     Relief,
     Reliefs,
 )
-from bench.report import save as saving
 from bench.runs.deployment import DeploymentFacts, Hardware
 from bench.runs.files import write_record
 from bench.runs.launch import Launch, flags_of, settings_of
@@ -202,16 +200,11 @@ def _write_outputs(results: Tables, folder: Path, facts: list[Path], figures: li
         figures: names of those that are drawn; without any, no fleet is sized either.
     """
 
-    def save(whole: dict[str, Any], stem: Path) -> list[Path]:
-        stem.with_suffix(".json").write_text(json.dumps(whole))
-        return [stem.with_suffix(".json")]
-
     (folder / "figures").mkdir()
     (folder / f".vega-{vl_convert.__version__}.js").write_text("")  # nothing is drawn
     specs: list[Path] = []
-    with patch.object(saving, "save_chart", save):
-        for name in figures:
-            specs += draw_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
+    for name in figures:
+        specs += draw_figure(name, results, folder / "figures" / name, leave_out=lambda _: None, kinds=["json"])
     write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
                  summary=folder / "report.md")  # fmt: skip
     lines = closing_lines(results, figures=len(specs))

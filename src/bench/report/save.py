@@ -68,7 +68,7 @@ def save_figure(
 
 def save_chart(whole: Mapping[str, Any], stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Save a Vega-Lite chart as `stem` with a suffix for each of `kinds`; the paths written."""
-    svg = vl_convert.vegalite_to_svg(dict(whole))
+    svg = vl_convert.vegalite_to_svg(dict(whole)) if {*kinds} - {"json"} else ""
     title = f"<title>{escape(str(whole.get('description', '')))}</title>"
     stem.parent.mkdir(parents=True, exist_ok=True)
     written: dict[str, Callable[[], bytes]] = {
