@@ -117,7 +117,7 @@ def test_every_figure_is_drawn_by_a_function_of_its_own():
     charts = [load_figure(name) for name in FIGURES]
     assert [chart.name for chart in charts] == list(FIGURES)
     assert all(chart.title and chart.question.endswith("?") for chart in charts)
-    # A page may show panels one by one.
+    # A page, and `--panel`, may show panels one by one.
     assert not [chart.name for chart in charts if {"Left:", "Right:", "Right.", "Above:", "Below:"} & {*chart.reading.split()}]
     plain = {"workload": "w", "family": "w", "deployment": "d", "axis": "concurrency", "arrival": "burst", "slo": True}
     for device in ("cuda", "cpu", None):

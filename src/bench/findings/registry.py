@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bench.findings.tables import Tables
     from bench.findings.view import View
     from bench.report.blocks import Section
+    from bench.report.paper import Paper
 
 
 _ROOM = "bench.findings"
@@ -124,16 +125,17 @@ def draw_figure(
     stem: Path,
     *,
     leave_out: Callable[[str], None] | None = None,
+    paper: Paper | None = None,
     kinds: Sequence[str] = KINDS,
 ) -> list[Path]:
     """Draw the figure called `name` and save it as `stem` with each suffix of `kinds`; the paths written.
 
     Args:
-        leave_out: gets the reason why a figure that shows nothing is not saved.
+        leave_out: gets the reason why a figure that shows nothing is not saved. paper: how it is wanted, if not as in a report.
     """
     from bench.report.save import save_figure  # noqa: PLC0415 - altair, which who asks for names need not pay
 
-    return save_figure(*_drawn(name, results), stem, leave_out=leave_out, kinds=kinds)
+    return save_figure(*_drawn(name, results), stem, leave_out=leave_out, paper=paper, kinds=kinds)
 
 
 def chart(name: str, results: Tables) -> alt.TopLevelMixin:

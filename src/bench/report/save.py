@@ -1,4 +1,4 @@
-"""Draw a figure and save it as SVG, PNG, PDF and Vega-Lite JSON."""
+"""Draw a figure and save it as SVG, PNG and Vega-Lite JSON, or as a paper takes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import vl_convert
 from bench.axes import AXES
 from bench.report.chart_words import invalid_note, missing_note
 from bench.report.figure import KINDS, Figure, alt
-from bench.report.theme import curve_column, disturbed, finish, lacking, nothing_to_show, why_empty
+from bench.report.paper import Paper, on_paper, written
+from bench.report.theme import curve_column, disturbed, finish, inks, lacking, nothing_to_show, why_empty
 
 _PIXELS_A_UNIT = 2.0
 
@@ -50,6 +51,7 @@ def save_figure(
     stem: Path,
     *,
     leave_out: Callable[[str], None] | None = None,
+    paper: Paper | None = None,
     kinds: Sequence[str] = KINDS,
 ) -> list[Path]:
     """Draw a figure of each part and save it as `stem` with a suffix for each of `kinds`; the paths written.
@@ -57,30 +59,34 @@ def save_figure(
     The JSON has the figure's texts under `usermeta`, where the report and the manifest find them.
 
     Args:
-        parts, leave_out: as of `chart_of`.
+        parts, leave_out: as of `chart_of`. paper: how it is wanted, if not as in a report.
     """
     chart = chart_of(drawn, parts, leave_out=leave_out)
     if chart is None:
         return []
     # Whether Vega-Lite takes it is a test's question: to ask would take as long as to draw.
-    return save_chart(chart.to_dict(validate=False), stem, kinds)
-
-
-def save_chart(whole: Mapping[str, Any], stem: Path, kinds: Sequence[str] = KINDS) -> list[Path]:
-    """Save a Vega-Lite chart as `stem` with a suffix for each of `kinds`; the paths written."""
-    svg = vl_convert.vegalite_to_svg(dict(whole)) if {*kinds} - {"json"} else ""
-    title = f"<title>{escape(str(whole.get('description', '')))}</title>"
+    whole: dict[str, Any] = chart.to_dict(validate=False)
+    if paper is None and tuple(kinds) == KINDS:
+        return save_chart(whole, stem)
+    paper = paper or Paper()
+    whole = on_paper(whole, paper, inks(parts[0]) if parts else {})
     stem.parent.mkdir(parents=True, exist_ok=True)
-    written: dict[str, Callable[[], bytes]] = {
-        "svg": lambda: svg.replace(">", f' role="img">{title}', 1).encode(),
-        # Out of the SVG it has the same pixels, and the figure is laid out once.
-        "png": lambda: vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT),
-        "pdf": lambda: vl_convert.svg_to_pdf(svg),
-        "json": lambda: json.dumps(dict(whole), separators=(",", ":")).encode(),
-    }
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
     for kind, path in zip(kinds, paths, strict=True):
-        path.write_bytes(written[kind]())
+        path.write_bytes(written(whole, kind, paper.width_mm))
+    return paths
+
+
+def save_chart(whole: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Save a Vega-Lite chart as `stem` with .svg, .png and .json; the paths written."""
+    svg = vl_convert.vegalite_to_svg(dict(whole))
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
+    title = f"<title>{escape(str(whole.get('description', '')))}</title>"
+    paths[0].write_text(svg.replace(">", f' role="img">{title}', 1) if svg else svg, encoding="utf-8")
+    # Out of the SVG it has the same pixels, and the figure is laid out once.
+    paths[1].write_bytes(vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT))
+    paths[2].write_text(json.dumps(dict(whole), separators=(",", ":")))
     return paths
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,11 +19,14 @@ from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.findings.tables import Tables
+    from bench.report.paper import Paper
+
+_LEAST_MM, _MOST_MM = 40, 400  # of a figure's width; convention
 
 
 @command(
     "bench figures runs --output-dir figures",
-    "bench figures results --output-dir paper --figure ttft --format pdf",
+    "bench figures results --output-dir paper --figure ttft --width 85mm --panel 2 --title '' --colors tiny-mha=black --format pdf,csv",
 )
 def figures(
     folder: Annotated[
@@ -32,9 +37,19 @@ def figures(
         list[str] | None,
         option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),
     ] = None,
+    width: Annotated[
+        str | None,
+        option("MM", "Width of each, such as 85mm, with 8-point letters.", default="as in the report"),
+    ] = None,
+    panel: Annotated[int | None, option("N", "Only this panel, from 1.", default="all")] = None,
+    title: Annotated[str | None, option("TEXT", "Another title; '' for none.", default="what its data show")] = None,
+    labels: Annotated[list[str] | None, option("OLD=NEW", "Replace a word in it, such as tiny-mha=MHA. Repeatable.")] = None,
+    colors: Annotated[
+        list[str] | None, option("NAME=COLOR", "A deployment's colour, such as tiny-mha=#1b6. Repeatable.")
+    ] = None,
     format: Annotated[
         str | None,
-        option("KINDS", "Of svg, png, pdf and json (Vega-Lite).", default="svg,png,json"),
+        option("KINDS", "Of pdf, svg, png, csv (what it is drawn from) and json (Vega-Lite).", default="svg,png,json"),
     ] = None,
     threshold: ThresholdValues = None,
     json: Json = False,
@@ -46,7 +61,7 @@ def figures(
     from bench.report.figure import KINDS
     from bench.results import Results
 
-    kinds = _kinds(format) if format else KINDS
+    paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
     if threshold and not folder.exists() and Path(str(folder).rpartition(":")[0]).exists():
@@ -61,7 +76,9 @@ def figures(
         names = figure or figures_of(rows, tuned=results.tuning is not None)
     written = []
     for name in tracked(names, "Drawing"):
-        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), kinds=kinds)
+        written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
+    for old in sorted(set(paper.labels) - paper.met) if paper else ():
+        print(f"--labels {old}: no figure that was drawn has this word.", file=sys.stderr)
     if json:
         print_json([str(path) for path in written])
         return
@@ -100,14 +117,48 @@ def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Ta
     return Tables.read(summary, timeseries, decision, calibration=calibration, tuning=tuning)
 
 
-def _kinds(text: str) -> list[str]:
-    from bench.report.figure import KINDS
+def _paper(
+    width: str | None, panel: int | None, title: str | None, labels: Sequence[str] | None, colors: Sequence[str] | None
+) -> Paper | None:
+    """How the figures are wanted; None: as in a report. A BenchError tells what is no width, and what no pair."""
+    from bench.report.paper import Paper
 
-    known = (*KINDS, "pdf")
+    millimetres = re.fullmatch(r"(\d+(?:\.\d+)?) ?mm", width.strip()) if width is not None else None
+    if width is not None and (millimetres is None or not _LEAST_MM <= float(millimetres[1]) <= _MOST_MM):
+        raise BenchError(f"--width {width}: give millimetres from {_LEAST_MM} to {_MOST_MM}, such as 85mm.")
+    for name, colour in _pairs("--colors", colors).items():
+        if not (re.fullmatch(r"#(?:[0-9a-fA-F]{3}){1,2}", colour) or _named(colour)):
+            raise BenchError(
+                f"--colors {name}={colour}: no such colour. Give one by its name in CSS, such as navy, or as #1b6 or #11bb66."
+            )
+    found = Paper(
+        float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), _pairs("--colors", colors), panel
+    )
+    return None if found == Paper() else found
+
+
+def _named(colour: str) -> bool:
+    """Whether CSS has a colour of that name."""
+    from bench.report.figure import alt
+
+    return colour.lower() in alt.ColorName.resolve_references()["enum"]
+
+
+def _pairs(name: str, texts: Sequence[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    for text, (old, equals, new) in zip(texts or (), pairs, strict=True):
+        if not (old and equals and new) or re.search(r",[^\s,=]+=", new):
+            raise BenchError(f"{name} {text}: give one NAME=VALUE, and {name} again for each further one.")
+    return {old: new for old, _, new in pairs}
+
+
+def _kinds(text: str) -> list[str]:
+    from bench.report.paper import KINDS
+
     kinds = [each.strip() for each in text.split(",")]
     for kind in kinds:
-        if kind not in known:
-            raise BenchError(f"--format {kind}: there are {', '.join(known)}.")
+        if kind not in KINDS:
+            raise BenchError(f"--format {kind}: there are {', '.join(KINDS)}.")
     return list(dict.fromkeys(kinds))
 
 
