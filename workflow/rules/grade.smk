@@ -13,8 +13,6 @@ rule grade:
         code=code_of("grade", GRADING.__module__),
         sets=GRADED_SETS,
         # What is sent is part of the runs' digests; by what it is graded is not.
-        holds=[GRADING.checksums(file) for file, _ in GRADED_SETS],
-        # One more after each time that nothing could be graded: then it is tried again.
-        failures=failed_gradings(Path(paths.GRADES)),
+        holds=[checksum(Path(file)) for file, _ in GRADED_SETS],
     script:
         "../scripts/grade.py"

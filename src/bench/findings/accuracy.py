@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.errors import count_text, first_names, signed_percent
+from bench.errors import signed_percent
 from bench.report.blocks import Block, Cell, Column, Section, Table, Text, cell_of_load
 from bench.statistics.percentiles import Share
 from bench.statistics.textbook import Z
@@ -74,9 +74,9 @@ def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
 
     Args:
         runs: rows of the summary table, of which the column `baseline` says with what the others are compared. A client that was late
-            changes no answer, so invalid runs count, but for throughput. grades: the table of that name, less the tasks of `left_out`.
+            changes no answer, so invalid runs count, but for throughput. grades: the table of that name.
     """
-    tasks = grades.filter(~pl.col("task").is_in(left_out(grades))).join(runs.select(*_RUN, *_LOAD), on=_RUN)
+    tasks = grades.join(runs.select(*_RUN, *_LOAD), on=_RUN)
     tasks = tasks.group_by("deployment", *_LOAD, "task", maintain_order=True).agg(
         pl.col("right").sum() / pl.col("answers").sum()
     )
@@ -103,14 +103,6 @@ def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
             )
         )
     return found
-
-
-def left_out(grades: pl.DataFrame) -> list[str]:
-    """The tasks of the table `grades` that could not be judged in some run.
-
-    They count in no run, so that shares are of the same tasks.
-    """
-    return grades.filter(pl.col("right").is_null())["task"].unique(maintain_order=True).to_list()
 
 
 def accuracy(solved: Mapping[str, float]) -> Accuracy | None:
@@ -170,19 +162,10 @@ def _correlation(solved: float, lost: float, gained: float, missed: float) -> fl
 
 
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
-_NAMED = 5  # tasks that are named of those that are left out; convention
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
     "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that includes 0 shows no difference."
 )
-
-
-def left_out_text(left_out: Sequence[str], count: int) -> str:
-    """Which tasks could not be graded; nothing where there are none. Args: count: of all tasks."""
-    if not left_out:
-        return ""
-    names = f"{count_text(len(left_out), 'task', of=count)} left out ({first_names(left_out, _NAMED)})"
-    return f"{names}: tests there call it with values that are not data, such as a function, which the sandbox cannot pass on."
 
 
 def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
@@ -202,7 +185,7 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
 
 def ungraded_text(why: str) -> str:
     """That nothing could be graded. Args: why: a sentence."""
-    return f"Answers are not graded: {why} The study's command tries it again whenever it runs."
+    return f"Answers are not graded: {why} To try again, remove results/analysis/grades.parquet."
 
 
 def section(view: View) -> Section:
@@ -225,10 +208,10 @@ def _rows(view: View) -> list[dict[str, Any]]:
 
 
 def _meaning(view: View) -> str:
-    """What the numbers mean, and which tasks are left out; or why nothing is graded."""
+    """What the numbers mean, or why nothing is graded."""
     results = view.results
     if results.ungraded:
         return ungraded_text(results.ungraded)
     if results.grades is None or results.grades.is_empty():
         return ""
-    return f"{MEANING} {left_out_text(left_out(results.grades), results.grades['task'].n_unique())}".rstrip()
+    return MEANING

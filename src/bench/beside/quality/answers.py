@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.beside.quality.calls import CallTask, right_calls
-from bench.beside.quality.graded_set import Task, graded_sets, read_set, set_checksums
+from bench.beside.quality.graded_set import Task, graded_sets, read_set
 from bench.beside.quality.sandbox import sandbox
 from bench.errors import BenchError
 
@@ -51,9 +50,9 @@ _OPEN = (
 
 
 class Grading:
-    """How the workflow grades a study's answers: it finds this by `bench.plugins`. `sets`, `checksums`: of `graded_set`."""
+    """How the workflow grades a study's answers: it finds this by `bench.plugins`. `sets`: of `graded_set`."""
 
-    sets, checksums = staticmethod(graded_sets), staticmethod(set_checksums)
+    sets = staticmethod(graded_sets)
 
     @staticmethod
     def grade(
@@ -63,9 +62,7 @@ class Grading:
         return grade(runs, {key: task for file, column in sets for key, task in read_set(Path(file), column).items()}, say)
 
 
-def grade(
-    runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task | CallTask], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
+def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Callable[[str], None]) -> list[dict[str, Any]]:
     """One row a run and task that it has an answer to; of conversations none, whose later answers are to other questions.
 
     Args:
@@ -75,7 +72,7 @@ def grade(
         Rows of the table `grades` (docs/reference/analysis.md).
 
     Raises:
-        BenchError: the sandbox cannot tell right programs from wrong ones here, or no task's tests do with data alone.
+        BenchError: the sandbox cannot tell right programs from wrong ones here, or a task's tests take more than data.
     """
     asked = [
         ((run["deployment"], run["run"], run["digest"]), tasks[answer["prompt_digest"]], answer["answer"])
@@ -84,29 +81,28 @@ def grade(
         for answer in run["kept_answers"] or ()
         if answer["answer"] is not None and answer["prompt_digest"] in tasks
     ]
-    programs = [(program_of(task, answer), task) for _, task, answer in asked if isinstance(task, Task)]
-    ran = iter(_ran(programs, say) if programs else ())
-    right: dict[tuple[tuple[str, str, str], str], list[bool | None]] = defaultdict(list)
-    for run, task, answer in asked:
-        right[run, task.name].append(right_calls(task, answer) if isinstance(task, CallTask) else next(ran))
+    passed = _passed([(program_of(task, answer), task) for _, task, answer in asked], say) if asked else []
+    right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
+    for (run, task, _), solved in zip(asked, passed, strict=True):
+        right[run, task.name].append(solved)
     return [
         {
             **{"deployment": deployment, "run": name, "digest": digest, "task": task},
-            **{"answers": len(each), "right": None if None in each else sum(map(bool, each))},
+            **{"answers": len(each), "right": sum(each)},
         }
         for ((deployment, name, digest), task), each in right.items()
     ]
 
 
-def _ran(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> list[bool | None]:
-    """Whether each program passes its tests; None where its task's need more than data, even if this one failed ahead of that."""
+def _passed(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> list[bool]:
+    """Whether each program passes its tests."""
     with sandbox() as place:
         if not place.isolated:
             say(_OPEN)
         verdicts = place.verdicts(programs)
-    lost = {task for (_, task), verdict in zip(programs, verdicts, strict=True) if verdict == "no data"}
-    if len(lost) == len({task for _, task in programs}):
+    if lost := [task.name for (_, task), verdict in zip(programs, verdicts, strict=True) if verdict == "no data"]:
         raise BenchError(
-            "the tests of all tasks call functions with values that are not data, which the sandbox cannot pass on."
+            f"the tests of {lost[0]} call it with values that are not data, such as a function, which the sandbox cannot pass on. "
+            "Remove such tasks from the set."
         )
-    return [None if task in lost else verdict == "passed" for (_, task), verdict in zip(programs, verdicts, strict=True)]
+    return [verdict == "passed" for verdict in verdicts]

@@ -1,18 +1,15 @@
-"""Sets of prompts whose answers can be graded: a file of prompts with tests for each, or with the calls of functions that are right."""
+"""Sets of prompts whose answers can be graded: a file of prompts with tests for each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.beside.quality.calls import CallTask
-from bench.errors import BenchError, shown
-from bench.runs.files import checksums
+from bench.errors import BenchError
 from bench.table_file import Row, read_rows
 from bench.workloads.prompts import PromptFile
-from bench.workloads.prompts.file import right_calls_beside
 from bench.workloads.prompts.own import prompt_digest
 from bench.workloads.workload import Workload
 
@@ -48,7 +45,7 @@ def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> li
     }
     found = []
     for file, column in sorted(kept, key=str):
-        if Path(file).is_file() and _is_set(file, column):
+        if Path(file).is_file() and _is_set(file):
             try:
                 read_set(Path(file), column)
             except BenchError as error:
@@ -58,37 +55,26 @@ def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> li
     return found
 
 
-def _is_set(file: str, column: str | None) -> bool:
-    """Whether there are tests or right calls to grade its answers by; a text has no columns."""
-    if Path(right_calls_beside(file)).exists():
-        return column is None  # else the question is sent without its functions
+def _is_set(file: str) -> bool:
+    """Whether there are tests to grade its answers by; a text has no columns."""
     if file.endswith((".txt", ".txt.gz")):
         return False
     rows = read_rows(file, what="file of prompts")
     return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
 
 
-def set_checksums(file: str) -> dict[str, str]:
-    """The SHA-256 of a set's file, and of the answers beside it, by path."""
-    return checksums(Path(), [file, right_calls_beside(file)])
-
-
-def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask]:
+def read_set(path: Path, column: str | None = None) -> dict[str, Task]:
     """The tasks of a file, by the digest of the prompt that is sent, as `RequestRecord.prompt_digest` has it.
 
     Args:
-        path: beside questions about functions, as BFCL has them, stands a folder `possible_answer` with a file of the same name.
-            column: of the prompts, as the configuration names it.
+        column: of the prompts, as the configuration names it.
 
     Raises:
         BenchError: it cannot be read, lacks a column, or asks the same twice.
     """
     sent = PromptFile(source="file", file=str(path), column=column).read()
-    rows = read_rows(str(path), what="graded set")
-    answers = Path(right_calls_beside(str(path)))
-    found: Sequence[Task | CallTask]
-    found = _calls(path, rows, answers) if answers.exists() else [_program(path, row) for row in rows]
-    tasks: dict[str, Task | CallTask] = {}
+    found = [_task(path, row) for row in read_rows(str(path), what="graded set")]
+    tasks: dict[str, Task] = {}
     for (place, prompt, _), task in zip(sent, found, strict=True):
         digest = prompt_digest(prompt)
         if digest in tasks:
@@ -97,31 +83,10 @@ def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask
     return tasks
 
 
-def _program(path: Path, row: Row) -> Task:
+def _task(path: Path, row: Row) -> Task:
     values: list[Any] = [row.values.get(name) for name in _COLUMNS]
     if missing := [name for name, value in zip(_COLUMNS, values, strict=True) if not isinstance(value, str) or not value]:
         raise BenchError(
-            f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in "
-            f"HumanEval; or put a file {right_calls_beside(path.name)} beside it, as in BFCL."
+            f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in HumanEval."
         )
     return Task(*values)
-
-
-def _calls(path: Path, rows: Sequence[Row], answers: Path) -> list[CallTask]:
-    known = {row.values.get("id"): row.values.get("ground_truth") for row in read_rows(str(answers), what="file of answers")}
-    found = []
-    for row in rows:
-        name = row.values.get("id")
-        try:
-            functions = {each["name"]: each for each in row.values["function"]}
-            task = CallTask(str(name), functions, [dict(each) for each in known[name] or ()])
-            sound = task.sound
-        except (KeyError, TypeError, ValueError, AttributeError):
-            sound = False
-        if not sound:
-            raise BenchError(
-                f"{path}: {row.place}, {shown(name)}: its functions do not match its answer in {answers}. Give a file whose "
-                "answers are calls of Python functions, as BFCL's simple_python, multiple and parallel are."
-            )
-        found.append(task)
-    return found

