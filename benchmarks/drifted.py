@@ -45,7 +45,7 @@ def real(results: Path, minutes: float) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         server = Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print)
-        with server, guard.prometheus(measured, [server.base_url], folder) as address:
+        with server, guard.prometheus(measured, server.base_url, folder) as address:
             for longer in (1.0, 1.5):
                 load = guard.load(server.base_url, launch, measured, held, 60 * minutes, folder / f"load{longer}", longer)
                 with load:

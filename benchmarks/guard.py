@@ -3,7 +3,7 @@
     apt-get install prometheus
     python -m benchmarks.guard results:tiny-mqa --valid 60 --overload 12
 
-The study's server or fleet is started again. It gets as much load as its study established to be within the SLOs, for an hour by
+The study's server is started again. It gets as much load as its study established to be within the SLOs, for an hour by
 default, and then twice C_max, both as closed loops. Needs a quiet machine: where other programs slow the server, alerts on its SLOs are
 right.
 """
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ _FASTER = 10  # times as fast as in the study, at most: a load has requests enou
 
 
 @contextmanager
-def prometheus(measured: Measured, servers: Sequence[str], folder: Path) -> Iterator[str]:
-    """A Prometheus that scrapes the server, or the workers of a fleet, and evaluates the rules; its address."""
+def prometheus(measured: Measured, server: str, folder: Path) -> Iterator[str]:
+    """A Prometheus that scrapes the server, and evaluates the rules; its address."""
     texts, _ = written(measured)
     (folder / "rules.yaml").write_text(texts.get("rules.yaml") or sys.exit("The results have no telemetry of a known engine."))
     scrape = {
         "job_name": measured.deployment,
-        "static_configs": [{"targets": [each.removeprefix("http://") for each in servers]}],
+        "static_configs": [{"targets": [server.removeprefix("http://")]}],
     }
     content = {
         "global": {"scrape_interval": _SCRAPE, "evaluation_interval": _SCRAPE},
@@ -138,7 +138,7 @@ def main() -> None:
         folder = Path(place)
         with (
             server_of(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server,
-            prometheus(measured, [*server.workers.values()] or [server.base_url], folder) as address,
+            prometheus(measured, server.base_url, folder) as address,
         ):
             for name, held, minutes in (("valid", sustained, options.valid), ("overload", beyond, options.overload)):
                 seconds = minutes * _MINUTE_S

@@ -11,10 +11,11 @@ from urllib.parse import parse_qsl
 import numpy as np
 import polars as pl
 import pytest
+from requests import Response
 
 from bench.beside.production.drifted import compared_version, find_drift
 from bench.beside.production.drifted.judged import DIFFERS, SAME, UNKNOWN, advice
-from bench.beside.production.drifted.served import Window, scraped_twice, served
+from bench.beside.production.drifted.served import Window, served
 from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError
 from bench.servers.engines import ENGINES
@@ -43,7 +44,6 @@ def test_what_is_planted_is_found_and_nothing_else():
     for name, whole in (
         ("nothing changed, no TTFT, ITL or hits", SAME),
         ("nothing changed, 20 % and ten minutes of scrapes missing, a restart", SAME),
-        ("output 25 % longer, llama.cpp", DIFFERS),
         ("hit rate 0.45 in place of 0.30", DIFFERS),
         ("slower by a third, scrapes missing, a restart", DIFFERS),
         ("another version: a metric of an older one", DIFFERS),
@@ -54,7 +54,7 @@ def test_what_is_planted_is_found_and_nothing_else():
 @pytest.mark.long(part="truth")
 def test_what_is_planted_is_found_in_any_case():
     """Changes that are too small for an hour, or too far from what was measured, may be not known; nothing else is missed."""
-    faint = {"slower by a fifth", "all lengths doubled, llama.cpp"}
+    faint = {"slower by a fifth"}
     missed, known = set(), set()
     for name, (_, wanted) in CASES.items():
         for seed in (0, 1):
@@ -80,8 +80,8 @@ NOT_KNOWN = [  # seed, the study, what production differs in, a quantity and why
     (1, WAS, {"rate": 5.0}, "E2E", "that were measured", ("prompt", "output", "ITL")),
     # A queue of requests that come at random is another than that of a load that is held: TTFT is longer at the same load.
     (2, WAS, {"rate": 4.2}, "TTFT", r"requests waited in \d+ % of it", ("E2E",)),
-    (0, LLAMA_WAS, {"prompt": 400.0, "output": 200.0, "rate": 1.0}, "prompt", "the engine counts no requests", ()),
-    (3, WAS, {"idle": 1.0}, "output", "there were no requests", ()),
+    (0, LLAMA_WAS, {"prompt": 400.0, "output": 200.0, "rate": 1.0}, "prompt", "production does not show it", ()),
+    (3, WAS, {"idle": 1.0}, "output", "requests in 0 of 12 parts of the time", ()),
     (3, WAS, {"idle": 0.95}, "output", "of 12 parts of the time; it takes 4", ()),
     (1, WAS, {"rate": 6.5}, "TTFT", "that were measured", ()),
     (2, WAS, {"output": 125.0}, "E2E", "the study measured it with another output length", ()),
@@ -97,11 +97,10 @@ def test_what_is_not_known_is_said_with_the_reason():
     assert not list(advice(found_of(3, idle=1.0)))
 
 
-def test_speed_beside_traffic_that_is_not_known_blames_neither():
-    found = found_of(2, slow=1.6, rate=0.1)
-    assert verdict_of(found, "E2E").verdict == DIFFERS and verdict_of(found, "output").verdict == UNKNOWN
-    assert "which of them changed the speed is not known" in " ".join(advice(found))
-    assert "Traffic is as measured and speed is not" in " ".join(advice(found_of(2, slow=1.6)))
+def test_a_slower_server_is_no_other_traffic():
+    assert list(advice(found_of(2, slow=1.6))) == [
+        "Traffic does not explain the speed: look at the machine, then measure the study again."
+    ]
 
 
 def test_spare_servers_hide_nothing():
@@ -129,16 +128,13 @@ def test_spare_servers_hide_nothing():
 
 def test_lengths_need_no_gauges():
     gauges = pl.col("name").is_in([NAMES["running"], NAMES["waiting"]])
-    for change, why in (
-        (lambda kept: kept.filter(pl.col("name") != NAMES["waiting"]), "does not show the requests in flight that go with it"),
-        (
-            lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value")),
-            "no requests were in flight at any",
-        ),
+    for change in (
+        lambda kept: kept.filter(pl.col("name") != NAMES["waiting"]),
+        lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value")),
     ):
         found = find_drift(*changed_window(10, change))
-        assert verdict_of(found, "E2E").verdict == UNKNOWN and why in verdict_of(found, "E2E").why
-        assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME), why
+        assert verdict_of(found, "E2E").verdict == UNKNOWN and "beside the requests in flight" in verdict_of(found, "E2E").why
+        assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
 
 
 def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
@@ -192,7 +188,7 @@ def test_what_is_counted_between_two_scrapes():
         (name, "", [2 if value is not None else None for value in tokens[2]]) for name in (NAMES["running"], NAMES["waiting"])
     ]
     found = counted(tokens, *gauges)
-    assert found["output"].to_list() == [10, 10, 10, None, 10] and found["restarted"].sum() == 1
+    assert found["output"].to_list() == [10, 10, 10, 10]
     assert found["in_flight"].drop_nulls().to_list() == [4] * 4
     ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
     gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
@@ -200,7 +196,7 @@ def test_what_is_counted_between_two_scrapes():
     # A label that is added in mid-time: what was counted since the start of the server is not one interval's.
     counted_so_far = [(NAMES["output"], "", [1000, 1010, None, None]), (NAMES["output"], 'team="a"', [None, None, 1020, 1030])]
     found = counted(*counted_so_far, *GAUGES_ONE)
-    assert found["output"].to_list() == [10, 0, 10] and not found["restarted"].any()
+    assert found["output"].to_list() == [10, 0, 10]
     names = ("num_running_reqs", "num_queue_reqs", "prompt_tokens_total", "generation_tokens_total")
     known = samples(*((f"sglang:{name}", "", [0, 10, 20]) for name in names))
     found = served(known, find_catalogue(known["name"].unique().to_list(), "0.5.9"))
@@ -211,7 +207,7 @@ def test_what_is_counted_between_two_scrapes():
     found = counted(
         *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
     )
-    assert found.select("prompt", "hits", "queries", "output").rows() == [(100, 70, 100, 20)] * 2
+    assert found.select("hits", "queries", "output").rows() == [(70, 100, 20)] * 2
     assert found["requests"].null_count() == 2
 
 
@@ -222,31 +218,18 @@ def changed_window(seed, change):
     return curve, window
 
 
-def test_two_prometheus_of_one_server_and_a_single_scrape_are_refused():
-    def twice(kept):
-        one, other = (
-            kept.with_columns(labels=pl.col("labels") + f',replica="{each}"', at_s=pl.col("at_s") + 4 * i)
-            for i, each in enumerate("ab")
-        )
-        return pl.concat([one, other])
-
-    with pytest.raises(BenchError, match=r"differ in replica\. Choose one: --label replica=VALUE"):
-        find_drift(*changed_window(10, twice))
+def test_a_single_scrape_is_refused():
     with pytest.raises(BenchError, match="no server has two scrapes in this time"):
         find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") == pl.col("at_s").min())))
 
 
-def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():
+def test_servers_may_follow_each_other():
     def rolled(kept):
         after = pl.col("at_s") > HOUR_S / 2
         return kept.with_columns(instance=pl.when(after).then(pl.lit("y")).otherwise(pl.lit("x")))
 
     found = find_drift(*changed_window(10, rolled))
-    assert found.instances == 2 and found.seen > 0.98
-    half = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") > HOUR_S / 2)))
-    assert half.seen == pytest.approx(0.5, abs=0.01)
-    ranks = samples(*((NAMES["running"], f'engine="{rank}"', [1, 1, 1]) for rank in (0, 1)))
-    assert not scraped_twice(ranks)
+    assert found.instances == 2
 
 
 def test_another_server_is_named():
@@ -263,7 +246,6 @@ def test_another_server_is_named():
         (("vllm:new_total", "up", "python_info"), VLLM_KIND, VLLM_KIND, UNKNOWN, ""),
         (("vllm:gpu_cache_usage_perc:rate5m",), VLLM_KIND, VLLM_KIND, UNKNOWN, ""),
         ((), SGLANG, VLLM_KIND, DIFFERS, "another engine"),
-        ((), VLLM_KIND, None, UNKNOWN, "the study has no metrics"),
     ):
         found = compared_version("0.32.0", (was, kind), (before, [*before, *names]))
         assert found.verdict == verdict and said in found.why, names
@@ -326,18 +308,16 @@ def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
     held = in_flight.group_by("at_s").agg(pl.col("value").sum()).sort("at_s")
     load = next(each for each in found["compared"] if each["name"] == "requests in flight, a server")
     assert load["production"] == pytest.approx(held["value"][1:].mean(), rel=1e-6)
-    assert found["seen"] > 0.98 and found["instances"] == 1 and found["restarts"] == 0
+    assert found["instances"] == 1
     # Prometheus lists names by blocks of its storage: the series of another hour are there too.
     names = Window(address, {"job": "late"}, BEGIN + HOUR_S, BEGIN + HOUR_S + 60).names()
     assert names == [NAMES["running"]]
     with pytest.raises(BenchError, match="has no series with"):
         Window(address, {"job": "late"}, BEGIN, BEGIN + 60).names()
-    with pytest.raises(BenchError, match=r"in this time\. It scraped nothing then: give another time"):
-        Window(address, {"job": "late"}, BEGIN - 10 * HOUR_S, BEGIN - 9 * HOUR_S).names()
     done = drifted(results, address, "--label", "job=long")
     assert done.returncode == 1 and "Production differs from what was measured: output length." in " ".join(done.stdout.split())
     done = drifted(results, address, "--label", "job=nobody")
-    assert done.returncode == 2 and 'no series with {job="nobody"} in this time. Its jobs are: a, late, long.' in done.stderr
+    assert done.returncode == 2 and 'no series with {job="nobody"} in this time. Its /targets' in done.stderr
 
 
 def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
@@ -350,7 +330,9 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
         path, given = place.removeprefix("http://p/api/v1/"), dict(parse_qsl(query))
         asked.append(given)
         text = answers.get(given.get("query", path).split("[")[0], '{"status": "success", "data": {"result": []}}')
-        return SimpleNamespace(json=lambda: json.loads(text), status_code=200)
+        return SimpleNamespace(
+            json=lambda: Response.json(SimpleNamespace(encoding="", content="", text=text)), status_code=200, text=text
+        )
 
     def says(data):
         return json.dumps({"status": "success", "data": data})
@@ -368,14 +350,13 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
     rows = [("x", at, "a", 'instance="x",job="j"', value) for at, value in ((1.5, 7.0), (3.0, 8.0))]
     assert window.samples(["a", "b"]).select("instance", "at_s", "name", "labels", "value").rows() == rows
     answers.clear()
-    answers["label/job/values"] = says([])
-    with pytest.raises(BenchError, match="It scraped nothing then: give another time"):
+    with pytest.raises(BenchError, match="give the label"):
         window.names()
     for text, said in (
-        ('{"status": "error", "errorType": "bad", "error": "no"}', "'bad: no'"),
-        ("[]", ".status 200, and not what"),
-        ("<", ".*and not"),
+        ('{"status": "error", "errorType": "bad", "error": "no"}', "/api/v1/query: .*bad"),
+        ("[]", "/api/v1/query: "),
+        ("<", "status 200, and no JSON"),
     ):
         answers[f"b{chosen}"] = text
-        with pytest.raises(BenchError, match=f"/api/v1/query: {said}.*Give the address that has /api/v1"):
+        with pytest.raises(BenchError, match=f"{said}.*Give the address that has /api/v1"):
             window.samples(["b"])

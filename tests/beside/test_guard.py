@@ -1,4 +1,4 @@
-"""What guards production by a study: the limits of a server and of a fleet, and what is left out where one is not known."""
+"""What guards production by a study: the limits of a server, and what is left out where one is not known."""
 
 import json
 import re
@@ -12,20 +12,18 @@ import yaml
 from bench.beside.production.curve import read_curve
 from bench.beside.production.drifted.studied import read_studied
 from bench.beside.production.guard import FILES
-from bench.beside.production.guard.measured import read_measured
-from bench.errors import BenchError
 from bench.parse.exposition import reference_samples
 from tests.support import snapshots
 from tests.support.command import bench
-from tests.support.guard import LLAMA, alerts, checked, course, fleet, guarded, scraped_of, study, workers
+from tests.support.guard import LLAMA, alerts, checked, course, fleet, guarded, study
 from tests.support.planted import rate_row
 from tests.support.study import ROOT
 
 BELOW = {"kind": "below", "c_max": None, "missed_at": 2.0}
 ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
 RATE = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
+SHARED = {"prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5, "cache": "shared"}
 SINGLE = {"LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "BurnFast", "BurnSlow"}
-OF_FLEET = SINGLE | {"WorkerSilent", "FleetSize"}
 
 
 def names_of(files):
@@ -40,39 +38,32 @@ def limits_of(files):
     }
 
 
-def test_rules_of_a_server_and_of_a_fleet(tmp_path, summary):
+def test_rules_of_a_server(tmp_path, summary):
     """Each rule as promtool's tests judged it; the queries of every panel are on what is recorded."""
-    shared, lines = {"prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5, "cache": "shared"}, []
-    for number in (1, 2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        fleet(folder, summary, number, **shared) if number > 1 else study(folder, summary, **shared)
-        files, printed = guarded(folder)
-        assert "Left out" not in printed
-        (group,) = yaml.safe_load(files["rules.yaml"])["groups"]
-        lines.append(f"{number} of {group['name']}")
-        for rule in group["rules"]:
-            labels = " ".join(f"{name}={value}" for name, value in rule.get("labels", {}).items())
-            lines.append(f"  {rule.get('record') or rule['alert']} [{labels}] {rule.get('for', '')}: {rule['expr']}")
-        recorded = {rule.get("record") for rule in group["rules"]}
-        panels = json.loads(files["dashboard.json"])["panels"]
-        assert {target["expr"].split("{")[0] for panel in panels for target in panel["targets"]} <= recorded
-        for (_, slo), rule in alerts(files).items():
-            said = rule["annotations"]["measured"]
-            assert (
-                "The limit of short" in said
-                and "at least 14, below 22 requests in flight" in said
-                and "vLLM 0.32.0" in said
-                and (slo or "") in said
-            )
-            assert ("of 2 workers together" in said) == (number == 2)
-            assert rule["annotations"]["study"] == "d1" and rule["for"]
-        limits = limits_of(files)
-        assert limits["Requests in flight, by server"] == ([None, 14, 16] if number == 1 else [None])
-        assert limits.get("Requests in flight, all workers") == ([None, 14, 16] if number > 1 else None)
-        assert limits["KV-cache usage"] == [None, pytest.approx(0.4 if number == 1 else 0.6)]
-        assert limits["TTFT, quantiles (TTFT P95 ≤ 2 s)"] == [None, 2]
-    assert alerts(files)["SaturateFleetSize", None]["labels"]["severity"] == "info"  # KEDA scales each night
+    study(tmp_path, summary, **SHARED)
+    files, printed = guarded(tmp_path)
+    assert "Left out" not in printed
+    (group,) = yaml.safe_load(files["rules.yaml"])["groups"]
+    lines = [group["name"]]
+    for rule in group["rules"]:
+        labels = " ".join(f"{name}={value}" for name, value in rule.get("labels", {}).items())
+        lines.append(f"  {rule.get('record') or rule['alert']} [{labels}] {rule.get('for', '')}: {rule['expr']}")
+    recorded = {rule.get("record") for rule in group["rules"]}
+    panels = json.loads(files["dashboard.json"])["panels"]
+    assert {target["expr"].split("{")[0] for panel in panels for target in panel["targets"]} <= recorded
+    for (_, slo), rule in alerts(files).items():
+        said = rule["annotations"]["measured"]
+        assert (
+            "The limit of short" in said
+            and "at least 14, below 22 requests in flight" in said
+            and "vLLM 0.32.0" in said
+            and (slo or "") in said
+        )
+        assert rule["annotations"]["study"] == "d1" and rule["for"]
+    limits = limits_of(files)
+    assert limits["Requests in flight, by server"] == [None, 14, 16]
+    assert limits["KV-cache usage"] == [None, pytest.approx(0.4)]
+    assert limits["TTFT, quantiles (TTFT P95 ≤ 2 s)"] == [None, 2]
     snapshots.same("guard-rules", lines)
 
 
@@ -81,12 +72,6 @@ def test_a_rate_s_limit_is_on_requests_that_come(tmp_path, summary):
     study(tmp_path, summary, point=RATE, **given)
     files, _ = guarded(tmp_path)
     assert alerts(files)["SaturateLoadAboveLimit", None]["expr"] == 'saturate:requests:rate5m{job="a"} > 3'
-    shutil.rmtree(tmp_path / "results")
-    fleet(tmp_path, summary, 2, point=RATE | {"in_flight": 10.0}, **given)
-    found = {name: rule["expr"] for (name, _), rule in alerts(guarded(tmp_path)[0]).items()}
-    assert found["SaturateLoadAboveLimit"] == (
-        'saturate:fleet_requests:rate5m{job="a"} > 3 and count by (job) (up{job="a"}) == 2'
-    )
 
 
 def test_rules_have_the_names_that_the_measured_server_exposes(tmp_path, summary):
@@ -121,55 +106,37 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
     assert float(trigger["metadata"]["threshold"]) == 11.2  # of 14
 
 
-def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
-    fleet(tmp_path, summary, 3, balance="header:X-Session-ID")
-    files, _ = guarded(tmp_path)
-    text = files["haproxy.cfg"]
-    servers = [(str(i), str(7999 + i), "5") for i in (1, 2, 3)]
-    assert re.findall(r"server instance-(\d) 127.0.0.1:(\d+) maxconn (\d+)", text) == servers
-    # Of more than 64 that wait the last one waits longer than 2 s; HAProxy's avg_queue is by server.
-    assert "avg_queue(a) ge 21 }" in text and "balance hdr(X-Session-ID)" in text and "`maxconn 80`" in text
-    (trigger,) = yaml.safe_load(files["keda.yaml"])["spec"]["triggers"]
-    assert trigger["metadata"]["query"] == 'sum(saturate:requests_in_flight{job="a"})'
-    assert float(trigger["metadata"]["threshold"]) == pytest.approx(0.8 * 14 / 3, abs=0.01)
-
-
 LOAD, BURNS = {"LoadNearLimit", "LoadAboveLimit"}, {"BurnFast", "BurnSlow"}
 HITS = {"prefix_hit_rate": 0.38, "prefix_hit_rate_expected": 0.38}
 UNKNOWN = [  # what the study lacks, the alerts that are left out, and what is said of them
-    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "do not show KV usage"),
+    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "No alert SaturateKvUsage"),
     ({"exposed": ()}, SINGLE, "no sustained run of a has telemetry of a known engine"),
     ({"point": ABOVE}, LOAD, "its limit is not known; C_max is 24 or more"),
     ({"point": {"low": None}}, LOAD, "No alert on the load: the lower end of C_max's interval is not established."),
     ({"point": {"low": 0.0}}, LOAD, "No alert on the load: the lower end of C_max's interval is 0,"),
     ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "its interval begins no lower"),
-    ({"point": {"unit": "users"}}, LOAD, "no server counts users"),
-    ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
-    ({"preemptions": 2}, {"Preemptions"}, "sustained runs had 8 preemptions"),
-    ({"preemptions": None}, {"Preemptions"}, "No alert on preemptions"),
-    ({"exposition": LLAMA, "cache": "shared", **HITS}, {"KvUsage", "Preemptions", *BURNS}, "do not show both hits and lookups"),
-    (HITS, set(), "prompts of some sustained run are not known to share prefixes beyond the turns"),
-    ({"cache": "shared", "prefix_hit_rate": None}, set(), "prefix-cache hits: some sustained run does not show them"),
-    ({"cache": "shared", "prefix_hit_rate": 0.0}, set(), "prefix-cache hits: some sustained run had none"),
-    ({"steady_from_s": None}, {"Queue", "KvUsage"}, "no sustained run has a steady window that shows"),
-    ({"exposed": (2, 4, 8)}, {"Queue", "KvUsage"}, "No alert on KV usage"),  # the highest load's would be exceeded
+    ({"point": {"unit": "users"}}, LOAD, "do not show users"),
+    ({"kv": 16}, {"KvUsage"}, "No alert SaturateKvUsage"),
+    ({"preemptions": 2}, {"Preemptions"}, "No alert SaturatePreemptions"),
+    ({"preemptions": None}, {"Preemptions"}, "No alert SaturatePreemptions"),
+    ({"exposition": LLAMA, "cache": "shared", **HITS}, {"KvUsage", "Preemptions", *BURNS}, "No alert on prefix-cache hits"),
+    (HITS, set(), "No alert on prefix-cache hits"),
+    ({"cache": "shared", "prefix_hit_rate": None}, set(), "No alert on prefix-cache hits"),
+    ({"cache": "shared", "prefix_hit_rate": 0.0}, set(), "No alert on prefix-cache hits"),
+    ({"steady_from_s": None}, {"Queue", "KvUsage"}, "No alert SaturateQueue"),
+    ({"exposed": (2, 4, 8)}, {"Queue", "KvUsage"}, "No alert SaturateKvUsage"),  # the highest load's would be exceeded
     ({"slos": ["ttft_p95=9999s"]}, BURNS, "has no bucket of 9999 s or more"),
-    ({"point": {"slos": ["TTFT P99 of chat ≤ 2 s"]}}, BURNS, "does not tell classes of requests apart"),
-]
-UNKNOWN_OF_FLEET = [
-    ({"spelt": "ray_vllm_"}, {"WorkerSilent"}, "drops those of a worker that has nothing to do"),
-    ({"exposition": LLAMA}, {"KvUsage", "Preemptions", *BURNS}, "do not show KV usage"),
+    ({"point": {"slos": ["TTFT P99 of chat ≤ 2 s"]}}, BURNS, "the study has no SLO of all requests"),
 ]
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["of a server", "of a fleet"])
-def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, number):
-    for place, (change, lost, why) in enumerate(UNKNOWN if number == 1 else UNKNOWN_OF_FLEET):
+def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary):
+    for place, (change, lost, why) in enumerate(UNKNOWN):
         folder = tmp_path / str(place)
         folder.mkdir()
-        study(folder, summary, **change) if number == 1 else fleet(folder, summary, number, **change)
+        study(folder, summary, **change)
         files, printed = guarded(folder)
-        assert names_of(files) == (SINGLE if number == 1 else OF_FLEET) - lost, why
+        assert names_of(files) == SINGLE - lost, why
         assert why in printed
         limited = dict(change.get("point", ()))
         assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost), why
@@ -178,7 +145,6 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, number):
 
 def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
     two = "it has 2 curves. Choose one server and one workload: "
-    apart = [{**row, "role": role} for row, role in zip(workers(2), ("prefill", "decode"), strict=True)]
     for number, (change, options, said) in enumerate([
         ({"point": BELOW}, (), "no load is known to be sustained"),
         ({"point": {"basis": "burst"}}, (), "no capacity under a continuous load"),
@@ -191,10 +157,11 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary):
         study(folder, summary, **change)
         done = bench("guard", *options, cwd=folder)
         assert done.returncode == 2 and said in done.stderr, said
-    (tmp_path / "roles").mkdir()
-    study(tmp_path / "roles", summary, workers=apart, scraped=scraped_of(2))
-    with pytest.raises(BenchError, match="some workers of a only prefill"):
-        read_measured(tmp_path / "roles/results")
+    (tmp_path / "fleet").mkdir()
+    fleet(tmp_path / "fleet", summary, 2)
+    for command in (["guard"], ["drifted", "--prometheus", "http://127.0.0.1:9", "--label", "job=a"]):
+        done = bench(*command, cwd=tmp_path / "fleet")
+        assert done.returncode == 2 and "a is a fleet, but production is held against one server" in done.stderr
 
 
 def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
@@ -209,73 +176,57 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
 def test_one_worker_is_a_server(tmp_path, summary):
     """Behind a router, or as the one address of `workers`: its telemetry has it as a fleet, too."""
     fleet(tmp_path, summary, 1)
-    files, printed = guarded(tmp_path)
-    assert names_of(files) == SINGLE
-    assert "saturate:fleet" not in files["rules.yaml"] and "worker" not in files["rules.yaml"] + printed
+    assert names_of(guarded(tmp_path)[0]) == SINGLE
     studied = read_studied(read_curve(tmp_path / "results"))
     assert studied.loads == (2, 24)  # nothing counts twice
 
 
-def test_a_fleet_s_speed_is_not_compared(tmp_path, summary):
-    fleet(tmp_path, summary, 2)
-    done = bench("drifted", "--prometheus", "http://127.0.0.1:9", "--label", "job=a", cwd=tmp_path)
-    assert done.returncode == 2 and "a is a fleet, but production is compared with one server" in done.stderr
-
-
-# Judged by the programs that load it: rules by promtool, on planted series of a server and of fleets
+# Judged by the programs that load it: rules by promtool, on planted series of a server
 
 
 GOOD = {"load": 12, "waits": 0, "kv": 0.35, "slow": 0.01, "preempted": 0, "hits": 500}
 ALL = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
-ALL += ("WorkerSilent", "FleetSize")
-SHARED = {"prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5, "cache": "shared"}
 LATENCIES = {"time_to_first_token": "2.5", "request_time_per_output_token": "0.05", "e2e_request_latency": "20.0"}
 prometheus = pytest.mark.long(part="prometheus")
 
 
-def series(phases, number=1):
-    """The workers' series. Args: phases: minutes, and what all of them have in each; a list has each worker's own, None is silence."""
+def series(phases):
+    """A server's series. Args: phases: minutes, and what it has in each."""
     found = []
 
     def add(name, values, labels="", **kind):
-        found.append(course(name, values, labels and f',engine="0",model_name="m"{labels[1:]}', instance=f"w{i + 1}", **kind))
+        found.append(course(name, values, labels and f',engine="0",model_name="m"{labels[1:]}', **kind))
 
-    for i in range(number):
+    def of(key):
+        return [(m, each[key]) for m, each in phases]
 
-        def of(key, i=i, *, part=number):
-            return [(m, each[key][i] if isinstance(each[key], list) else each[key] / part) for m, each in phases]
-
-        load, waits = of("load"), of("waits")
-        runs = [(m, None if n is None else n - w) for (m, n), (_, w) in zip(load, waits, strict=True)]
-        add("vllm:num_requests_running", runs, "+")
-        waiting = [(m, None if n is None else w) for (m, n), (_, w) in zip(load, waits, strict=True)]
-        add("vllm:num_requests_waiting", waiting, "+")
-        add("vllm:kv_cache_usage_perc", of("kv", part=1), "+")
-        add("up", [(m, 0 if n is None else 1) for m, n in load])
-        add("vllm:num_preemptions_total", of("preempted", part=1), "+", counter=True)
-        add("vllm:prefix_cache_queries_total", [(m, 1000) for m, _ in phases], "+", counter=True)
-        add("vllm:prefix_cache_hits_total", of("hits", part=1), "+", counter=True)
-        for family, le in LATENCIES.items():
-            good = [(m, 60 * (1 - each["slow"])) for m, each in phases]
-            add(f"vllm:{family}_seconds_bucket", good, f'+,le="{le}"', counter=True)
-            add(f"vllm:{family}_seconds_count", [(m, 60) for m, _ in phases], "+", counter=True)
+    add("vllm:num_requests_running", [(m, each["load"] - each["waits"]) for m, each in phases], "+")
+    add("vllm:num_requests_waiting", of("waits"), "+")
+    add("vllm:kv_cache_usage_perc", of("kv"), "+")
+    add("vllm:num_preemptions_total", of("preempted"), "+", counter=True)
+    add("vllm:prefix_cache_queries_total", [(m, 1000) for m, _ in phases], "+", counter=True)
+    add("vllm:prefix_cache_hits_total", of("hits"), "+", counter=True)
+    for family, le in LATENCIES.items():
+        good = [(m, 60 * (1 - each["slow"])) for m, each in phases]
+        add(f"vllm:{family}_seconds_bucket", good, f'+,le="{le}"', counter=True)
+        add(f"vllm:{family}_seconds_count", [(m, 60) for m, _ in phases], "+", counter=True)
     return found
 
 
-def fires(at, names, phases, number=1):
+def fires(at, names, phases):
     """A test of promtool's: exactly these alerts fire at a minute."""
     asked = [
         {"expr": f'count(ALERTS{{alertstate="firing",alertname="Saturate{name}"}}) > bool 0 or vector(0)', "eval_time": f"{at}m",
          "exp_samples": [{"labels": "{}", "value": float(name in names)}]}
         for name in ALL
     ]  # fmt: skip
-    return {"interval": "1m", "input_series": series(phases, number), "promql_expr_test": asked}
+    return {"interval": "1m", "input_series": series(phases), "promql_expr_test": asked}
 
 
-def asks(interval, phases, number, expr, at, **sample):
+def asks(interval, phases, expr, at, **sample):
     """A test of promtool's: what an expression is at a moment."""
     asked = [{"expr": expr, "eval_time": at, "exp_samples": [{"labels": "{}", **sample}]}]
-    return {"interval": interval, "input_series": series(phases, number), "promql_expr_test": asked}
+    return {"interval": interval, "input_series": series(phases), "promql_expr_test": asked}
 
 
 def told(folder, tests, interval="1m"):
@@ -318,90 +269,31 @@ def test_an_hour_of_sustained_load_is_silent_and_each_fault_fires_in_its_time(tm
 
 
 @prometheus
-@pytest.mark.parametrize("number", [2, 3])
-def test_a_fleet_s_alerts_are_silent_in_an_hour_of_valid_load_and_each_fault_fires_its_own(tmp_path, summary, number):
-    """C_max of all workers together is 16, at least 14: what is too much for one of them alone is not for the fleet."""
-    fleet(tmp_path, summary, number, **SHARED)
-    _, printed = guarded(tmp_path)
-    assert "Left out" not in printed
-
-    def after(at, names, **fault):
-        return fires(20 + at, names, [(20, GOOD), (at + 2, {**GOOD, **fault})], number)
-
-    mean, idle = 12 / number, [0] * (number - 1)
-    rest = [mean] * (number - 1)
-    tests = [
-        fires(59, (), [(60, GOOD)], number),
-        fires(59, (), [(60, {**GOOD, "load": 13.8, "kv": 0.6})], number),
-        # One worker has more than others, as a router may have it; or all of a load that one can take.
-        fires(59, (), [(60, {**GOOD, "load": [mean * 1.4, *rest[1:], mean * 0.6]})], number),
-        fires(59, (), [(60, {**GOOD, "load": [14 / number - 0.5, *idle]})], number),
-        after(5, ("LoadNearLimit", "LoadAboveLimit"), load=24),
-        after(30, ("LoadNearLimit", "LoadAboveLimit"), load=40),  # evenly
-        after(10, ("LoadNearLimit",), load=16),
-        after(6, ("Queue",), waits=3),
-        after(6, ("KvUsage",), kv=[0.65, *[0.1] * (number - 1)]),  # of one worker, more than any of the study had
-        after(1, (), load=[None, *rest]),
-        after(5, ("WorkerSilent",), load=[None, *rest], kv=[None, *[0.35] * (number - 1)]),
-    ]
-    # Of another number the limits are not known: a load or queue beyond them pages nobody.
-    beyond = [(45, {**GOOD, "load": 24, "waits": 3})]
-    told(tmp_path, [*tests, *(fires(40, ("FleetSize",), beyond, others) for others in (number - 1, number + 1))])
-
-
-@prometheus
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_two_hours_of_a_sustained_load_that_varies_raise_nothing(tmp_path, summary, number):
-    """Twelve in flight in the mean, dealt out by chance: as many on each worker as a Poisson process has, of which some wait."""
-    fleet(tmp_path, summary, number)
+def test_two_hours_of_a_sustained_load_that_varies_raise_nothing(tmp_path, summary):
+    """Twelve in flight in the mean, as many as a Poisson process has, of which some wait."""
+    study(tmp_path, summary)
     guarded(tmp_path)
     random = np.random.default_rng(7)
-    held = random.poisson(12 / number, (480, number))
-    waits = np.minimum(held, random.poisson(0.3 / number, (480, number)))
-    drawn = [(1, {**GOOD, "load": load.tolist(), "waits": wait.tolist()}) for load, wait in zip(held, waits, strict=True)]
+    held = random.poisson(12, 480)
+    waits = np.minimum(held, random.poisson(0.3, 480))
+    drawn = [(1, {**GOOD, "load": load, "waits": wait}) for load, wait in zip(held.tolist(), waits.tolist(), strict=True)]
     fired = 'count(count_over_time(ALERTS{alertstate="firing"}[2h])) or vector(0)'
-    told(tmp_path, [asks("15s", drawn, number, fired, "119m", value=0)], "15s")
-
-
-@prometheus
-@pytest.mark.parametrize(("held", "fired"), [(3, 0), (4, 1)])
-def test_a_small_fleet_that_holds_one_more_than_its_limit_raises_it_however_its_sums_vary(tmp_path, summary, held, fired):
-    """The limit is 3. Workers are scraped at different moments, so that the sum of two is off by 2 now and then."""
-    fleet(tmp_path, summary, 2, point={"c_max": 3.0, "low": 3.0})
-    guarded(tmp_path)
-    random, tests = np.random.default_rng(11), []
-    above = 'count(count_over_time(ALERTS{alertstate="firing",alertname="SaturateLoadAboveLimit"}[25m])) or vector(0)'
-    for _ in range(5):
-        # An answer that has just ended is followed by the next request: the loop holds less than it is asked to.
-        parts = [np.abs(random.normal(mean / 2, 0.7, (steps, 2)).round()) for mean, steps in ((2, 40), (held - 0.3, 60))]
-        drawn = [(1, {**GOOD, "load": [each[0], each[1]]}) for each in np.concatenate(parts).tolist()]
-        tests.append(asks("15s", drawn, 2, above, "24m", value=fired))
-    told(tmp_path, tests, "15s")
+    told(tmp_path, [asks("15s", drawn, fired, "119m", value=0)], "15s")
 
 
 @prometheus
 def test_a_rate_is_what_ends_and_what_piles_up(tmp_path, summary):
-    """Of 4 requests/s that come 3 end each second, and the rest is in flight a minute later. A fleet's is the sum of its workers'."""
-    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
-    rate |= {"in_flight": 10.0}
-    loads = {"point": rate, "row": rate_row, "levels": (1, 2, 3, 4), "exposed": (3,)}
-    for number in (1, 2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        fleet(folder, summary, number, **loads)
-        guarded(folder)
-        if number == 1:
-            own = 'saturate:requests:rate5m{job="a"}'
-            test = asks("1m", [], 1, f"round({own}, 0.01)", "30m", labels='{job="a",instance="x"}', value=4)
-            test["input_series"] = [
-                course("vllm:num_requests_running", [(60, 5)]) | {"values": "5+60x60"},
-                course("vllm:num_requests_waiting", [(61, 0)]),
-                course("vllm:e2e_request_latency_seconds_count", [(61, 180)], counter=True),
-            ]
-        else:
-            whole = 'saturate:fleet_requests:rate5m{job="a"}'
-            test = asks("1m", [(60, GOOD)], 2, "saturate:fleet_requests:rate5m", "30m", labels=whole, value=2)
-        told(folder, [test])
+    """Of 4 requests/s that come 3 end each second, and the rest is in flight a minute later."""
+    study(tmp_path, summary, point=RATE | {"in_flight": 10.0}, row=rate_row, levels=(1, 2, 3, 4), exposed=(3,))
+    guarded(tmp_path)
+    own = 'saturate:requests:rate5m{job="a"}'
+    test = asks("1m", [], f"round({own}, 0.01)", "30m", labels='{job="a",instance="x"}', value=4)
+    test["input_series"] = [
+        course("vllm:num_requests_running", [(60, 5)]) | {"values": "5+60x60"},
+        course("vllm:num_requests_waiting", [(61, 0)]),
+        course("vllm:e2e_request_latency_seconds_count", [(61, 180)], counter=True),
+    ]
+    told(tmp_path, [test])
 
 
 @prometheus
@@ -422,9 +314,8 @@ def test_every_panel_and_every_engine_s_rules_are_what_prometheus_reads(tmp_path
 
 
 @pytest.mark.long(part="fleets")
-@pytest.mark.parametrize("number", [1, 3])
-def test_haproxy_takes_its_backend_without_a_warning(tmp_path, summary, number):
-    fleet(tmp_path, summary, number, balance="header:X-Session-ID")
+def test_haproxy_takes_its_backend_without_a_warning(tmp_path, summary):
+    study(tmp_path, summary)
     guarded(tmp_path)
     lines = ("frontend all", "mode http", "timeout client 10m", "maxconn 100", "bind 127.0.0.1:9", "default_backend a", "")
     (tmp_path / "guard/main.cfg").write_text("\n    ".join(lines).rstrip(" "))

@@ -28,8 +28,8 @@ LEVELS = (2, 4, 8, 16, 24)  # the last one misses: C_max is 16
 
 
 @cache
-def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
-    """What a scraper reads of a server each second, its own names with planted gauges. Args: spelt: how names of vLLM begin."""
+def telemetry(exposition, running, waiting, kv_usage):
+    """What a scraper reads of a server each second, its own names with planted gauges."""
     planted = {
         "running": running,
         "processing": running,
@@ -37,7 +37,7 @@ def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
         "deferred": waiting,
         "kv_cache_usage_perc": kv_usage,
     }
-    text = (ROOT / f"tests/data/{exposition}.prom").read_text().replace("vllm:", spelt)
+    text = (ROOT / f"tests/data/{exposition}.prom").read_text()
     samples = reference_samples(text)
     values = [
         next((value for part, value in planted.items() if sample.name.endswith(part)), sample.value) for sample in samples
@@ -72,7 +72,6 @@ def study(
     levels=LEVELS,
     kv=40,
     exposed=LEVELS,
-    spelt="vllm:",
     scraped=telemetry,
     **more,
 ):
@@ -87,7 +86,7 @@ def study(
         (results / name).mkdir(parents=True)
     for level in exposed:
         (results / f"runs/a/r{level}").mkdir(parents=True)
-        scraped(exposition, level, 0, level / kv, spelt).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
+        scraped(exposition, level, 0, level / kv).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
     write_record(facts(digest="d1"), results / "deployments/a/deployment.json")
     frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
     found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
@@ -117,7 +116,7 @@ def checked(name, *arguments, cwd):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def course(name, phases, labels="", counter=False, instance="x"):
+def course(name, phases, labels="", counter=False):
     """A series of one sample a minute.
 
     Args:
@@ -132,7 +131,7 @@ def course(name, phases, labels="", counter=False, instance="x"):
             total += value * minutes
         else:
             values.append(f"{value:g}x{minutes - 1}")
-    return {"series": f'{name}{{job="a",instance="{instance}"{labels}}}', "values": " ".join(values)}
+    return {"series": f'{name}{{job="a",instance="x"{labels}}}', "values": " ".join(values)}
 
 
 def workers(number):
@@ -144,11 +143,11 @@ def workers(number):
 def scraped_of(number):
     """What is scraped of a fleet: each worker has its part, and the last one of them half as much of its KV cache more."""
 
-    def scraped(exposition, running, waiting, kv_usage, spelt):
+    def scraped(exposition, running, waiting, kv_usage):
         names = [f"http://10.0.0.{i}:8000/metrics" for i in range(1, number + 1)]
         uses = [(1.5 if name == names[-1] else 1) * kv_usage for name in names]
         samples = pl.concat(
-            telemetry(exposition, running / number, waiting, used, spelt).with_columns(endpoint=pl.lit(name))
+            telemetry(exposition, running / number, waiting, used).with_columns(endpoint=pl.lit(name))
             for name, used in zip(names, uses, strict=True)
         )
         rows = samples.select("endpoint", "scrape", due_s="elapsed_s", sent_s="elapsed_s", received_s="elapsed_s").unique()

@@ -279,17 +279,12 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
     "output 25 % longer": (replace(WAS, output=125.0), {"output length"}),
     "prompts 25 % longer": (replace(WAS, prompt=250.0), {"prompt length"}),
     "output 25 % longer, scrapes missing, a restart": (replace(WAS, output=125.0, **HARD), {"output length"}),
-    "output 25 % longer, llama.cpp": (replace(WAS, output=125.0, names=LLAMA), {"prompt ÷ output tokens"}),
-    "all lengths doubled, llama.cpp": (
-        replace(WAS, prompt=400.0, output=200.0, rate=1.0, names=LLAMA), {"time in flight for an output token"},
-    ),
     "hit rate 0.45 in place of 0.30": (replace(WAS, hits=0.45), {"prefix-cache hit rate"}),
-    "slower by a third": (replace(WAS, slow=4 / 3), {"TTFT, mean", "ITL, mean", "E2E, mean", "time in flight for an output token"}),
+    "slower by a third": (replace(WAS, slow=4 / 3), {"TTFT, mean", "ITL, mean", "E2E, mean"}),
     "slower by a third, scrapes missing, a restart": (
-        replace(WAS, slow=4 / 3, **HARD), {"TTFT, mean", "ITL, mean", "E2E, mean", "time in flight for an output token"},
+        replace(WAS, slow=4 / 3, **HARD), {"TTFT, mean", "ITL, mean", "E2E, mean"},
     ),
-    "slower by a third, llama.cpp": (replace(WAS, slow=4 / 3, names=LLAMA), {"time in flight for an output token"}),
-    "slower by a fifth": (replace(WAS, slow=1.2), {"TTFT, mean", "ITL, mean", "E2E, mean", "time in flight for an output token"}),
+    "slower by a fifth": (replace(WAS, slow=1.2), {"TTFT, mean", "ITL, mean", "E2E, mean"}),
     "nothing changed, a metric more": (replace(WAS, names={**NAMES, "computed": "vllm:new_total"}), None),
     "another version: a metric of an older one": (
         replace(WAS, names={**NAMES, "computed": "vllm:gpu_cache_usage_perc"}), {"engine and version"},

@@ -30,19 +30,13 @@ class Curve:
         """The engine's, as the server reported it."""
         return self.facts.engine_version if self.facts else None
 
-    @property
-    def workers(self) -> int:
-        """How many servers a fleet has; 0 for a single one, behind a router too."""
-        most = max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
-        return most if most > 1 else 0
-
     def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
-        """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
+        """What was scraped during a run; None where there is nothing."""
         try:
             table = self.results.telemetry(run["deployment"], run["run"])
         except BenchError:
             return None
-        table = table if self.workers else table.filter(pl.col("endpoint") != FLEET)
+        table = table.filter(pl.col("endpoint") != FLEET)  # of the one server behind a router
         return table if table.height else None
 
 
@@ -53,7 +47,7 @@ def read_curve(folder: Path, workload: str | None = None) -> Curve:
         folder: with `:DEPLOYMENT` where it has several. workload: which; None: the only one that has a load that goes on.
 
     Raises:
-        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+        BenchError: there is no such curve, several could be meant, nothing is known of what it sustains, or a fleet answered it.
     """
     results = Results.open(folder)
     points = results.analysis("capacity")
@@ -61,7 +55,12 @@ def read_curve(folder: Path, workload: str | None = None) -> Curve:
         points = points.filter(deployment=results.deployment)
     point = _point(folder, points, workload)
     same = {name: point[name] for name in ("deployment", "workload", "axis")}
-    return Curve(results, point, results.runs.filter(**same).sort("level"), results.facts(point["deployment"]))
+    runs = results.runs.filter(**same).sort("level")
+    if any(len(workers or ()) > 1 for workers in runs["workers"].to_list()):
+        raise BenchError(
+            f"{folder}: {point['deployment']} is a fleet, but production is held against one server. Give one replica's study."
+        )
+    return Curve(results, point, runs, results.facts(point["deployment"]))
 
 
 def _point(folder: Path, capacity: pl.DataFrame, workload: str | None) -> dict[str, Any]:

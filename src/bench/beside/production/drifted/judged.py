@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from bench.beside.production.drifted.studied import BLOCKS, FEWEST_BLOCKS, LOADS, SPEEDS, Ratio, Studied, in_blocks, ratio, sums
-from bench.errors import count_text, shown_share
+from bench.errors import shown_share
 from bench.statistics.limit import SPEEDS_DIFFER
 from bench.statistics.textbook import CONFIDENCE, student_t
 
@@ -33,10 +33,14 @@ _HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters 
 _SPEEDS_MATTER = 0.20
 _BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
-HITS, MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
+LOAD, HITS, VERSION = "requests in flight, a server", "prefix-cache hit rate", "engine and version"
 LENGTHS = ("prompt length", "output length")
-KIND = (*LENGTHS, MIXED, HITS)  # of requests, whatever the load
-TITLES = {"ttft": "TTFT, mean", "itl": "ITL, mean", "e2e": "E2E, mean", "held": "time in flight for an output token"}
+TITLES = {name: f"{name.upper()}, mean" for name in SPEEDS}
+_ADVICE = {
+    VERSION: "Measure the server as production runs it: its version is not that of the study.",
+    HITS: "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations).",
+    LOAD: "Measure higher loads: production has more than the study had.",
+}
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,14 @@ class Compared:
     """One quantity of production beside the study's.
 
     Attributes:
-        part: `traffic`, `speed` or `server`. unit: of `study` and `production`; `0–1` of shares.
+        unit: of `study` and `production`; `0–1` of shares.
         study, production: values, or a text of what is no number; None where it is not known. Of a load `study` is a range.
         change: by how much production is higher, as a share of the study's, of shares as their difference; low, high: its interval at
             95 % confidence.
         verdict: `same`, `differs` or `not known`. why: of a verdict that the numbers do not show.
-        shown: whether both the study and production show it, so that other or more data would decide.
     """
 
     name: str
-    part: str
     unit: str
     study: float | tuple[float, float] | str | None
     production: float | str | None
@@ -62,7 +64,11 @@ class Compared:
     high: float | None = None
     verdict: str = UNKNOWN
     why: str | None = None
-    shown: bool = True
+
+    @property
+    def too_wide(self) -> bool:
+        """Whether only its interval leaves it undecided."""
+        return self.verdict == UNKNOWN and self.change is not None
 
 
 def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Compared]:
@@ -75,23 +81,27 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
         between: what servers did, as `served` returns it. seconds: length of the time.
     """
     blocks = in_blocks(between, 0.0, seconds)
-    # An engine that shows E2E shows by it what the time in flight would.
-    speeds = [name for name in SPEEDS if name != "held" or blocks["e2e_count"].null_count() == len(blocks)]
-    confidence = 1 - (1 - CONFIDENCE) / (3 + len(speeds))  # of both lengths, hits and speeds together
-    traffic = [_load(studied, blocks), *_lengths(studied, blocks, confidence)]
-    hits, found = _found(HITS, "traffic", "0–1", studied.hits, *sums(blocks, "hits", "queries"), zero=True)
-    if found is not None and studied.hits is not None:
+    confidence = 1 - (1 - CONFIDENCE) / (3 + len(SPEEDS))  # of both lengths, hits and speeds together
+    traffic = [_load(studied, blocks)]
+    for name, above, study in zip(LENGTHS, ("prompt", "output"), (studied.prompt, studied.output), strict=True):
+        each, found = _found(name, "tokens", study, *sums(blocks, above, "requests"))
+        if found and study and found.value:
+            change = math.log(found.value / study)
+            each = _judged(each, change, found.relative, found.freedom, math.log1p(_MATTERS), confidence)
+        traffic.append(each)
+    hits, found = _found(HITS, "0–1", studied.hits, *sums(blocks, "hits", "queries"))
+    if found and studied.hits is not None:
         error = math.hypot(found.error, studied.hits_error)
         hits = _judged(hits, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
     traffic.append(hits)
-    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in speeds)]
+    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in SPEEDS)]
 
 
 def _load(studied: Studied, blocks: pl.DataFrame) -> Compared:
     """A fact of this time, which needs no test."""
     had = (pl.col("held").fill_null(0) + pl.col("output").fill_null(0)).sum().over("instance") > 0
     busy = blocks.filter(had) if blocks.select(had.any()).item() else blocks  # a spare server makes the others' load no less
-    load, _ = _found("requests in flight, a server", "traffic", "requests", studied.loads, *sums(busy, "held", "seconds"))
+    load, _ = _found(LOAD, "requests", studied.loads, *sums(busy, "held", "seconds"))
     seen = load.production
     if not studied.loads or not isinstance(seen, float) or load.why:
         return load
@@ -99,24 +109,8 @@ def _load(studied: Studied, blocks: pl.DataFrame) -> Compared:
     if seen > high * (1 + _MATTERS):
         return replace(load, verdict=DIFFERS, why="more than was measured")
     if seen < low:
-        return replace(load, why="less than was measured" if seen else "there were no requests")
+        return replace(load, why="less than was measured")
     return replace(load, verdict=SAME)
-
-
-def _lengths(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
-    rows = [("prompt length", "tokens", "prompt", "requests", studied.prompt)]
-    rows += [("output length", "tokens", "output", "requests", studied.output)]
-    if uncounted := blocks["requests"].null_count() == len(blocks):
-        both = studied.prompt / studied.output if studied.prompt and studied.output else None
-        rows = [(MIXED, "", "prompt", "output", both)]
-    for name, unit, above, below, study in rows:
-        each, found = _found(name, "traffic", unit, study, *sums(blocks, above, below))
-        if each.why is None and study and found:
-            change = math.log(found.value / study)
-            each = _judged(each, change, found.relative, found.freedom, math.log1p(_MATTERS), confidence)
-        if uncounted and each.verdict == SAME:  # twice as long prompts and answers have the same ratio
-            each = replace(each, verdict=UNKNOWN, why="the engine counts no requests, so that lengths are not known")
-        yield each
 
 
 def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float, traffic: list[Compared]) -> Compared:
@@ -127,10 +121,9 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     """
     title, line, (above, below) = TITLES[name], studied.lines.get(name), SPEEDS[name]
     known = blocks.drop_nulls([above, below, "held", LOADS[name]])
+    unseen = Compared(title, "s", None, None, why="the study or production does not show it beside the requests in flight")
     if line is None or not len(known):
-        each, _ = _found(title, "speed", "s", None, *sums(blocks, above, below))
-        gauges = line is not None and each.production is not None
-        return replace(each, why="production does not show the requests in flight that go with it") if gauges else each
+        return unseen
     loads = known[LOADS[name]].to_numpy()
     # What the measured server would do between two scrapes, so that a moment weighs as much as it has tokens.
     held = studied.lines.get("held")
@@ -144,30 +137,25 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     expected = counts * whole["there"].to_numpy() / whole["made"].to_numpy()
     found = ratio(seen, expected)
     if found is None or not found.value:
-        each, _ = _found(title, "speed", "s", None, seen, counts)
-        return replace(each, shown=True, why=each.why if len(seen) else "no requests were in flight at any scrape")
-    bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
+        return unseen
+    bare = Compared(title, "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     outside = (loads * (1 + _MATTERS) < line.loads[0]) | (loads > line.loads[-1] * (1 + _MATTERS))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
         ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
         return replace(bare, study=None, why=f"{shown_share(beyond)} of it at loads other than the {ran} that were measured")
-    kind = [each for each in traffic if each.name in KIND]
-    if changed := [each.name for each in kind if each.verdict == DIFFERS]:
-        return replace(bare, why=f"the study measured it with another {changed[0]}", shown=False)
+    if changed := [each.name for each in traffic if each.name != LOAD and each.verdict == DIFFERS]:
+        return replace(bare, why=f"the study measured it with another {changed[0]}")
     waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
     if name == "ttft" and waited > _BEYOND:
         why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
-        return replace(bare, study=None, why=why, shown=False)
+        return replace(bare, study=None, why=why)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
     shares = known.group_by("instance").agg(pl.col("made").sum() / total)["made"]
     starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((shares**2).sum()))
     parts = [(found.relative, float(found.freedom)), (line.error(loads, made), float(line.freedom)), (starts, math.inf)]
     error = math.hypot(*(part for part, _ in parts))
     freedom = error**4 / sum(part**4 / each for part, each in parts) if error else math.inf  # Satterthwaite, 1946
-    judged = _judged(bare, math.log(found.value), error, freedom, math.log1p(_SPEEDS_MATTER), confidence)
-    if judged.verdict == DIFFERS and (unclear := [each.name for each in kind if each.verdict == UNKNOWN]):
-        return replace(judged, why=f"whether that is the traffic is not known: {', '.join(unclear)}")
-    return judged
+    return _judged(bare, math.log(found.value), error, freedom, math.log1p(_SPEEDS_MATTER), confidence)
 
 
 def _judged(
@@ -188,30 +176,17 @@ def _judged(
 
 
 def _found(
-    name: str,
-    part: str,
-    unit: str,
-    study: float | tuple[float, float] | None,
-    above: Floats,
-    below: Floats,
-    *,
-    zero: bool = False,
+    name: str, unit: str, study: float | tuple[float, float] | None, above: Floats, below: Floats
 ) -> tuple[Compared, Ratio | None]:
-    """A quantity of production, with why it is not known. Args: zero: whether nothing counts as a value."""
+    """A quantity of production, with why it is not known."""
     found, requests = ratio(above, below), int((below > 0).sum())
     why = (
         "production does not show it" if not len(above)
-        else "there were no requests" if not requests
         else f"requests in {requests} of {BLOCKS} parts of the time; it takes {FEWEST_BLOCKS}" if found is None
-        else "production counted none" if not found.value and not zero and unit != "requests"
-        else "the study does not show it" if study is None or not (study or zero)
+        else "the study does not show it" if study is None
         else None
     )  # fmt: skip
-    more = found is None and bool(len(above)) and study is not None  # data of a longer time would decide
-    return Compared(name, part, unit, study, found.value if found else None, why=why, shown=more or not why), found
-
-
-_SEEN = 0.9  # share of the time below which a line says how much was counted; convention
+    return Compared(name, unit, study, found.value if found else None, why=why), found
 
 
 def rows(found: Drift) -> list[list[str]]:
@@ -228,50 +203,27 @@ def conclusion(found: Drift) -> Iterator[str]:
         SAME: "Production is what was measured, as far as both show it.",
         UNKNOWN: "Not known whether production is still what was measured.",
     }[found.verdict]
-    if wide := _wide(found):
+    if wide := [each.name for each in found.compared if each.too_wide]:
         yield f"The interval is too wide to say: {'; '.join(wide)}."
     reasons: dict[str, list[str]] = {}
     for each in found.compared:
         if each.why:
             reasons.setdefault(f"{each.verdict}: {each.why}", []).append(each.name)
     yield from (f"{'; '.join(named)}: {why}." for why, named in reasons.items())
-    if found.restarts:
-        yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across that is not counted."
-    if found.seen < _SEEN:
-        yield f"{shown_share(found.seen)} of the time was counted; in the rest scrapes are missing, or there was no server."
 
 
 def advice(found: Drift) -> Iterator[str]:
     """What to measure again, or what would decide."""
     differing = {each.name: each for each in found.compared if each.verdict == DIFFERS}
-    parts = {each.part for each in differing.values()}
-    lengths = ", ".join(f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing)
-    if "server" in parts:
-        yield "Measure the server as production runs it: its version is not that of the study."
-    if lengths:
+    if lengths := ", ".join(f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing):
         yield f"Measure a workload of production's lengths ({lengths}): limits and latencies of the study are of other ones."
-    elif MIXED in differing:
-        yield "Measure a workload of production's lengths, by its access log: `bench traffic`."
-    if HITS in differing:
-        yield "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations)."
-    if any(isinstance(each.study, tuple) for each in differing.values()):
-        yield "Measure higher loads: production has more than the study had."
-    if parts == {"speed"}:
-        known = all(each.verdict == SAME for each in found.compared if each.name in KIND)
-        yield (
-            "Traffic is as measured and speed is not: look at the machine, then measure the study again."
-            if known
-            else "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."
-        )
+    yield from (said for name, said in _ADVICE.items() if name in differing)
+    if differing and differing.keys() <= set(TITLES.values()):
+        yield "Traffic does not explain the speed: look at the machine, then measure the study again."
     if found.verdict == SAME:
         yield "There is no need to measure again."
-    if found.verdict == UNKNOWN and _wide(found):
+    if found.verdict == UNKNOWN and any(each.too_wide for each in found.compared):
         yield "A longer time (--last), or one with more requests, narrows the intervals; so do more starts of the study (`sessions`)."
-
-
-def _wide(found: Drift) -> list[str]:
-    """What only its interval leaves undecided."""
-    return [each.name for each in found.compared if each.verdict == UNKNOWN and each.change is not None and not each.why]
 
 
 def _value(each: Compared, value: float | tuple[float, float] | str | None) -> str:
@@ -283,12 +235,12 @@ def _value(each: Compared, value: float | tuple[float, float] | str | None) -> s
         return shown_share(value, 1)
     if each.unit == "s":
         return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
-    return f"{value:.4g} {each.unit if each.unit != each.name.split(',', maxsplit=1)[0] else ''}".strip()
+    return f"{value:.4g} {each.unit}"
 
 
 def _change(each: Compared) -> str:
     if each.change is None or each.low is None or each.high is None:
         return ""
     what = "points" if each.unit == "0–1" else "%"
-    low, change, high = (f"{100 * value:+.1f}" if math.isfinite(value) else "∞" for value in (each.low, each.change, each.high))
+    low, change, high = (f"{100 * value:+.1f}" for value in (each.low, each.change, each.high))
     return f"{change} {what} ({low} to {high})"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +15,7 @@ import requests
 
 from bench import http
 from bench.errors import BenchError, shown
-from bench.parse.server import labels_of, marked
+from bench.parse.server import marked
 from bench.servers.engines import MANAGED
 from bench.servers.metrics import Catalogue
 
@@ -52,8 +51,7 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
 
     Returns:
         One row an instance and pair of scrapes: `instance`, `at_s` (of the later one), `seconds`, `in_flight` (requests running and
-        waiting at the later scrape), `running`, `restarted` (whether a counter fell; such a row has nulls), `requests`, and of tokens
-        and latencies what was counted.
+        waiting at the later scrape), `running`, `requests`, and of tokens and latencies what was counted.
     """
     names, scrape = read_names(catalogue), ["instance", "at_s"]
     ours = pl.col("name").replace_strict({theirs: ours for ours, theirs in names.items()}, default=None)
@@ -61,7 +59,7 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     known = marked(known, catalogue.kind).filter("apart").sort("at_s")
     rise, gauge = pl.col("value").diff().over("instance", "name", "labels"), pl.col("ours").is_in(list(_GAUGES))
     known = known.with_columns(fell=(rise < 0) & ~gauge, shown=pl.when(gauge).then("value").otherwise(rise))
-    scrapes = known.group_by(scrape).agg(restarted=pl.col("fell").any()).sort(scrape)
+    scrapes = known.group_by(scrape).agg(fell=pl.col("fell").any()).sort(scrape)
     seconds = pl.col("at_s").diff().over("instance")
     scrapes = scrapes.with_columns(seconds=seconds, whole=seconds <= _GAP * seconds.median().over("instance"))
     sums = known.group_by(*scrape, "ours").agg(pl.col("shown").sum()).pivot("ours", index=scrape, values="shown")
@@ -76,21 +74,8 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     in_flight, requests = pl.col("running") + pl.col("waiting"), pl.coalesce("e2e_count", "ttft_count")
     table = table.with_columns(queries=queries, in_flight=in_flight, requests=requests)
     if catalogue.kind is MANAGED["llama.cpp"]:  # it counts prompt tokens in two parts: from the prefix cache, and the others
-        table = table.with_columns(**dict.fromkeys(["queries", "prompt"], pl.col("hits") + pl.col("prompt")))
-    counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*_COUNTED, "running", "in_flight")]
-    return table.filter(pl.col("whole") | pl.col("restarted")).sort(scrape).select(*scrape, "seconds", "restarted", *counts)
-
-
-def scraped_twice(samples: pl.DataFrame) -> list[str]:
-    """The labels by which the series of one server are of several scrapers, which read at times of their own, and would count all of it
-    more than once.
-    """
-    for _, group in samples.group_by("instance", "name", "labels").agg("at_s").group_by("instance", "name"):
-        known = [(labels_of(labels), set(times)) for labels, times in group.select("labels", "at_s").rows()]
-        for (one, at), (other, then) in combinations(known, 2):
-            if max(min(at), min(then)) < min(max(at), max(then)) and at.isdisjoint(then):
-                return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
-    return []
+        table = table.with_columns(queries=pl.col("hits") + pl.col("prompt"))
+    return table.filter("whole", ~pl.col("fell")).sort(scrape).select(*scrape, "seconds", *_COUNTED, "running", "in_flight")
 
 
 _TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
@@ -124,12 +109,10 @@ class Window:
         counted = self._query(f"count by (__name__) (last_over_time({self._range('')}))")
         if found := {series["metric"]["__name__"] for series in counted}:
             return sorted(found)
-        jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
-        fix = "It scraped nothing then: give another time (--last, --to), or look at its /targets."
-        if jobs:
-            known = ", ".join(jobs[:10])
-            fix = f"Its jobs are: {known}. Give the label by which it knows the server, such as --label job=NAME."
-        raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
+        raise BenchError(
+            f"--prometheus {self.url}: it has no series with {self.chosen} in this time. Its /targets lists its jobs: give the label "
+            "by which it knows the server, such as --label job=NAME, or another time (--last, --to)."
+        )
 
     def samples(self, names: Sequence[str]) -> pl.DataFrame:
         """The raw samples of some metrics, one row each, as `served.SAMPLES` has them; `at_s` since `begin`."""
@@ -147,25 +130,18 @@ class Window:
         return f"{name}{self.chosen}[{max(1, round(1000 * (self.end - self.begin)))}ms]"
 
     def _query(self, text: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("query", {"query": text, "time": f"{self.end:.3f}"})["result"]
-        return found
-
-    def _ask(self, path: str, values: Mapping[str, str]) -> Any:
+        asked = urlencode({"query": text, "time": f"{self.end:.3f}"})
         try:
-            answer = http.get(f"{self.url.rstrip('/')}/api/v1/{path}?{urlencode(values)}", timeout_s=_TIMEOUT_S)
-        except http.Oversized as error:
-            why = f"{error}. Give a shorter time, or one server by --label"
-        except requests.Timeout:
-            why = f"no answer within {_TIMEOUT_S:g} s. Give a shorter time"
+            answer = http.get(f"{self.url.rstrip('/')}/api/v1/query?{asked}", timeout_s=_TIMEOUT_S)
+            found: list[dict[str, Any]] = answer.json()["data"]["result"]
+        except (http.Oversized, requests.Timeout) as error:
+            why = f"{http.problem(error)}. Give a shorter time, or one server by --label"
+        except requests.JSONDecodeError:
+            why = f"status {answer.status_code}, and no JSON. Give the address that has /api/v1, such as http://prometheus:9090"
         except requests.RequestException as error:
             why = f"{http.problem(error)}. Give the address of a Prometheus"
+        except (LookupError, TypeError):
+            why = f"/api/v1/query: {shown(answer.text)}. Give the address that has /api/v1, such as http://prometheus:9090"
         else:
-            try:
-                content = answer.json()
-                if content["status"] == "success":
-                    return content["data"]
-                said = f"{content.get('errorType')}: {content.get('error')}"
-            except (ValueError, KeyError, TypeError, AttributeError):
-                said = f"status {answer.status_code}, and not what Prometheus' HTTP API answers"
-            why = f"/api/v1/{path}: {shown(said)}. Give the address that has /api/v1, such as http://prometheus:9090"
+            return found
         raise BenchError(f"--prometheus {self.url}: {why}.")

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 BLOCKS = 12  # blocks that a time is cut into; convention: Student's t is 2.2 for so many
 FEWEST_BLOCKS = 4  # fewest blocks with a request that show how far they differ; derived: Student's t is 3.2 for four
-#: Latencies that are compared at a load: their sums, and what these are divided by. `held` is the time that requests are in flight for
-#: each output token: E2E ÷ output length, also where a server has no histograms (Little, 1961).
-SPEEDS = {**{name: (f"{name}_sum", f"{name}_count") for name in ("ttft", "itl", "e2e")}, "held": ("held", "output")}
+#: Latencies that are compared at a load: their sums, and what these are divided by.
+SPEEDS = {name: (f"{name}_sum", f"{name}_count") for name in ("ttft", "itl", "e2e")}
+# With the time that requests are in flight for each output token.
+_LINES = {**SPEEDS, "held": ("held", "output")}
 #: The load that decides on each: requests that wait make no step longer.
-LOADS = {name: "running" if name == "itl" else "in_flight" for name in SPEEDS}
+LOADS = {name: "running" if name == "itl" else "in_flight" for name in _LINES}
 _APART = 1.1  # ratio of two levels' loads by which they are two places of a line; convention: beyond the slots more levels run as many
 
 
@@ -67,7 +68,7 @@ def ratio(above: Floats, below: Floats) -> Ratio | None:
 
 def in_blocks(between: pl.DataFrame, begin: float, seconds: float) -> pl.DataFrame:
     """The rows of `served`, with their `block`, and `held` and `ran`, the time that requests were in flight and running (s)."""
-    return between.filter(~pl.col("restarted")).with_columns(
+    return between.with_columns(
         block=((pl.col("at_s") - begin) * BLOCKS / seconds).floor().clip(0, BLOCKS - 1).cast(pl.Int32),
         held=pl.col("in_flight") * pl.col("seconds"),
         ran=pl.col("running") * pl.col("seconds"),
@@ -111,7 +112,8 @@ class Studied:
 
     Attributes:
         prompt, output: mean length (tokens). hits: mean prefix-cache hit rate of its runs (0–1); hits_error: standard error of that.
-        loads: lowest and highest mean number of requests in flight. lines: by latency of `SPEEDS`.
+        loads: lowest and highest mean number of requests in flight. lines: by latency, and of `held`, the time in flight of an output
+            token.
         sessions: starts of the server behind it. names: of metrics that it exposed.
     """
 
@@ -128,7 +130,7 @@ class Studied:
 def read_studied(curve: Curve) -> Studied:
     """What the valid runs with a steady window showed, by the server's own counts there."""
     runs = curve.runs.filter(pl.col("valid") & pl.col("counts_valid")).drop_nulls(["steady_from_s", "steady_until_s"])
-    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), "hits": ("hits", "queries"), **SPEEDS}
+    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), "hits": ("hits", "queries"), **_LINES}
     schema = {name: pl.Float64 for each in ratios for name in (each, f"{each}_error")}
     rows, names = [], set[str]()
     for run in runs.iter_rows(named=True):
@@ -152,7 +154,7 @@ def read_studied(curve: Curve) -> Studied:
         hits=hits.mean(),  # type: ignore[arg-type]
         hits_error=float(hits.std() or 0.0) / max(1, len(hits)) ** 0.5,  # type: ignore[arg-type]
         loads=(loads.min(), loads.max()) if len(loads) else None,  # type: ignore[arg-type]
-        lines={name: line for name in SPEEDS if (line := _line(table, name)) is not None},
+        lines={name: line for name in _LINES if (line := _line(table, name)) is not None},
         sessions=max(1, runs["session"].n_unique()),
         names=frozenset(names),
     )

@@ -15,7 +15,6 @@ from bench.beside.production.guard.rules import LOADS, WAITS, Rules
 from bench.errors import shown_share
 from bench.report.render import render
 from bench.runs.latencies import LATENCIES
-from bench.servers.fleet import haproxys
 
 #: The files, each a template.
 FILES = ("rules.yaml", "dashboard.json", "haproxy.cfg", "keda.yaml")
@@ -43,16 +42,10 @@ def written(measured: Measured) -> tuple[dict[str, str], list[str]]:
 
 
 def _rules_notes(measured: Measured) -> list[str]:
-    limit = "Limits are those of one server (`instance`)."
-    if measured.workers:
-        limit = (
-            f"The limits of the load and of the queue are those of its {measured.workers} workers together, and Prometheus "
-            "scrapes each (`instance`): with more or fewer, those alerts are silent."
-        )
     return [
         f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
         f'Every rule reads the job "{measured.deployment}": give that name to the scrape job of its servers (`job_name`), or put '
-        f"yours in its place in all files of this folder. {limit}",
+        "yours in its place in all files of this folder. Limits are those of one server (`instance`).",
     ]
 
 
@@ -72,11 +65,6 @@ def _panels(rules: Rules) -> Iterator[_Panel]:
             (sustained.hit_rate, "orange"),
         )
     )
-    if measured.workers:  # whose limits are of all together
-        yield "Requests in flight, all workers", "short", [(rules.whole(LOADS[CONCURRENCY]), "{{job}}")], by[CONCURRENCY]
-        yield "Requests that come, all workers", "reqps", [(rules.whole(LOADS[RATE]), "{{job}}")], by[RATE]
-        yield "Requests that wait, all workers", "short", [(rules.whole(WAITS), "{{job}}")], queue
-        by, queue, tokens = {each: [] for each in by}, [], []
     yield "Requests in flight, by server", "short", [(LOADS[CONCURRENCY], "{{instance}}")], by[CONCURRENCY]
     if axis == RATE:
         yield "Requests that come, by server", "reqps", [(LOADS[RATE], "{{instance}}")], by[RATE]
@@ -99,29 +87,22 @@ def _panels(rules: Rules) -> Iterator[_Panel]:
 
 def _haproxy(measured: Measured) -> dict[str, Any] | str:
     """Numbers of a backend of HAProxy, 2.2 or later, or why there are none."""
-    limits, instances = measured.limits, max(1, measured.workers)
+    limits = measured.limits
     if limits is None or limits.admission is None:
         return f"how many requests to admit is not known, as {measured.no_low if measured.found else 'no limit was found'}"
-    if limits.admission < instances:
-        return f"{instances} workers admit {limits.admission} together, and HAProxy's maxconn is at least 1 of each"
     production = getattr(measured.kind, "production", None)
-    front = f"`maxconn {limits.admission + (limits.queue or 0)}`, what is served and what may wait: beyond its own nothing is refused."
-    each_worker = f"Each of the {instances} workers gets an equal part of it: give every line `server` its address."
     return {
         "name": re.sub(r"[^A-Za-z0-9_.-]", "-", measured.deployment),
-        "balance": haproxys(measured.balance or "leastconn"),
         "ttft_ms": round(1000 * min((slo.limit_s for slo in measured.slos if slo.metric == "ttft"), default=0.0)),
-        "queue": None if limits.queue is None else max(1, limits.queue // instances),
-        "instances": instances,
+        "queue": limits.queue,
         "port": production.port if production else 8000,
-        "each": limits.admission // instances,
+        "admission": limits.admission,
         "notes": [
             f"A backend of HAProxy. {measured.limit_text}.",
             "It admits as many in flight as `bench fleet` says of these results, and queues as many.",
-            each_worker if measured.workers else "Write one line `server` for each instance, with its address.",
+            "Write one line `server` for each instance, with its address.",
             "No SLO on TTFT, so how many requests may wait is not known: HAProxy's own default stands."
             * (limits.queue is None),
-            f"Give your frontend more than {front}" * bool(measured.workers and limits.queue),
         ],
     }
 
@@ -137,20 +118,14 @@ def _keda(rules: Rules) -> dict[str, Any] | str:
     admitted = measured.limits.admission if measured.limits and measured.axis == CONCURRENCY else None
     # Behind a proxy that admits fewer, an instance never shows more.
     sustained = min(low, measured.point["c_max"], math.inf if admitted is None else admitted)
-    what = f"each of {measured.workers} workers" if measured.workers else "one instance"
-    others = (
-        f"Limits of rules.yaml are those of {measured.workers} workers: with others its alerts on the load and the queue are silent, "
-        "and SaturateFleetSize (info) says so. Measure the fleet with other numbers, too."
-    )
     return {
         "name": re.sub(r"[^a-z0-9]+", "-", measured.deployment.lower()).strip("-")[:50].strip("-") or "model",
         "query": f"sum({series}{{job={json.dumps(measured.deployment)}}})",
-        "threshold": f"{_FILLED * sustained / max(1, measured.workers):.3g}",
+        "threshold": f"{_FILLED * sustained:.3g}",
         "notes": [
             f"A ScaledObject of KEDA. {measured.limit_text}.",
-            f"The threshold is {shown_share(_FILLED)} of what {what} is established to sustain, in {unit}: the rest is for the "
+            f"The threshold is {shown_share(_FILLED)} of what one instance is established to sustain, in {unit}: the rest is for the "
             "time that a new instance takes to start. It needs the rules of rules.yaml.",
-            others if measured.workers else "",
             "CHANGE-ME: the Deployment, and the address of Prometheus.",
         ],
     }

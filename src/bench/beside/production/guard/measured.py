@@ -12,14 +12,13 @@ import polars as pl
 
 from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.curve import read_curve
-from bench.errors import BenchError, count_text
+from bench.errors import count_text
 from bench.findings.capacity.words import limit
 from bench.findings.sizing import Limits, OperatingPoint, limits
-from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
 from bench.runs.sentences import load_text
 from bench.servers.kind import Kind
-from bench.servers.metrics import SHARES, Catalogue, find_catalogue
+from bench.servers.metrics import Catalogue, find_catalogue
 from bench.study.slo import Slo, parse_slo
 
 _LE = re.compile(r'\ble="([^"]+)"')
@@ -61,28 +60,21 @@ class Measured:
     """One curve, and the server that it was measured on.
 
     Attributes:
-        point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
+        point: its row of `capacity.parquet`. slos: those of all requests: no server tells classes apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
-        passed_on: whether others pass its metrics on, such as Ray's agents, which drop gauges that rest.
         sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
-        workers: how many servers a fleet has; C_max and `limits` are those of all together. 0 for a single server.
-        balance: how its router deals requests out, as a deployment has it; None where it was not started here.
     """
 
     point: Mapping[str, Any]
     slos: tuple[Slo, ...] = ()
-    of_classes: tuple[str, ...] = ()
     kind: Kind | None = None
     engine: str | None = None
     digest: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
-    passed_on: bool = False
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     sustained: Sustained
     limits: Limits | None = None
-    workers: int = 0
-    balance: str | None = None
 
     @property
     def deployment(self) -> str:
@@ -117,8 +109,7 @@ class Measured:
         """The limit, and what it was judged by."""
         point, engine = self.point, self.engine or "engine not known"
         judged = f" within {', '.join(point['slos'])}" if point["slos"] else ""
-        together = f" of {self.workers} workers together" if self.workers else ""
-        return f"The limit of {point['workload']}{together}{judged}: {limit(point)}, at 95 % confidence; {engine}"
+        return f"The limit of {point['workload']}{judged}: {limit(point)}, at 95 % confidence; {engine}"
 
     @property
     def sustained_text(self) -> str:
@@ -127,22 +118,13 @@ class Measured:
 
 
 def read_measured(folder: Path, workload: str | None = None) -> Measured:
-    """What production can be held to by one curve of a folder of results.
-
-    Args and errors as of `read_curve`; a fleet with workers that only prefill is refused, too.
-    """
+    """What production can be held to by one curve of a folder of results. Args and errors as of `read_curve`."""
     curve = read_curve(folder, workload)
     point, runs = curve.point, curve.runs
-    if any(row.get("role") for workers in runs["workers"].drop_nulls().to_list() for row in workers):
-        raise BenchError(
-            f"{folder}: some workers of {point['deployment']} only prefill, so rules that add up all workers would count each "
-            "request twice. Write your own rules for such a fleet."
-        )
     sustained = runs.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {run["run"]: table for run in sustained.iter_rows(named=True) if (table := curve.telemetry(run)) is not None}
     settings = runs.row(0, named=True)
-    texts = [text for text in point["slos"] if " of " not in text]
-    slos = tuple(map(parse_slo, texts))
+    slos = tuple(parse_slo(text) for text in point["slos"] if " of " not in text)
     found = OperatingPoint.of(point, settings) if point["kind"] == "found" and point["basis"] == "steady" else None
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
     last = next(reversed(telemetries.values()), None)
@@ -151,17 +133,13 @@ def read_measured(folder: Path, workload: str | None = None) -> Measured:
     return Measured(
         point=point,
         slos=slos,
-        of_classes=tuple(text for text in point["slos"] if text not in texts),
         kind=catalogue.kind,
         engine=catalogue.engine,
         digest=curve.facts.digest if curve.facts else None,
         names=catalogue.names,
-        passed_on=catalogue.lag_s > 0,
         histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
         limits=limits(found, ttft) if found is not None and point["low"] else None,
-        workers=curve.workers,
-        balance=settings.get("balance"),
     )
 
 
@@ -188,16 +166,11 @@ def _sustained(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], c_ma
 
 
 def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: str, c_max: float) -> float | None:
-    """The highest value of a gauge in any steady window; None where a run at C_max does not show it.
-
-    Of a fleet it is that of the sum; of a share, which has no sum, that of any worker.
-    """
+    """The highest value of a gauge in any steady window; None where a run at C_max does not show it."""
     peaks = []
     for run in runs.iter_rows(named=True):
-        telemetry, fleet, found = telemetries.get(run["run"]), pl.col("endpoint") == FLEET, []
+        telemetry, found = telemetries.get(run["run"]), []
         if telemetry is not None and run["steady_from_s"] is not None:
-            if len(run["workers"] or ()) > 1:
-                telemetry = telemetry.filter(~fleet if gauge in SHARES else fleet)
             window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
             found = [value for part in telemetry.partition_by("endpoint") for value in gauges(part).filter(window)["value"]]
         if found:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.guard.measured import Measured
-from bench.errors import count_text, shown_share
+from bench.errors import shown_share
 from bench.study.slo import Slo
 
 #: The recorded series that counts a load, by its axis; and those of waiting requests and KV usage.
@@ -26,7 +26,7 @@ _SHARE = "{{ $value | humanizePercentage }}"
 
 
 class Rules:
-    """The rules of a curve's server or fleet.
+    """The rules of a curve's server.
 
     Attributes:
         records: what is recorded, the only place where the engine's own names stand. alerts: on these. left: a line on each alert that
@@ -47,8 +47,6 @@ class Rules:
         self._record_latencies()
         self._alert_on_load()
         self._alert_on_runs()
-        if measured.workers:
-            self._alert_on_workers()
         self._alert_on_hits()
         self._alert_on_budgets()
 
@@ -56,10 +54,6 @@ class Rules:
     def there(self) -> set[str]:
         """Names of what is recorded."""
         return {rule["record"] for rule in self.records}
-
-    def whole(self, series: str) -> str:
-        """The recorded series that a limit on `series` is held against: that of a server, or the sum over the workers of a fleet."""
-        return series.replace("saturate:", "saturate:fleet_", 1) if self.measured.workers else series
 
     # Recording
 
@@ -110,9 +104,6 @@ class Rules:
             for quantile in ("0.5", "0.9", "0.99"):
                 expr = f"histogram_quantile({quantile}, {buckets})"
                 self._record(f"saturate:{metric}_seconds:quantile5m", expr, quantile=quantile)
-        if measured.workers:
-            for series in [each for each in (*LOADS.values(), WAITS) if each in self.there]:
-                self._record(self.whole(series), f"sum by (job) ({series}{{{self._job}}})")
         for slo in measured.slos:
             found, below = measured.histograms.get(slo.metric), bucket(measured, slo)
             if found is None or below is None:
@@ -135,24 +126,11 @@ class Rules:
             {"alert": name, "expr": expr, "stands": stands, "labels": labels, "summary": summary, "shown": shown}
         )
 
-    def _as_measured(self, expr: str) -> str:
-        """A condition on `whole`, of a fleet only while it has as many workers as were measured: others have other limits."""
-        return f"{expr} and {self._size} == {self.measured.workers}" if self.measured.workers else expr
-
-    @property
-    def _size(self) -> str:
-        return f"count by (job) (up{{{self._job}}})"  # those that do not answer included
-
-    @property
-    def _place(self) -> str:
-        return f"{_JOB}, all workers: {{{{ $value | humanize }}}}" if self.measured.workers else _HERE
-
     def _alert_on_load(self) -> None:
         measured, point, low, axis = self.measured, self.measured.point, self.measured.low, self.measured.axis
-        series, unit = self.whole(LOADS.get(axis or "", "")), point["unit"]
+        series, unit = LOADS.get(axis or ""), point["unit"]
         why = (
             f"its limit is not known; C_max is {point['c_max']:g} or more" if not measured.found
-            else f"no server counts {unit}" if axis is None
             else f"the metrics of {measured.engine} do not show {unit}" if series not in self.there
             else measured.no_low if low is None
             else None
@@ -165,9 +143,9 @@ class Rules:
         means = [chosen] if axis == RATE else [f"avg_over_time({chosen}[{window}])" for window in ("5m", "1m")]
 
         def above(load: float) -> str:
-            return self._as_measured(" and ".join(f"{mean} > {load:.4g}" for mean in means))
+            return " and ".join(f"{mean} > {load:.4g}" for mean in means)
 
-        here = f"{self._place} {unit}"
+        here = f"{_HERE} {unit}"
         if low < limit:
             near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
             self._alert("LoadNearLimit", above(low), "2m", "warning", near)
@@ -177,67 +155,36 @@ class Rules:
 
     def _alert_on_runs(self) -> None:
         """Where the queue, KV usage or preemptions are more than in any sustained run."""
-        seen, text, job = self.measured.sustained, self.measured.sustained_text, self._job
+        seen, text = self.measured.sustained, self.measured.sustained_text
         usage = None if seen.kv_usage is None else math.ceil(round(100 * seen.kv_usage, 6)) / 100
-        if self._shown("the queue", "requests that wait", WAITS, seen.waiting):
-            most = f"At most {seen.waiting:g} waited at once in the steady windows of {text}."
-            above = self._as_measured(f"{self.whole(WAITS)}{{{job}}} > {seen.waiting:g}")
-            self._alert("Queue", above, "5m", "warning", f"{self._place} requests wait, and have for 5m", most)
-        if self._shown("KV usage", "KV usage", _USAGE, usage) and usage is not None:
-            said = f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m"
-            of = " of any worker" * bool(self.measured.workers)
-            most = f"At most {shown_share(usage)}{of} was in use in the steady windows of {text}."
-            if usage < 1:
-                self._alert("KvUsage", f"{_USAGE}{{{job}}} > {usage:g}", "5m", "warning", said, most)
-            else:
-                self.left.append("No alert on KV usage: sustained runs filled the cache.")
-        if self._shown("preemptions", "preemptions", _PREEMPTIONS, seen.preemptions):
-            if seen.preemptions:
-                had = count_text(round(seen.preemptions), "preemption")
-                self.left.append(f"No alert on preemptions: sustained runs had {had}.")
-            else:
-                above = f"{_PREEMPTIONS}{{{job}}} > 0"
-                self._alert("Preemptions", above, "2m", "warning", f"{_HERE} preemptions/s", f"There was none in {text}.")
+        most = None if seen.waiting is None else f"At most {seen.waiting:g} waited at once in the steady windows of {text}."
+        self._alert_above("Queue", WAITS, seen.waiting, "5m", f"{_HERE} requests wait, and have for 5m", most)
+        said = f"{{{{ $labels.instance }}}}: {_SHARE} of the KV cache is in use, and has been for 5m"
+        most = (
+            None if usage is None or usage >= 1 else f"At most {shown_share(usage)} was in use in the steady windows of {text}."
+        )
+        self._alert_above("KvUsage", _USAGE, usage, "5m", said, most)
+        most = None if seen.preemptions != 0 else f"There was none in {text}."
+        self._alert_above("Preemptions", _PREEMPTIONS, seen.preemptions, "2m", f"{_HERE} preemptions/s", most)
 
-    def _shown(self, what: str, thing: str, series: str, value: float | None) -> bool:
-        """Whether server and runs show something; else a line says that there is no alert on it."""
-        if series not in self.there:
-            self.left.append(f"No alert on {what}: the metrics of {self.measured.engine} do not show {thing}.")
-        elif value is None:
-            self.left.append(f"No alert on {what}: no sustained run has a steady window that shows {thing}.")
-        return series in self.there and value is not None
-
-    def _alert_on_workers(self) -> None:
-        """A worker is silent where Prometheus scrapes it in vain, or finds no engine there: `up` is of every address of the job."""
-        number, job = self.measured.workers, self._job
-        if self.measured.passed_on:
+    def _alert_above(self, name: str, series: str, value: float | None, stands: str, summary: str, shown: str | None) -> None:
+        """Where a series is above a value that sustained runs had. Args: shown: what was measured; None where that is no limit."""
+        if series not in self.there or shown is None:
             self.left.append(
-                "No alert on silent workers: Ray passes their metrics on, and drops those of a worker that has nothing to do."
+                f"No alert Saturate{name}: the sustained runs do not show what it watches, or had all that it warns of."
             )
         else:
-            silent = f"up{{{job}}} unless on (job, instance) {_RUNNING}{{{job}}}"
-            said = f"{{{{ $labels.instance }}}} of {_JOB} shows no metrics of its engine"
-            self._alert("WorkerSilent", silent, "2m", "critical", said, f"All {number} workers served.")
-        said = f"{_JOB} has {{{{ $value }}}} workers, not the {number} whose limits were measured: meanwhile no alert is on the load "
-        self._alert("FleetSize", f"{self._size} != {number}", "15m", "info", f"{said}and the queue of all of them")
+            self._alert(name, f"{series}{{{self._job}}} > {value:g}", stands, "warning", summary, shown)
 
     def _alert_on_hits(self) -> None:
         measured, rate = self.measured, self.measured.sustained.hit_rate
-        beyond = "beyond the turns of a conversation or the blocks of a trace"
-        why = (
-            f"the metrics of {measured.engine} do not show both hits and lookups" if _HITS not in self.there
-            else f"prompts of some sustained run are not known to share prefixes {beyond}" if not measured.sustained.shared
-            else "some sustained run does not show them" if rate is None
-            else "some sustained run had none" if rate == 0
-            else None
-        )  # fmt: skip
-        if why or not rate:
-            self.left.append(f"No alert on prefix-cache hits: {why}.")
-        else:
-            least = _HITS_KEPT * rate
-            said = f"{_JOB}: {_SHARE} of prompt tokens come from the prefix cache"
-            shown = f"At least {shown_share(rate)} did in {measured.sustained_text}; the alert is at {shown_share(least)}."
-            self._alert("PrefixHits", f"{_HITS}{{{self._job}}} < {least:.3g}", "15m", "warning", said, shown)
+        if not rate or not measured.sustained.shared or _HITS not in self.there:
+            self.left.append("No alert on prefix-cache hits: some sustained run shares no prefixes, or shows no hits.")
+            return
+        least = _HITS_KEPT * rate
+        said = f"{_JOB}: {_SHARE} of prompt tokens come from the prefix cache"
+        shown = f"At least {shown_share(rate)} did in {measured.sustained_text}; the alert is at {shown_share(least)}."
+        self._alert("PrefixHits", f"{_HITS}{{{self._job}}} < {least:.3g}", "15m", "warning", said, shown)
 
     def _alert_on_budgets(self) -> None:
         """SLOs whose budget of slow requests burns too fast, in a long and in a short window.
@@ -246,11 +193,8 @@ class Rules:
         to the most that is possible, all factors are moved toward 1 alike, until the fast alert stands midway.
         """
         measured = self.measured
-        if measured.of_classes:
-            names = ", ".join(measured.of_classes)
-            self.left.append(f"{names}: no alert on its budget: the server does not tell classes of requests apart.")
-        if not measured.slos and not measured.of_classes:
-            self.left.append("No alert on a budget: the study has no SLO.")
+        if not measured.slos:
+            self.left.append("No alert on a budget: the study has no SLO of all requests.")
         for slo in measured.slos:
             below, budget = bucket(measured, slo), 1 - slo.share
             if below is None:
