@@ -1,6 +1,5 @@
 """Every sentence on results, kept in snapshots to be read as a whole: RENEW=1 renews them. What is concluded is tested by value, elsewhere."""
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,8 +7,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.findings import advice, causes, course, fleet, lengths
-from bench.findings import levels as alone
+from bench.findings import advice, causes, fleet, lengths
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.advice import Advice
@@ -410,22 +408,6 @@ def test_factors():
         "too few measured": [replace(found, effects=(), configurations=6, measured=6)],
     }
     snapshots.same("factors", [line for name, each in cases.items() for line in answer_lines(name, factors.answer(each))])
-
-
-def test_single_loads_and_steps():
-    level = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 4.0, "work": None, "runs": 1, "valid": 1, "tokens_per_s": 123.0,
-             "latencies": [(0.1, True), (math.inf, False)]}  # fmt: skip
-    levels = [level, {**level, "runs": 2, "work": "embedding"}, {**level, "tokens_per_s": None, "latencies": [(None, False)] * 2},
-              {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
-    shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
-    step = {"deployment": "a", "workload": "w", "axis": "request_rate", "level": 4.0}
-    steps = [
-        {**step, "valid": valid, "recovered": recovered, "recovery_s": after}
-        for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
-    ]
-    snapshots.same(
-        "alone", [*answer_lines("one load", alone.answer(levels, shown)), *answer_lines("steps", course.answer(steps))]
-    )
 
 
 def test_where_curves_saturate():

@@ -5,23 +5,17 @@ Which question the runs ask is decided by the conditions by which they get figur
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from bench.axes import AXES
-from bench.findings import advice, course, lengths
-from bench.findings import levels as alone
+from bench.findings import advice, lengths
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.capacity.curves import Curve
 from bench.findings.comparison import words as against
 from bench.findings.factors.decided import answer as factors_answer
-from bench.findings.factors.decided import crossed
 from bench.findings.found import asked_of
-from bench.findings.lengths import streamed_both_ways
-from bench.findings.levels import level_rows, shown_latencies
 from bench.findings.tables import Tables
 from bench.report.blocks import Answer, Article, Section
 from bench.search import tuning_words as tuning
@@ -47,10 +41,6 @@ def answers(results: Tables, curves: list[Curve]) -> list[Answer]:
     told = [curve.searched for curve in curves if curve.point]
     others = searches.answer((name, record) for name, record in searched if record not in told)
     found = [others, *found] if others.lines else found
-    left = _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched})
-    if left.height:
-        slos = results.decision.slos
-        found.append(alone.answer(level_rows(left, slos), shown_latencies(slos)))
     return found
 
 
@@ -72,28 +62,11 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
     # What the comparison with the baseline answers is not answered again.
     if gains := [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]:
         yield setting_gain.answer(gains)
-    if steps := runs.drop_nulls("recovered").to_dicts():
-        yield course.answer(steps)
     full = [each.saturation for each in curves if each.saturation and not each.point and AXES[each.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
     if full and not compared:  # else it is a detail, which the tables have
         yield saturates.answer(full, several_workloads=results.several_workloads)
     yield advice.answer(findings.advice)
-
-
-def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searched: Collection[tuple[str, str]]) -> pl.DataFrame:
-    """The runs of which no answer speaks: of workloads that were measured at a single load, and by no search."""
-    spoken = {answer.name for answer in found}
-    left = runs
-    if "lengths" in spoken:
-        left = left.filter(pl.col("workload") == pl.col("family"))
-        left = left.join(streamed_both_ways(runs), on=["deployment", "run"], how="anti", maintain_order="left")
-    if "factors" in spoken:
-        left = left.filter(~crossed(left))
-    known = {*searched, *((curve.deployment, curve.workload) for curve in curves)}
-    named = {"deployment": pl.String(), "workload": pl.String()}
-    told = pl.DataFrame(list(known), schema=named, orient="row")
-    return left.filter(pl.col("recovered").is_null()).join(told, on=list(named), how="anti", maintain_order="left")
 
 
 def section(view: View) -> Section:

@@ -6,7 +6,7 @@ import polars as pl
 
 from bench.axes import CONCURRENCY
 from bench.errors import listed
-from bench.findings.saturation import lesson, title
+from bench.findings.saturation import title
 from bench.findings.tables import Tables
 from bench.report.figure import alt, figure
 from bench.report.theme import (
@@ -28,12 +28,6 @@ _CURVE = ["deployment", "workload"]
 _LISTED = 6  # most curves that are listed in a panel; convention
 
 
-def _finding(results: Tables) -> str | None:
-    if lesson(results):
-        return "Geometry decides when the cache fills, compute decides what users can have"
-    return title(in_order(results, results.saturation).to_dicts())
-
-
 @figure(
     "kv-saturation",
     title="KV-cache usage against load",
@@ -42,7 +36,7 @@ def _finding(results: Tables) -> str | None:
     "predicts, KV tokens ÷ tokens a request, with no fitted number. A second panel, where limits are known: the highest "
     "load sustained (filled), the first that misses (end of the bar), and what the cache holds (ring).",
     judged="counts_valid",
-    finding=_finding,
+    finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
     columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
 )
 def kv_saturation(results: Tables) -> alt.ConcatChart | alt.LayerChart:

@@ -1,22 +1,18 @@
-"""Every level of every curve in one line, and in words those of curves with a single one."""
+"""Every level of every curve in one line."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.axes import AXES
-from bench.errors import count_text
 from bench.findings.capacity.curves import limits_text
 from bench.parse.windows import level_values
-from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, cell_of_latency, cell_of_load, shortened
+from bench.report.blocks import Block, Cell, Column, Section, Table, Text, cell_of_latency, cell_of_load
 from bench.runs.latencies import class_names
-from bench.runs.sentences import latency_text, load_text, time_text
 from bench.study.slo import Slo, applying
-from bench.workloads.endpoints.kind import unit_of
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -89,43 +85,6 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 def reasons(runs: pl.DataFrame) -> bool:
     """Whether some answer began with reasoning. Args: runs: rows of the summary."""
     return "reasoning_tokens" in runs.columns and bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
-
-
-Row = Mapping[str, Any]
-
-
-def answer(levels: Sequence[Row], shown: Sequence[Slo]) -> Answer:
-    """What workloads with a single load show, by the numbers of the report's table of levels.
-
-    Args:
-        levels: rows of `bench.findings.levels.level_rows`. shown: whose percentiles their `latencies` are.
-    """
-    return Answer(
-        name="alone",
-        question="What do workloads that were measured at one load show?",
-        lines=shortened([_line(level, shown) for level in levels]),
-        sure=("One load shows neither a limit nor what more load would bring.",),
-        do=("Measure two levels or more of a workload to learn what an instance sustains.",),
-    )
-
-
-def _line(level: Row, shown: Sequence[Slo]) -> str:
-    name = f"{level['deployment']} · {level['workload']}, {load_text(level['level'], AXES[level['axis']].unit)}"
-    if not level["valid"]:
-        return f"{name}: not known, {'the run is' if level['runs'] == 1 else 'all runs are'} invalid."
-    found = [] if level["tokens_per_s"] is None else [f"{level['tokens_per_s']:,.3g} {unit_of([level['work']])}/s"]
-    found += [
-        f"{slo.metric.upper()} {slo.percentile.upper()} {latency_text(value)}{_beside_limit(slo, within=within)}"
-        for slo, (value, within) in zip(shown, level["latencies"], strict=True)
-        if value is not None
-    ]
-    if level["runs"] > 1:
-        name += f" ({level['valid']} of {count_text(level['runs'], 'run')})"
-    return f"{name}: {', '.join(found) or 'nothing was measured'}."
-
-
-def _beside_limit(slo: Slo, *, within: bool) -> str:
-    return "" if math.isinf(slo.limit_s) else f" ({'within' if within else 'misses'} its limit, {time_text(slo.limit_s)})"
 
 
 def section(view: View) -> Section:

@@ -41,15 +41,11 @@ _RUNS = (
     Column("cache full after (s)", "full_after_s", "%.2g"),
     Column("full for (s)", "full_for_s", "%.2g"),
     Column("running then", "running", "%.0f"),
-    Column("tokens/s while it fills", "filling"),
-    Column("while it is full", "full"),
-    Column("peaks over valleys", "swing", "%.0f %%", 100),
     Column("TTFT, each request of a burst (ms)", "ttft_slope_s", "%.3g", 1000),
+    Column("recovered from a step after (s)", "recovery_s", "%.2g"),
     Column("others' work", "host_other_share", "%.0f %%", 100),
 )
 _MEANING = (
-    "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch lasts four "
-    "seconds or more; longer answers or more requests make stretches longer. "
     "P99: ~ is an estimate of too few requests (fewer than 662) for a bound; (≤ …) is an upper bound on the true one, at 99 % "
     "confidence."
 )
@@ -98,20 +94,10 @@ def invalid(view: View) -> Section:
 
 def _course(run: Row, timeseries: pl.DataFrame | None) -> dict[str, Any]:
     """What happens within a run, as cells."""
-    seen = course(timeseries) if timeseries is not None else Course()
     return {
-        **vars(seen),
-        "filling": _change(seen.filling),
-        "full": _change(seen.full),
+        **vars(course(timeseries) if timeseries is not None else Course()),
         "ttft_slope_s": ttft_slope(run["judged"] or ()) if run["arrival"] == "burst" else None,
     }
-
-
-def _change(change: tuple[float, float, float] | None) -> Cell:
-    if change is None:
-        return Cell("–")
-    middle, low, high = (f"{100 * end:+.0f}" for end in change)
-    return Cell(f"{middle} % ({low} to {high})".replace("-", "−"), change[0])
 
 
 def _often(texts: Sequence[Sequence[str]]) -> list[str]:

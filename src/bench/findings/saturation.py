@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,11 @@ from bench.findings.capacity.words import UNFILLED
 from bench.findings.predicted import ceiling_text
 from bench.findings.regions import POINTS, regions, turning_point
 from bench.parse.windows import level_value
-from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, by_advice, shortened
+from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, shortened
 from bench.runs.columns import schema_of
 from bench.runs.sentences import filled
 
 if TYPE_CHECKING:
-    from bench.findings.tables import Tables
     from bench.findings.view import View
 
 _CURVE = ["deployment", "workload"]
@@ -105,8 +103,7 @@ def answer(rows: Sequence[Row], *, several_workloads: bool) -> Answer:
     Args:
         rows: of `bench.findings.saturation`, without SLOs: within those fewer may be sustained than fit.
     """
-    do = by_advice((_name(row, several_workloads), _do(row)) for row in rows)
-    do.append(
+    limits = (
         "Set `decision.slo`, such as `slo: [ttft_p99=1s]`, to learn what is sustained within limits on latency; nothing is "
         "measured again."
     )
@@ -114,8 +111,7 @@ def answer(rows: Sequence[Row], *, several_workloads: bool) -> Answer:
         name="concurrency",
         question="At what concurrency does the KV cache fill, and where does throughput peak?",
         lines=shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
-        sure=tuple(_sure(rows)),
-        do=shortened(do, 5),
+        do=(limits,),
     )
 
 
@@ -175,52 +171,6 @@ def prediction_title(apart: Iterable[int | None]) -> str | None:
         return "The KV cache is full at other levels than geometry predicts"
     share = f"{met} of {len(known)} curves" if met < len(known) or met > 1 else "the one curve that shows it"
     return f"The KV cache is full at the level that geometry predicts on {share}"
-
-
-def _sure(rows: Sequence[Row]) -> list[str]:
-    sure = ["Only measured levels count: nothing was measured between the two levels of a line."]
-    if any(row["predicted"] is not None for row in rows):
-        sure.append("Predicted is KV tokens ÷ tokens per request, each at its full length.")
-    if title := prediction_title([row["levels_apart"] for row in rows]):
-        sure.append(f"{title}.")
-    return sure
-
-
-def _do(row: Row) -> str:
-    """How many requests to send at once, where it is known between which levels the cache fills; else empty."""
-    low, high, predicted = row["below"], row["measured"], row["predicted"]
-    if low is None or high is None:
-        return ""
-    fits = math.floor(predicted) if predicted is not None and low < predicted <= high else low
-    return f"send no more than {fits:g} at once; more wait for KV memory."
-
-
-def lesson(results: Tables) -> str:
-    """That memory and what users can have are two limits, where two curves of a workload show it; else empty.
-
-    They do where a load at which one curve's SLOs are missed, with room left in its cache, is sustained by one whose cache holds less,
-    and geometry predicts on each curve that shows it where the cache fills.
-    """
-    fills = results.saturation["levels_apart"].drop_nulls()
-    predicted = {(row["deployment"], row["workload"]): row["predicted"] for row in results.saturation.iter_rows(named=True)}
-    points = results.points.filter(axis=CONCURRENCY)
-    if fills.is_empty() or (fills != 0).any() or points.is_empty():
-        return ""
-    for large in points.filter(pl.col("kind").is_in(["found", "below"]) & pl.col("missed_at").is_not_null()).to_dicts():
-        fits, by = (
-            predicted.get((large["deployment"], large["workload"])),
-            [miss["by"] for miss in large["missed"] if not miss["close"]],
-        )
-        for small in points.filter(pl.col("c_max") >= large["missed_at"], workload=large["workload"]).to_dicts():
-            fewer = predicted.get((small["deployment"], small["workload"]))
-            if fits and fewer and by and fewer < fits and large["missed_at"] < fits:
-                slo = next((each for each in results.decision.slos if each.column in by), None)
-                return (
-                    f"Geometry decides when the cache fills, compute decides what users can have: {large['deployment']}'s cache holds "
-                    f"{fits:.3g} requests, {small['deployment']}'s {fewer:.3g}, and yet it misses {slo or 'what is wanted'} at "
-                    f"{large['missed_at']:g} in flight, which {small['deployment']} sustains."
-                )
-    return ""
 
 
 _TABLE = (
