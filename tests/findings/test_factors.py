@@ -1,6 +1,5 @@
 """The factor analysis on made studies whose effects are known."""
 
-import itertools
 import math
 import random
 import statistics
@@ -9,10 +8,8 @@ import polars as pl
 import pytest
 
 from bench.findings.factors.decided import (
-    answer,
     cells,
     correlations,
-    decided,
     factors_of,
     importances,
     marginal_means,
@@ -138,19 +135,6 @@ def test_the_factors_of_a_study_and_its_own_metric():
     assert closed["makespan_s"].null_count() == closed.height
     assert factors_of(closed)["level"] == "concurrency"
     assert set(correlations(closed)["metric"]) == {"TTFT (s)", "throughput (tokens/s)"}
-    # Settings that always change together are one.
-    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, dtype={"x": 1})
-    batch = pl.when(pl.col("max_num_seqs") == 128).then(pl.lit("8192"))
-    memory = pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
-    names = factors_of(with_metrics(study.with_columns(flag_batch=batch, kv_cache_memory=memory)))
-    assert (names["model_order"], names["max_num_seqs"]) == ("model, with kv_cache_memory", "max_num_seqs, with batch")
-    assert "flag_batch" not in names and "kv_cache_memory" not in names
-    # A server of which nothing is known makes no factor.
-    one = {"max_num_seqs": {32: 1.0, None: 2.0}, "dtype": {"float32": 1.0, None: 1.0}, "flag_x": {"1": 1.0, None: 1.0}}
-    study, nothing = with_settings(0.0, **one), pl.col("dtype").is_null()
-    unknown = study.filter(pl.col("max_num_seqs").is_null() == nothing, pl.col("flag_x").is_null() == nothing)
-    loads = ["batch size", "input length", "output length", "model", "devices"]
-    assert list(factors_of(with_metrics(unknown)).values()) == loads
 
 
 def test_a_correlation_its_interval_and_its_band_by_hand():
@@ -260,63 +244,6 @@ def test_importances_are_the_shuffles_mean_and_95_per_cent(models, monkeypatch):
     importances(crossed([(i, 8, 8, float(i - 1)) for i in range(1, 21)]))
     assert all(models[-1].y == models[-1].x[:, 0] - 1)
     assert importances(crossed([(i, 8, 8, 3.0) for i in range(1, 21)])).is_empty()
-
-
-def with_settings(noise, *, batches=(1, 16), **settings):
-    """The made study, each of its configurations with every combination of values of the settings, as a deployment of its own.
-
-    Args:
-        settings: by column: values, each with the factor that it puts on TTFT and takes from throughput.
-    """
-    runs = planted(1, noise, batches=batches, prompts=(32, 512))
-    parts = []
-    for values in itertools.product(*(each.items() for each in settings.values())):
-        factor = math.prod(times for _, times in values)
-        changed = pl.col("ttft_mean_s") * factor, pl.col("throughput_tokens_per_s") / factor, pl.col("duration_s") * factor
-        told = {name: pl.lit(value) for name, (value, _) in zip(settings, values, strict=True)}
-        name = pl.format("{}-{}-{}", "model", "tensor_parallel", pl.lit("-".join(str(value) for value, _ in values)))
-        parts.append(runs.with_columns(*changed, deployment=name, **told))
-    return pl.concat(parts, how="vertical_relaxed")
-
-
-def test_a_setting_is_a_factor():
-    """A number, a switch that one deployment lacks, and one of three texts: TTFT × 2, × 1.5 and nothing."""
-    texts = {"flag_eager": {"false": 1.0, None: 1.5}, "flag_scheduler": {"a": 1, "b": 1, "c": 1}, "dtype": {"x": 1}}
-    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, **texts)
-    runs = with_metrics(study)
-    assert list(factors_of(runs).values())[5:] == ["max_num_seqs", "eager", "scheduler"]
-    told = of_ttft(runs)
-    assert of(told, "TTFT (s)", "max_num_seqs")["low"] > of(told, "TTFT (s)", "eager")["low"] > 0.01
-    assert of(told, "TTFT (s)", "scheduler")["low"] <= 0
-    (means,) = (marginal_means(runs, "flag_eager").filter(model="m1e+07", metric="TTFT (s)"),)
-    assert means["label"].to_list() == ["default", "false"]
-    assert means["mean"][0] / means["mean"][1] == pytest.approx(1.5, rel=0.05)
-    by_hand = marginal_means(runs, "max_num_seqs").filter(model="m1e+07", metric="TTFT (s)")
-    assert by_hand["value"].to_list() == [32, 128]
-    assert by_hand["mean"][1] / by_hand["mean"][0] == pytest.approx(2, rel=0.05)
-    # Three texts have no order: no correlation is given.
-    expected = {"batch size", "input length", "output length", "devices", "max_num_seqs", "eager"}
-    assert set(correlations(runs)["factor"]) == expected
-    (found,) = decided(of_ttft_alone(study))
-    between = {
-        row["factor"]: (row["change"], row["first"], row["last"]) for row in found.effects if row["metric"] == "TTFT (s)"
-    }
-    assert between["max_num_seqs"] == (pytest.approx(2, rel=0.05), "32.0", "128.0")
-    assert between["eager"] == (pytest.approx(1 / 1.5, rel=0.05), "default", "false")
-    assert between["scheduler"] == (None, None, None)
-
-
-def test_an_engine_is_a_factor_to_which_its_settings_belong():
-    study = with_settings(0.05, engine={"vllm": 1.0, "llama-cpp": 2.0}, dtype={"float32": 1.0})
-    kind = pl.when(pl.col("engine") == "vllm").then(pl.lit("auto")).otherwise(pl.lit("float32"))
-    runs = with_metrics(study.with_columns(kv_cache_dtype=kind))
-    assert list(factors_of(runs).values())[5:] == ["engine, with kv_cache_dtype"]
-    assert cells(runs)["n"].unique().to_list() == [2]  # repeats alone: no engine's runs are another's
-    assert of(of_ttft(runs), "TTFT (s)", "engine, with kv_cache_dtype")["low"] > 0.03
-    # A share is not rounded to nothing.
-    study = with_settings(0.05, gpu_memory_utilization={0.5: 2.0, 0.9: 1.0}, dtype={"float32": 1.0})
-    lines = answer(decided(of_ttft_alone(study))).lines
-    assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
 
 
 def test_models_and_devices_of_which_nothing_is_known_are_no_error():

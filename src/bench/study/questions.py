@@ -18,6 +18,7 @@ from bench.workloads.workload import ALIKE
 Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]
 CROSSED = ("level", "prompt_fixed", "output_fixed")
+_PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 FEWEST_CONFIGURATIONS = (
     20  # fewest configurations of a factor analysis; derived: of fewer, five folds hold out less than four each
 )
@@ -130,10 +131,8 @@ def crossed_factors(rows: Rows) -> bool:
 
 
 def crossed_families(rows: Rows) -> set[str]:
-    """Families of bursts or closed loops in which two of load, lengths and settings are crossed.
-
-    Loads with crossed lengths are a study of factors; of settings under several loads it takes as many configurations as an analysis,
-    at loads that several deployments have.
+    """Families of bursts or closed loops in which two of load and lengths are crossed, by servers that differ in model and parallelism
+    alone: other settings are compared by themselves.
     """
     held = defaultdict(list)
     for row in rows:
@@ -143,12 +142,7 @@ def crossed_families(rows: Rows) -> set[str]:
 
 
 def _are_crossed(rows: Rows) -> bool:
-    at: dict[tuple[Any, ...], set[str]] = defaultdict(set)
-    for row in rows:
-        at[tuple(row.get(key) for key in CROSSED)].add(row["deployment"])
-    shared = sum(len(deployments) for deployments in at.values() if len(deployments) > 1)
-    enough = shared >= FEWEST_CONFIGURATIONS or sum(_several(rows, key) for key in CROSSED) >= 2
-    return enough and len(_factors(rows) - {"model"}) >= 2
+    return sum(_several(rows, key) for key in CROSSED) >= 2 and _factors(rows) <= {*CROSSED, "model", *_PARALLEL}
 
 
 def _factors(rows: Rows) -> set[str]:

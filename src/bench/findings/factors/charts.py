@@ -172,16 +172,14 @@ def factor_panels(results: Tables) -> alt.TopLevelMixin:
                     alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g"))
                     for end in ("mean", "low")
                 )
-                rows = part.with_columns(pl.col("label").str.strip_suffix(".0"))
-                values = rows.sort("value")["label"].unique(maintain_order=True).to_list()
-                x = alt.X("label:N", title=factors_of(runs)[name], sort=values, axis=alt.Axis(labelAngle=0))
+                x = alt.X("value:O", title=factors_of(runs)[name], axis=alt.Axis(labelAngle=0, format="~g"))
                 tooltip = [
                     "model:N",
-                    "label:N",
+                    "value:Q",
                     *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
                     "n:Q",
                 ]
-                base = alt.Chart(rows).encode(x=x, y=y, color=colour)
+                base = alt.Chart(part).encode(x=x, y=y, color=colour)
                 area = base.mark_area(opacity=0.25).encode(y=low, y2="high:Q")
                 dots = base.mark_point(filled=True, size=35, opacity=1).encode(shape=shape, tooltip=tooltip)
                 panels.append(alt.LayerChart(layer=[area, base.mark_line(), dots], width=190, height=140))

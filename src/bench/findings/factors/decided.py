@@ -1,23 +1,22 @@
 """What decides latency and throughput: the configurations of a factor study, and how its factors and metrics go together.
 
-A factor is whatever varies: the load, lengths, the model, the number of devices, and each setting of a deployment. Methods and
-how often they are right: docs/explanation/factors.md.
+A factor is whatever varies of the load, lengths, the model and the number of devices. Methods and how often they are right:
+docs/explanation/factors.md.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.errors import listed, shown_size
+from bench.errors import listed
 from bench.findings.sizing import with_devices
 from bench.report.blocks import Answer
-from bench.servers.settings import setting_name, settings_in, varying_settings, with_others
+from bench.servers.settings import settings_in
 from bench.statistics.textbook import TAIL, Z
 from bench.study.questions import CROSSED, FEWEST_CONFIGURATIONS, crossed_families
 
@@ -62,53 +61,21 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
             factors, `model` and `parameters`; rows without a fixed length are left out.
 
     Returns:
-        The rows with those metrics and `model_order`; the settings that vary are numbers, or an Enum of their texts.
+        The rows with those metrics and `model_order`.
     """
     kept = runs.filter("valid").filter(pl.col("arrival").is_in(ARRIVALS)).drop_nulls(["prompt_fixed", "output_fixed"])
-    known = with_devices(kept).with_columns(
+    return with_devices(kept).with_columns(
         tensor_parallel=pl.col("devices"),  # as many as an instance has, whatever they share
         makespan_s=pl.when(arrival="burst").then("duration_s"),
         normalised_latency_s=pl.col("e2e_mean_s") / pl.col("output_fixed"),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
-    varying = _varying_settings(known)
-    kept_settings = {*varying, *(name for others in varying.values() for name in others)}
-    return known.with_columns(
-        _values(known[name]) if name in kept_settings else pl.lit(None, dtype=known[name].dtype).alias(name)
-        for name in _settings(known)
-    )
-
-
-def _values(setting: pl.Series) -> pl.Series:
-    """A setting as numbers if all its values are; else as an Enum of its texts, the default and `false` first."""
-    texts = setting.cast(pl.String)
-    numbers = texts.cast(pl.Float64, strict=False)
-    if not numbers.null_count():
-        return numbers
-
-    def place(text: str) -> tuple[bool, bool, float, str]:
-        number = float(text) if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) else math.inf
-        return text != "default", text != "false", number, text
-
-    texts = texts.fill_null("default")
-    return texts.cast(pl.Enum(sorted(set(texts), key=place)))
 
 
 def factors_of(rows: pl.DataFrame) -> dict[str, str]:
-    """The factors of `rows`, of `with_metrics` or `cells`: column → its name, with the settings that change whenever it does."""
-    others = _varying_settings(rows)
+    """The factors of `rows`, of `with_metrics` or `cells`: column → its name."""
     level = {} if rows["arrival"].eq("burst").all() else {"level": "concurrency"}
-    names = {**_LOADS, **level, **_SERVERS, **{name: setting_name(name) for name in others if name not in _SERVERS}}
-    return {name: with_others(title, others.get(name, ())) for name, title in names.items()}
-
-
-def _varying_settings(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
-    servers = rows.select(*_SERVERS, *_settings(rows)).unique(maintain_order=True).to_dicts()
-    return varying_settings(servers, (*_SERVERS, "engine"))
-
-
-def _settings(rows: pl.DataFrame) -> list[str]:
-    return ["engine", *(name for name in settings_in(rows.columns) if name not in _SERVERS)]
+    return {**_LOADS, **level, **_SERVERS}
 
 
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
@@ -124,15 +91,14 @@ def cells(runs: pl.DataFrame) -> pl.DataFrame:
     Args:
         runs: rows of `with_metrics`, of one family.
     """
-    return runs.group_by("model", "arrival", *_LOADS, *_SERVERS, *_settings(runs), maintain_order=True).agg(
+    return runs.group_by("model", "arrival", *_LOADS, *_SERVERS, maintain_order=True).agg(
         pl.len().alias("n"), *(pl.col(metric).mean() for metric in metrics_of(runs))
     )
 
 
-def varying(rows: pl.DataFrame, *, ordered: bool = False) -> list[str]:
-    """The factors with more than one known value. Args: ordered: without settings of three texts or more, which have no order."""
-    found = [name for name in factors_of(rows) if rows[name].drop_nulls().n_unique() > 1]
-    return [name for name in found if not (ordered and rows[name].dtype == pl.Enum and rows[name].n_unique() > 2)]
+def varying(rows: pl.DataFrame) -> list[str]:
+    """The factors with more than one known value."""
+    return [name for name in factors_of(rows) if rows[name].drop_nulls().n_unique() > 1]
 
 
 def strength(r: float) -> str:
@@ -155,9 +121,9 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for (model,), group in cells(runs).group_by("model", maintain_order=True):
         names = factors_of(group)
-        for factor in varying(group, ordered=True):
+        for factor in varying(group):
             for metric, title in metrics_of(group).items():
-                known = group.select(pl.col(factor).to_physical().cast(pl.Float64), metric).drop_nulls()
+                known = group.select(pl.col(factor).cast(pl.Float64), metric).drop_nulls()
                 r = known.select(pl.corr(factor, metric)).item() if known.height >= 3 else None
                 if r is None or math.isnan(r):
                     continue
@@ -178,7 +144,7 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
         runs: rows of `with_metrics`, of one family. factor: a column of `factors_of`, but the model.
 
     Returns:
-        One row a model, value and metric: `model`, `value`, `label` (its text), `metric`, `mean`, `low`, `high`, and `n`, the
+        One row a model, value and metric: `model`, `value`, `metric`, `mean`, `low`, `high`, and `n`, the
         configurations averaged; nothing where no configuration has every value.
     """
     names = list(factors_of(runs))
@@ -195,10 +161,7 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
         .sort("model", factor, "metric")
         .select(
             "model",
-            pl.col(factor).to_physical().cast(pl.Float64).alias("value"),
-            (pl.col(factor) if runs[factor].dtype == pl.Enum else pl.col(factor).cast(pl.Float64))
-            .cast(pl.String)
-            .alias("label"),
+            pl.col(factor).cast(pl.Float64).alias("value"),
             *(pl.col("metric").replace(METRICS), "mean", "low", "high", "n"),
         )
     )
@@ -228,7 +191,7 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         if not factors or known.height < FEWEST_CONFIGURATIONS or known[metric].n_unique() < 2:
             continue
         y = known[metric].log() if known[metric].min() > 0 else known[metric]  # type: ignore[operator]
-        x = known.select(pl.col(factors).to_physical().cast(pl.Float64)).to_numpy()
+        x = known.select(pl.col(factors).cast(pl.Float64)).to_numpy()
         score, lost = _shuffled(x, y.to_numpy())
         for factor, values in zip(factors, lost, strict=True):
             losses = pl.Series(values if score >= FEWEST_SCORE else [], dtype=pl.Float64)
@@ -276,15 +239,12 @@ class Decided:
     """What decides each metric in a family of workloads in which factors are crossed.
 
     Attributes:
-        effects: rows of `importances`, with `change`: by what the metric changes from the factor's lowest value to its highest
-            (`first`, `last`), all else alike; null where its values have no order or no model has both.
-        configurations: with a valid run. measured: with any run.
+        effects: rows of `importances`. configurations: with a valid run.
     """
 
     family: str
     effects: tuple[Mapping[str, Any], ...]
     configurations: int
-    measured: int
 
 
 def decided(runs: pl.DataFrame) -> list[Decided]:
@@ -292,38 +252,16 @@ def decided(runs: pl.DataFrame) -> list[Decided]:
     found = []
     for family in runs.filter(crossed(runs)).partition_by("family", maintain_order=True):
         valid = with_metrics(family)
-        names = factors_of(valid)
-        means = {names[name]: marginal_means(valid, name) for name in varying(valid, ordered=True) if name != "model_order"}
-        effects = [{**row, **_change(means.get(row["factor"]), row["metric"])} for row in importances(valid).to_dicts()]
-        measured = cells(with_metrics(family.with_columns(valid=True))).height
-        found.append(Decided(family["family"][0], tuple(effects), cells(valid).height, measured))
+        found.append(Decided(family["family"][0], tuple(importances(valid).to_dicts()), cells(valid).height))
     return found
 
 
-def _change(means: pl.DataFrame | None, metric: str) -> dict[str, Any]:
-    none = {"change": None, "first": None, "last": None}
-    if means is None:
-        return none
-    curve = means.filter(pl.col("metric") == metric)
-    # Models differ in more than this factor: a ratio takes one model with both ends.
-    low, high = (curve.filter(pl.col("value") == end) for end in (curve["value"].min(), curve["value"].max()))
-    both = low.join(high, on="model", suffix="_high").filter(pl.col("value") < pl.col("value_high"))
-    change = (pl.col("mean_high") / pl.col("mean")).log().mean().exp()
-    return (
-        both.select(change=change, first=pl.col("label").first(), last=pl.col("label_high").first()).row(0, named=True)
-        if both.height
-        else none
-    )
-
-
-_LITTLE = 0.05  # change in ln metric below which a visible effect depends on other factors
 Effect = Mapping[str, Any]
 
 
 def answer(found: Sequence[Decided]) -> Answer:
     """Which factor decides what, and how well the model behind that predicts."""
     of = {each.family: f"{each.family}: " if len(found) > 1 else "" for each in found}
-    few = [each for each in found if each.configurations < FEWEST_CONFIGURATIONS]
     more = f"Add levels or lengths: it takes {FEWEST_CONFIGURATIONS} configurations with a valid run."
     r2 = (
         "R² is of a model that predicts configurations that it has not seen: 1 is perfect, 0 no better than the mean; below "
@@ -334,7 +272,7 @@ def answer(found: Sequence[Decided]) -> Answer:
         question="Which factor decides latency and throughput?",
         lines=tuple(of[each.family] + line for each in found for line in _lines(each)),
         sure=(r2,) if any(each.effects for each in found) else (),
-        do=(more,) if any(each.measured < FEWEST_CONFIGURATIONS for each in few) else (),
+        do=(more,) if any(each.configurations < FEWEST_CONFIGURATIONS for each in found) else (),
     )
 
 
@@ -353,24 +291,8 @@ def _line(metric: str, rows: Sequence[Effect]) -> str:
     sure = sorted((row for row in rows if row["low"] > 0), key=lambda row: -row["importance"])
     if not sure:
         return f"{head}no factor has a visible effect."
-    first, *others = map(_effect, sure)
+    first, *others = (row["factor"] for row in sure)
     none = [row["factor"] for row in rows if row["low"] <= 0]
     then = f", then {listed(others)}" if others else ""
     without = f"; no visible effect: {', '.join(none)}" if none else ""
     return f"{head}{first} decides most{then}{without}."
-
-
-def _effect(row: Effect) -> str:
-    if row["change"] is None:
-        return str(row["factor"])
-    ends = " to ".join(_shown(row["factor"], row[end]) for end in ("first", "last"))
-    if abs(math.log(row["change"])) < _LITTLE:
-        return f"{row['factor']} (direction depends on the other factors)"
-    return f"{row['factor']} (× {row['change']:.3g} from {ends})"
-
-
-def _shown(factor: str, value: str) -> str:
-    number = float(value) if value.replace(".", "").isdigit() else None
-    if number is None:
-        return value
-    return shown_size(int(number)) if factor.partition(",")[0] == "kv_cache_memory" else f"{number:,.10g}"
