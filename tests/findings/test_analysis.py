@@ -270,7 +270,7 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
     gpus = ({"name": "H100"}, {"name": "A100"}, {"name": "H100"})
     fact = records.facts(engine_version="1.2", kv_blocks=30, hardware=replace(records.MACHINE, gpus=gpus))
     runs = [summary, {**summary, "deployment": "b", "run": "r2"}]
-    first, second = summary_frame(runs, {"a": launch}, {"a": fact}, Thresholds(), "a", ["b"]).iter_rows(named=True)
+    first, second = summary_frame(runs, {"a": launch}, {"a": fact}, Thresholds(), "a").iter_rows(named=True)
     for key in ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus"):
         assert first[key] == getattr(launch, key), key
     expected = (7, 64, 320, None)
@@ -279,7 +279,7 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
     assert (first["engine_version"], first["hardware"]) == ("1.2", "Xeon, 2 cores, 2 × H100, 1 × A100")
     # 320 tokens planned, in blocks of 16, and requests of 32 + 32.
     assert (first["predicted_saturation"], second["predicted_saturation"]) == (5, None)
-    assert [(row["baseline"], row["replica"]) for row in (first, second)] == [(True, False), (False, True)]
+    assert [row["baseline"] for row in (first, second)] == [True, False]
     assert (second["model"], second["hardware"], second["max_num_seqs"], second["gpus"]) == (None, None, None, None)
     # A study without facts still has rows.
     frame = summary_frame([{**summary, "kv_usage_peak": None}], {}, {}, Thresholds())

@@ -12,10 +12,8 @@ from bench.findings.comparison.answered import failures
 from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
 from bench.findings.comparison.effects import ASSUMED_SPREAD
 from bench.findings.comparison.gate import regressions, unseen
-from bench.findings.comparison.words import difference_text, estimated_percent, sure_sentences
+from bench.findings.comparison.words import difference_text
 from bench.findings.registry import figures_of
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support import records
 from tests.support.compare import TOKENS, Study, any_verdict, delayed, failing, halved, planted, rate, runs, worse
 
@@ -68,7 +66,7 @@ def test_one_session_by_hand(summary):
     assert (row["levels"], row["pairs"], row["verdict"]) == (1, 3, "worse")
 
 
-def test_a_set_against_itself_shows_nothing(summary, content):
+def test_a_set_against_itself_shows_nothing(summary):
     same = runs(summary, {1: [10, 11], 2: [20, 23], 4: [40, 44], 8: [80, 81]})
     found = compare(same, same)
     assert only(found.overall, metric=TOKENS)["ratio"] == 1
@@ -83,14 +81,6 @@ def test_a_set_against_itself_shows_nothing(summary, content):
     assert pair_up(ours, theirs, metrics)[3].select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
     assert found.absent == ("e2e_p50_s",)
     assert [row["level"] for row in found.uncompared] == [1, 2, 4]
-    # Deployments that are the baseline under another name are replicas.
-    content["deployments"]["b"] = {**content["deployments"]["a"]}
-    content["deployments"]["c"] = {**content["deployments"]["a"], "max_num_seqs": 3}
-    ladder = content["study"]["ladders"][0]
-    content["study"] |= {"ladders": [{**ladder, "deployment": name} for name in "abc"], "baseline": "a"}
-    assert Plan.of(load_config(content, source="test")).replicas == ["b"]
-    content["study"].pop("baseline")
-    assert Plan.of(load_config(content, source="test")).replicas == []
 
 
 def test_which_runs_are_a_pair(summary):
@@ -186,16 +176,6 @@ def test_sessions_show_what_one_session_cannot(summary):
     assert (alone["verdict"], alone["spread_assumed"]) == ("no evidence", True)
 
 
-def test_the_baseline_measured_again_has_no_verdict(summary):
-    """Not even on failures."""
-    ours, theirs = failing(summary, (4, 8), {}), failing(summary, (4, 8), {8: 0.5}).with_columns(deployment=pl.lit("again"))
-    study = pl.concat([ours.with_columns(baseline=True, replica=False), theirs.with_columns(baseline=False, replica=True)])
-    found = compare_with_baseline(study, [TOKENS])["again"]
-    assert of(found.failures, "verdict") == [("no evidence",)]
-    assert set(found.effects["verdict"]) == set(found.overall["pooled"]) == {"no evidence"}
-    assert sure_sentences(found) == []
-
-
 def test_what_differs_besides_is_named(summary):
     # What should be alike and is not is named.
     ours = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed=0)
@@ -244,10 +224,3 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
-
-
-def test_a_percentile_without_its_bound_is_marked_as_an_estimate(summary):
-    bounded, estimated = (runs(summary, {4: [0.5]}, metric="ttft_p99_s", ttft_p99_bound_s=bound) for bound in (0.9, None))
-    marked = [compare(bounded, other, ["ttft_p99_s"]) for other in (bounded, estimated)]
-    assert [found.estimates for found in marked] == [(), ("ttft_p99_s",)]
-    assert [estimated_percent(found, found.overall.row(0, named=True)) for found in marked] == ["0.0 %", "~0.0 %"]

@@ -71,7 +71,7 @@ def test_the_tables_of_a_study(tmp_path, summary):
     slow = {**summary, "client_loop_lag_max_s": 9.0, "wrong_output_tokens": 1, "duration_s": 2.0}
     frame, texts, course = made(tmp_path, slow, slos=[parse_slo("ttft_p50=300ms")], baseline="a")
     row = frame.row(0, named=True)
-    assert (row["model"], row["engine_version"], row["baseline"], row["replica"]) == ("m", "1", True, False)
+    assert (row["model"], row["engine_version"], row["baseline"]) == ("m", "1", True)
     # One of three met the limit, and 1.5 requests/s were sent.
     assert (row["slo_share"], row["goodput_requests_per_s"]) == (pytest.approx(1 / 3), pytest.approx(0.5))
     assert row["judged"][0] == {"ok": True, "ttft": 0.25, "ttfo": None, "tpot": 0.25, "e2e": 0.75, "request_class": None}

@@ -14,7 +14,6 @@ with job(snakemake.log[0]):
         facts=[Paths.facts(name) for name in plan.deployments],
         thresholds=plan.config.thresholds,
         baseline=plan.config.study.baseline,
-        replicas=plan.replicas,
         slos=plan.config.decision.slos,
         summary=Path(snakemake.output.summary),
         summary_csv=Path(snakemake.output.csv),

@@ -48,7 +48,7 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
     runs, findings = results.runs, results.analysis.findings
     if results.tuning:
         yield tuning.answer(results.tuning)
-    against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
+    against_others = beside_baseline(rows) and bool(results.comparisons)
     told: set[frozenset[str]] = set()
     if against_others:
         baseline = next(iter(runs.filter("baseline")["deployment"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,6 @@ def aggregate(
     facts: Iterable[Path],
     thresholds: Thresholds,
     baseline: str | None = None,
-    replicas: Collection[str] = (),
     slos: Sequence[Slo] = (),
     summary: Path,
     summary_csv: Path,
@@ -61,8 +60,8 @@ def aggregate(
     Args:
         runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
             runs as they are. launches, facts: `launch.json` and `deployment.json` of each
-            deployment. baseline: the deployment with which the others are compared, if there is one. replicas: those that are the
-            same under other names. slos: of the goodput; without any it is null.
+            deployment. baseline: the deployment with which the others are compared, if there is one. slos: of the
+            goodput; without any it is null.
 
     Raises:
         BenchError: a run was measured under another definition than it has now.
@@ -88,7 +87,7 @@ def aggregate(
                 f"results/sessions/{path.parents[1].name}/*-parsed.json, and the next workflow makes it again."
             ) from None
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
-    frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
+    frame = summary_frame(summaries, by_deployment, known, thresholds, baseline)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
     texts = frame.drop("judged", "kept_answers", "workers", "by_turn").with_columns(
@@ -115,7 +114,6 @@ def summary_frame(
     facts: Mapping[str, DeploymentFacts],
     thresholds: Thresholds,
     baseline: str | None = None,
-    replicas: Collection[str] = (),
 ) -> pl.DataFrame:
     """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
 
@@ -123,7 +121,7 @@ def summary_frame(
 
     Args:
         runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there. baseline: the deployment
-            whose runs are marked in the column `baseline`. replicas: those whose runs are marked in the column `replica`.
+            whose runs are marked in the column `baseline`.
 
     Raises:
         BenchError: a summary has a key that is no column.
@@ -137,7 +135,6 @@ def summary_frame(
                 **{k: v for k, v in run.items() if k not in NO_COLUMNS},
                 **deployed(run, launches.get(run["deployment"]), facts.get(run["deployment"])),
                 "baseline": run["deployment"] == baseline,
-                "replica": run["deployment"] in replicas,
                 **verdict_columns(verdict(run, thresholds, [Reason("drift", drift=drift)] if drift else ())),
             }
         )

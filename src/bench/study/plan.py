@@ -237,14 +237,6 @@ class Plan:
         )
 
     @cached_property
-    def replicas(self) -> list[str]:
-        """Deployments that are the study's baseline under another name: what it differs from itself, when measured once more."""
-        baseline = self.deployments.get(self.config.study.baseline or "")
-        return [
-            spec.name for spec in self.deployments.values() if baseline and spec.digest == baseline.digest and spec != baseline
-        ]
-
-    @cached_property
     def device(self) -> Accelerator | None:
         """The device that the study's decision names, with the study's own facts."""
         name = self.config.decision.accelerator

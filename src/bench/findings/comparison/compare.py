@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -34,8 +34,7 @@ class Comparison:
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: rows of valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
-        absent: metrics that one side has, and no pair. estimates: percentiles of so few requests that they carry no bound on a side.
-        differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
+        absent: metrics that one side has, and no pair. differences: what should be the same in both and is not.
         stored: whether one side was measured after the other, and not in turns with it. machine: then, the candidate's time of the
             reference loads ÷ the baseline's; None where they share no reference load.
     """
@@ -48,9 +47,7 @@ class Comparison:
     alone: Rows
     uncompared: Rows
     absent: tuple[str, ...]
-    estimates: tuple[str, ...]
     differences: tuple[Differs, ...]
-    replica: bool = False
     stored: bool = False
     machine: Ratio | None = None
 
@@ -106,7 +103,6 @@ def compare(
         alone=_alone("baseline", ours, theirs) + _alone("candidate", theirs, ours),
         uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
         absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
-        estimates=tuple(name for name in metrics if name in found and any(_estimated(side, name) for side in (ours, theirs))),
         differences=tuple(differences(_paired(ours, theirs))),
         stored=stored,
         machine=machine,
@@ -169,11 +165,8 @@ def pair_up(
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
     """Each deployment of a study that has a load in common with its baseline, compared with it.
 
-    Where the study measures the baseline's deployment under other names too, whatever differs is no evidence.
-
     Args:
-        runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so) and `replica` (for those of
-            a deployment that is the same).
+        runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so).
 
     Returns:
         The comparisons by deployment, in the study's order; none where the study names no baseline.
@@ -181,21 +174,7 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     baseline, others = runs.filter("baseline"), runs.filter(~pl.col("baseline"))
     load = ["workload", "axis", "level"]
     names = others.join(baseline, on=load, how="semi", maintain_order="left")["deployment"].unique(maintain_order=True)
-    replicas = set(others.filter("replica")["deployment"])
-    found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
-    return {name: _known_alike(each) if name in replicas else each for name, each in found.items()}
-
-
-def _known_alike(found: Comparison) -> Comparison:
-    """A comparison of a deployment with itself: whatever differs is no evidence of anything."""
-    return replace(
-        found,
-        effects=found.effects.with_columns(
-            verdict=pl.lit("no evidence"), pooled=pl.when(pl.col("pooled").is_not_null()).then(pl.lit("no evidence"))
-        ),
-        failures=tuple({**row, "verdict": "no evidence"} for row in found.failures),
-        replica=True,
-    )
+    return {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
 
 
 def _rows(frame: pl.DataFrame) -> Rows:
@@ -224,12 +203,6 @@ def _paired(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
     return runs.with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
-
-
-def _estimated(side: pl.DataFrame, metric: str) -> bool:
-    """Whether `metric` is a percentile that any run of `side` has without its upper bound."""
-    bound = f"{metric.removesuffix('_s')}_bound_s"
-    return bound in side.columns and not side.filter(pl.col(metric).is_not_null() & pl.col(bound).is_null()).is_empty()
 
 
 def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -11,7 +11,6 @@ from bench.axes import AXES
 from bench.findings.comparison import words
 from bench.findings.comparison.compare import Comparison
 from bench.findings.comparison.effects import metric_of
-from bench.findings.comparison.words import sure_sentences, unlike_failures
 from bench.findings.tables import Tables
 from bench.report.blocks import Cell, Column, Items, Section, Table, Text
 from bench.report.figure import alt, figure
@@ -45,31 +44,27 @@ def section(view: View) -> Section:
     rows = [
         {"deployment": name, **cells}
         for name, each in found.items()
-        for cells in [_effect(each, row) for row in each.overall.to_dicts()]
+        for cells in [_effect(row) for row in each.overall.to_dicts()]
         or [{"metric": "no pair of runs whose latencies compare"}]
     ]
     if not rows:
         return Section("comparison", f"Against {baseline}", [])
-    again = [name for name, each in found.items() if each.replica]
-    notes = [_MEANING]
-    notes += [f"{baseline} was measured again as {', '.join(again)}, where any difference is chance."] if again else []
-    notes += [words.ESTIMATED] if any(each.estimates for each in found.values()) else []
     beside = [
         Items(told, name) for name, each in found.items() if (told := [f"{kind}: {text}" for kind, text in words.beside(each)])
     ]
     return Section(
         "comparison",
         f"Against {baseline}",
-        [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(" ".join(notes)), *beside],
+        [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(_MEANING), *beside],
     )
 
 
-def _effect(found: Comparison, row: Mapping[str, Any]) -> dict[str, Any]:
+def _effect(row: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of a metric over all loads."""
     seen = "–" if row["could_see"] is None else words.size_text(row["could_see"])
     return {
         "metric": metric_of(row["metric"]).title,
-        "difference": Cell(words.estimated_percent(found, row), row["ratio"]),
+        "difference": Cell(words.percent_text(row["ratio"]), row["ratio"]),
         "interval": Cell(words.interval_text(row["low"], row["high"]), row["low"]),
         "verdict": f"{_MARKS.get(row['verdict'], '')}{row['verdict']}",
         "could_see": Cell(seen, row["could_see"]),
@@ -92,7 +87,7 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
     reading="Difference from the baseline's runs of the same load and session. Large, with its interval as a band: all loads together;"
     " small: each load. Triangles are significant: without any difference, 95 in 100 comparisons have none. "
     "Intervals know what sessions differ by where there are four or more, and assume 10 % otherwise; those that are cut at the frame "
-    "go on. Loads at which one side fails more requests are missing: above each strip is which, and what the marks say in words.",
+    "go on. Loads at which one side fails more requests are missing.",
     invalid="Left out, with their counterparts",
     by_axis=False,
     note=lambda results: f"Pairs that are not compared for that: {left}." if (left := _left_out(results.study)) else "",
@@ -136,14 +131,8 @@ def _strip(results: Tables, name: str, found: Comparison, axis: str) -> alt.HCon
         of_metric = pl.col("metric") == metric
         panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
     by = f"by {'workload and ' if results.several_workloads else ''}{AXES[axis].title}"
-    heading = alt.TitleParams(
-        f"{name} against {baseline}, {by}", subtitle=_words(found), fontSize=15, subtitleFontSize=13, anchor="start", offset=8
-    )
+    heading = alt.TitleParams(f"{name} against {baseline}, {by}", fontSize=15, anchor="start", offset=8)
     return alt.hconcat(*panels, spacing=10, title=heading)
-
-
-def _words(found: Comparison) -> list[str]:
-    return [*unlike_failures(found), *sure_sentences(found)]
 
 
 def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.axes import AXES
-from bench.errors import count_text, first_names, listed, shown_share, signed_percent, two_digits
+from bench.errors import count_text, first_names, listed, signed_percent, two_digits
 from bench.findings.comparison.effects import FAR, metric_of, shared_by_machine
 from bench.findings.comparison.gate import blind, regressions, unproven, unseen
 from bench.report.blocks import Answer
@@ -25,16 +25,8 @@ Rows = Sequence[Row]
 
 def sentences(found: Comparison) -> list[str]:
     """What each metric shows, a sentence for each row of `found.overall`."""
-    if found.replica:
-        return ["the same deployment in another session"] * found.overall.height
     metrics = found.effects.partition_by("deployment", "metric", maintain_order=True)
     return [sentence(rows.to_dicts()) for rows in metrics if rows.height]
-
-
-def sure_sentences(found: Comparison) -> list[str]:
-    """The sentences of the metrics with a verdict."""
-    verdicts = found.overall["verdict"]
-    return [text for text, verdict in zip(sentences(found), verdicts, strict=True) if verdict != "no evidence"]
 
 
 def sentence(rows: Rows) -> str:
@@ -109,11 +101,6 @@ def _seen_text(share: float) -> str:
 def percent_text(ratio: float) -> str:
     """A ratio as a difference, such as `−4.1 %`."""
     return f"{signed_percent(ratio - 1)} %"
-
-
-def estimated_percent(found: Comparison, row: Row) -> str:
-    """The difference of a row of effects; with ~ where its metric is a percentile that too few requests carry."""
-    return f"{'~' if row['metric'] in found.estimates else ''}{percent_text(row['ratio'])}"
 
 
 def difference_text(found: Differs) -> str:
@@ -222,15 +209,6 @@ def beside(found: Comparison) -> Iterator[tuple[str, str]]:
     yield from (("failures", failed_requests(found, row)) for row in found.failures)
 
 
-def unlike_failures(found: Comparison) -> list[str]:
-    """A line for each level whose failures keep it from being compared, as shares."""
-    return [
-        f"at {load_of(row)}: {shown_share(row['share'])} of requests failed, {shown_share(row['share_baseline'])} of the baseline's"
-        for row in found.failures
-        if not row["alike"]
-    ]
-
-
 def stored_lines(found: Comparison) -> list[str]:
     """What it means that one side was measured after the other; none where they took turns."""
     if not found.stored:
@@ -251,7 +229,6 @@ _NO_NOISE = (
     f"not known, so no difference has an interval: measure a load twice (repeats), {FEWEST_POINTS} loads, or two loads in two sessions "
     "(study.sessions)"
 )
-ESTIMATED = "~: an estimate; some run has too few requests to bound the percentile."
 
 
 def assumed_text(sessions: int, spread: float) -> str:
@@ -264,22 +241,19 @@ def assumed_text(sessions: int, spread: float) -> str:
 
 def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     """What each deployment changes against the baseline, metric by metric."""
-    others = {name: each for name, each in found.items() if not each.replica}
-    replicas = [name for name, each in found.items() if each.replica]
-    again = f"{baseline} was measured again as {listed(replicas)}, where any difference is chance."
     sure = []
-    for name, each in others.items():
+    for name, each in found.items():
         left = sum(each.invalid)
         of = f", {count_text(left, 'invalid run')} left out" if left else ""
         sure.append(f"{name}: {count_text(each.matched, 'pair')} of valid runs{of}.")
-    if assumed := [name for name, each in others.items() if each.overall["spread_assumed"].any()]:
+    if assumed := [name for name, each in found.items() if each.overall["spread_assumed"].any()]:
         sure.append(f"How far sessions of {listed(assumed)} differ is assumed; four (study.sessions) would measure it.")
     return Answer(
         name="comparison",
         question=f"What is better or worse than {baseline}?",
-        lines=tuple(line for name, each in others.items() for line in _lines(name, each)),
-        sure=(*sure, *([again] if replicas else [])),
-        do=tuple(_do(name, baseline, each) for name, each in others.items() if each.overall.height or not sum(each.invalid)),
+        lines=tuple(line for name, each in found.items() for line in _lines(name, each)),
+        sure=tuple(sure),
+        do=tuple(_do(name, baseline, each) for name, each in found.items() if each.overall.height or not sum(each.invalid)),
     )
 
 
