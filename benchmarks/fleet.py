@@ -1,8 +1,6 @@
-"""Fleets as `bench fleet` predicts them: how far the highest rate of an instance is off, what few say of many, and how fast it is.
+"""How far the highest rate of an instance is off, as `bench fleet` predicts it.
 
-    python -m benchmarks.fleet planted        # 40 engines whose truth is planted; a quarter of an hour on two cores
-    python -m benchmarks.fleet sampled        # a fleet of 64, and the same traffic on 2 to 32 of them; two minutes
-    python -m benchmarks.fleet speed          # requests/s that are replayed, and memory, by instances; a minute or two
+    python -m benchmarks.fleet        # 40 engines whose truth is planted; a quarter of an hour on two cores
 
 Of each planted engine a model is calibrated on bursts and closed loops. It is asked for the highest Poisson rate within an SLO that
 half to nearly all of what the engine carries would meet; the truth is the same of its true step times over 20,000 requests.
@@ -12,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import os
-import resource
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from statistics import median
@@ -24,21 +19,15 @@ import numpy as np
 
 from bench.predict.calibrate import Calibrated, calibrate, members
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.fleet import Router, replay_fleet
 from bench.predict.replay import replay
-from bench.predict.server import ReplayedServer
 from bench.predict.study import self_judged
 from bench.study.read import load_workload
 from bench.study.slo import Slo
-from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
 from benchmarks.predict import Engine, drawn_engine, drawn_requests
-from benchmarks.replay import LIMITS, STEP, traffic
-from benchmarks.replay import carried as most_carried
 
 _TRUTH_REQUESTS = 20_000
-_DRAWS = 20  # of an ensemble, as `bench fleet` has them
-_ROUTERS: tuple[Router, ...] = ("round-robin", "power-of-two", "least-requests")
 
 
 def workload_of(engine: Engine) -> Workload:
@@ -123,53 +112,12 @@ def planted(engines: int, seed: int) -> None:
         print(f"| {name} | {error:.1%} | {held:.0%} | {median(row[3] for row in of):.1%} | {len(of)} | {refused} |")
 
 
-def _fleet(number: int, count: int, load: float, router: Router) -> tuple[float, float, float, float, float]:
-    """Replay on so many instances; TTFT P50 and P99, seconds, requests/s replayed, peak memory (MiB)."""
-    plans: list[PlannedRequest] = traffic(count, load * number * most_carried())
-    begin = time.perf_counter()
-    table = replay_fleet(
-        plans, lambda i, now: ReplayedServer(LIMITS, STEP, now=now, noise=0.1, seed=i), number, router
-    ).requests
-    took = time.perf_counter() - begin
-    ttft = table["first_token_s"] - table["sent_s"]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return float(ttft.quantile(0.5) or 0), float(ttft.quantile(0.99) or 0), took, count / took, memory
-
-
-def _alone(*asked: object) -> tuple[float, float, float, float, float]:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_fleet, asked)
-
-
-def sampled() -> None:
-    """A fleet of 64, and what fewer say of it."""
-    print("| router | load | instances | TTFT P50 (ms) | TTFT P99 (ms) |\n|---|--:|--:|--:|--:|")
-    for router in _ROUTERS:
-        for load in (0.7, 0.9):
-            for number in (2, 4, 8, 16, 64):
-                p50, p99, *_ = _alone(number, 64_000, load, router)
-                print(f"| {router} | {load:.0%} | {number} | {1000 * p50:.0f} | {1000 * p99:.0f} |", flush=True)
-
-
-def speed() -> None:
-    """How time and memory grow."""
-    print("| router | instances | requests | seconds | requests/s replayed | peak memory |\n|---|--:|--:|--:|--:|--:|")
-    for router in ("power-of-two", "least-requests"):
-        for number, count in ((1, 30_000), (16, 30_000), (256, 30_000), (16, 300_000)):
-            *_, took, rate, memory = _alone(number, count, 0.8, router)
-            print(f"| {router} | {number} | {count:,} | {took:.1f} | {rate:,.0f} | {memory:,.0f} MiB |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("planted", "sampled", "speed"))
-    parser.add_argument("--engines", type=int, help="engines (default: 40)")
+    parser.add_argument("--engines", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if options.what == "planted":
-        planted(options.engines or 40, options.seed)
-    else:
-        {"sampled": sampled, "speed": speed}[options.what]()
+    planted(options.engines, options.seed)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""KV caches of published models against transformers' own (`benchmarks/model_facts.py`), and where their weights are known from."""
+"""KV caches of published models against transformers' own, and where their weights are known from."""
 
 import json
 import struct
