@@ -16,7 +16,7 @@ from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.exposition import kv_facts
 from bench.measure.recording import record_run
-from bench.measure.slurm import needs_of
+from bench.measure.slurm import memory_mb
 from bench.models.catalogue import catalogue
 from bench.models.config_json import geometry_of, geometry_of_entry
 from bench.models.model import whole_config
@@ -277,8 +277,8 @@ def test_settings_are_those_of_servers_that_are_started_and_of_others_what_is_gi
 
 def test_a_session_asks_for_what_all_replicas_take(content):
     spec = spec_of(content, tensor_parallel=2, replicas=2, router="haproxy", cores=3)
-    asked = needs_of(spec, [], records.launch(tensor_parallel=2, replicas=2, plan={"weight_bytes": 10 * 2**30}))
-    assert (launched(spec).gpus, asked.gpus, asked.cores, asked.memory_mb) == (4, 4, 3 * 4 + 2, (4 * 10 + 6) * 1024)
+    launch = records.launch(tensor_parallel=2, replicas=2, plan={"weight_bytes": 10 * 2**30})
+    assert (launched(spec).gpus, spec.gpus_started, memory_mb(launch, spec.gpus_started)) == (4, 4, (4 * 10 + 6) * 1024)
     assert gpu_names(spec, {}) == ["0", "1", "2", "3"]
 
 

@@ -11,16 +11,15 @@ import subprocess
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm import Needs, has_accounting, left_jobs, partitions, put_programs, refusal
+from bench.measure.slurm import Needs, partitions, put_programs, refusal
 from tests.support.forked import snakemake
 from tests.support.project import Project
-from tests.support.study import ROOT
 
 SINFO = """\
-cpu*|up|1-00:00:00|64|256000|(null)|idle|1
-gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed|1
-gpu|up|2:30:00|32|512000|gpu:h100:4|down*|1
-night|down|infinite|128|1024000|(null)|idle|1
+cpu*|up|1-00:00:00|64|256000|(null)|1
+gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|1
+gpu|up|2:30:00|32|512000|gpu:h100:4|1
+night|down|infinite|128|1024000|(null)|1
 """
 
 
@@ -28,22 +27,22 @@ def needs(**given):
     return Needs(**{"cores": 4, "memory_mb": 8000, "gpus": 0, "minutes": 60, **given})
 
 
-def row(name="gpu", available="up", limit="infinite", cores="64", memory="500000", gres="gpu:h100:4", state="idle", nodes="2"):
+def row(name="gpu", available="up", limit="infinite", cores="64", memory="500000", gres="gpu:h100:4", nodes="2"):
     """A row of sinfo."""
-    return f"{name}|{available}|{limit}|{cores}|{memory}|{gres}|{state}|{nodes}\n"
+    return f"{name}|{available}|{limit}|{cores}|{memory}|{gres}|{nodes}\n"
 
 
 # --- What sinfo prints
 
 
 def test_partitions_are_read_as_sinfo_prints_them():
-    cpu, gpu, down, night = partitions(SINFO)
-    assert (cpu.minutes, cpu.cores, cpu.memory_mb, cpu.gpus, cpu.up) == (1440, 64, 256000, 0, True)
+    cpu, gpu, _, night = partitions(SINFO)
+    assert (cpu.minutes, cpu.cores, cpu.memory_mb, cpu.gpus(None), cpu.up) == (1440, 64, 256000, 0, True)
     assert (cpu.name, cpu.default, gpu.default) == ("cpu", True, False)
-    assert (gpu.minutes, gpu.gpus, gpu.gpu_types, gpu.up) == (150, 6, {"h100": 4, "a100": 2}, True)
-    assert (down.up, night.up, night.minutes) == (False, False, None)
-    (least,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")  # of nodes that differ
-    assert (least.cores, least.memory_mb, least.gpus, least.nodes) == (64, 256000, 4, 12)
+    assert (gpu.minutes, gpu.gpus(None), gpu.gpus("a100"), gpu.gpus("b200"), gpu.up) == (150, 6, 2, 0, True)
+    assert (night.up, night.minutes) == (False, None)
+    (least,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|12\n")  # of nodes that differ
+    assert (least.cores, least.memory_mb, least.gpus("h100")) == (64, 256000, 4)
 
 
 # Column, and value by text; None is what keeps no job away.
@@ -53,7 +52,6 @@ NUMBERS = {
     "cores": {**dict.fromkeys(("N/A", "n/a", "UNLIMITED", "", "many", "-1", "+")),
               "64": 64, "1+": 1, "1K": 1024, "1K+": 1024, "1.5K": 1536, "64-128": 64, " 64 ": 64},
     "memory": {**dict.fromkeys(("N/A", "UNLIMITED", "(null)")), "1+": 1, "512000+": 512_000, "1M": 2**20, "2T": 2 * 2**40},
-    "nodes": {"1K": 1024, "N/A": 1, "0": 0, "12+": 12},
 }  # fmt: skip
 
 
@@ -69,34 +67,17 @@ def test_a_number_is_read_as_slurm_writes_it_and_an_odd_one_costs_itself():
 
 
 def test_gpus_of_one_type_count_together():
-    for gres, gpus, types in (
-        ("gpu:h100:4(S:0),gpu:h100:4(S:1)", 8, {"h100": 8}),
-        ("gpu:h100:2(S:0),gpu:a100:2,gpu:h100:1", 5, {"h100": 3, "a100": 2}),
-        ("gpu:h100:no_consume:4", 4, {"h100": 4}),
-        ("gpu:no_consume:4,nic:2", 4, {}),
-        ("gres:x:1,gpu:1K", 1024, {}),
-        ("gpu:h100:0", 0, {"h100": 0}),
-        ("(null)", 0, {}),
-        ("N/A", 0, {}),
-        ("", 0, {}),
+    for gres, gpus, of_h100 in (
+        ("gpu:h100:4(S:0),gpu:h100:4(S:1)", 8, 8),
+        ("gpu:h100:2(S:0),gpu:a100:2,gpu:h100:1", 5, 3),
+        ("gpu:h100:no_consume:4", 4, 4),
+        ("gpu:no_consume:4,nic:2", 4, 0),
+        ("gres:x:1,gpu:12", 12, 0),
+        ("(null)", 0, 0),
+        ("N/A", 0, 0),
     ):
         (part,) = partitions(row(gres=gres))
-        assert (part.gpus, part.gpu_types) == (gpus, types), gres
-
-
-def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help():
-    up = "idle mixed allocated allocated+ completing planned reserved blocked perfctrs cloud n/a "
-    up += "idle~ idle# idle! idle% idle@ idle^ idle- mixed- mixed# allocated~ mixed^ planned~ "  # back by themselves
-    up += "power_down power_down~ powered_down powered_down~ powering_down% power_up# powering_up# reboot^ IDLE+CLOUD"
-    down = "inval inval* invalid_reg future futr future~ error unknown unk* down down* down~ down$ drained drained~ draining@ "
-    down += "drained* fail failing* maint maint* idle* idle$ mixed$ allocated* powering_up* idle~* DOWN+CLOUD "
-    down += "IDLE+DRAIN IDLE+MAINTENANCE IDLE+NOT_RESPONDING IDLE+INVALID_REG"
-    for state, able in [*((state, True) for state in up.split()), *((state, False) for state in down.split())]:
-        (part,) = partitions(row(state=state))
-        assert part.up == able, state
-        assert refusal(needs(), [part], "gpu") == (None if able else f"partition gpu: its nodes are {state}"), state
-    for available in ("down", "drain", "inact"):
-        assert refusal(needs(), partitions(row(available=available)), "gpu") == f"partition gpu: its nodes are {available}"
+        assert (part.gpus(None), part.gpus("h100")) == (gpus, of_h100), gres
 
 
 def test_what_is_no_partition_is_quoted():
@@ -113,17 +94,16 @@ def test_what_no_partition_takes_is_refused():
     for given, partition, model, reason in (
         ({}, None, None, None),  # the default one takes it
         ({}, "gpu", None, None),
-        ({"gpus": 2}, None, None, "2 GPUs needed, a node has 0; gpu can: give slurm_partition"),
+        ({"gpus": 2}, None, None, "partition cpu: 2 GPUs needed, a node has 0"),
         ({"gpus": 2}, "", "", None),  # of each session another one
         ({"gpus": 8}, "", "", "8 GPUs needed, a node has 6"),
-        ({"gpus": 2}, "gpu", None, "it has GPUs of several types, a100, h100: choose the session's with gpu_model"),
         ({"gpus": 2}, "gpu", "a100", None),
         ({"gpus": 4}, "gpu", "a100", "4 GPUs of type a100 needed, a node has 2"),
         ({"gpus": 2, "minutes": 151}, "gpu", "h100", "151 minutes needed, its time limit is 150"),
         ({"cores": 65}, "cpu", None, "65 cores needed, a node has 64"),
         ({"memory_mb": 256001}, "cpu", None, "256001 MB of memory needed, a node has 256000"),
         ({"memory_mb": None}, "cpu", None, None),
-        ({}, "night", None, "its nodes are"),
+        ({}, "night", None, "partition night: it is not up"),
         ({}, "fast", None, "there is no partition fast; the cluster has cpu, gpu, night"),
     ):
         said = refusal(needs(**given), known, partition, model)
@@ -131,37 +111,10 @@ def test_what_no_partition_takes_is_refused():
 
 
 def test_a_partition_without_nodes_may_get_some():
-    empty = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
-    none, cpu = row("slinky", **empty), row("cpu*", gres="(null)")
-    short = "partition cpu: 1 GPUs of type h100 needed, a node has 0"
-    for rows, wanted, said in (
-        ([row("slinky*", **empty)], None, None),  # workers that start on demand: what they will have is not known
-        ([none], "slinky", None),
-        ([none, cpu], "slinky,cpu", None),
-        ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down"),
-        ([cpu, row("old", **empty)], None, short),
-        ([row("slinky*", **empty), row("gpu")], None, None),
-    ):
-        assert refusal(needs(gpus=1), partitions("".join(rows)), wanted, "h100") == said, rows
-
-
-def test_a_slice_is_no_gpu_and_is_asked_for_by_its_type():
-    """MIG slices as clusters name them: SLURM's own names, then sites'."""
-    for gres, gpus in (
-        ("gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", 0),
-        ("gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", 3),
-        ("gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2,gpu:h100_mig:14", 0),
-        ("gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", 0),
-        ("gpu:nvidia_a100-sxm4-80gb:4", 4),
-    ):
-        (part,) = partitions(row(gres=gres))
-        assert part.gpus == gpus, gres
-    known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
-    (part,) = known
-    assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
-    assert "1 GPUs needed, a node has 0" in refusal(needs(gpus=1), known, part.name)
-    assert refusal(needs(gpus=2), known, part.name, "nvidia_h100_80gb_hbm3_4g.40gb") is None
-    assert refusal(needs(), known, part.name) is None
+    empty = {"cores": "0", "memory": "0", "gres": "(null)", "nodes": "0"}
+    known = partitions(row("slinky", **empty) + row("cpu*", gres="(null)"))
+    assert refusal(needs(gpus=1), known, "slinky,cpu", "h100") is None
+    assert refusal(needs(gpus=1), known, None, "h100") == "partition cpu: 1 GPUs of type h100 needed, a node has 0"
 
 
 # --- SLURM's programs, and a workflow without a cluster
@@ -179,23 +132,13 @@ def programs(folder, **scripts):
     return str(folder)
 
 
-def test_programs_that_are_missing_or_fail_are_named(tmp_path, monkeypatch):
+def test_sinfo_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", programs(tmp_path))
-    with pytest.raises(BenchError, match=r"^sinfo is not on PATH\. Start the workflow on a login node"):
+    with pytest.raises(BenchError, match=r"^sinfo does not answer: .*No such file.*Start the workflow on a login node"):
         partitions()
-    with pytest.raises(BenchError, match=r"^squeue is not on PATH\. Start the workflow on a login node"):
-        left_jobs(tmp_path)
-    assert not has_accounting()
-    refused = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
-    programs(tmp_path, squeue=refused, sinfo=refused, scontrol="echo AccountingStorageType = slurmdbd")
-    for asked in (partitions, lambda: left_jobs(tmp_path)):
-        with pytest.raises(BenchError, match="failed: slurm_load_jobs error: Unable to contact slurm controller"):
-            asked()
-    assert not has_accounting()  # without sacct nobody can ask
-    programs(tmp_path, sacct="exit 0")
-    assert has_accounting()
-    programs(tmp_path, scontrol="echo AccountingStorageType = accounting_storage/none")
-    assert not has_accounting()
+    programs(tmp_path, sinfo="echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(BenchError, match=r"answer: slurm_load_jobs error: Unable to contact slurm controller\. Start"):
+        partitions()
 
 
 def test_the_plugin_reads_a_preempted_job_as_cancelled_and_jobs_know_their_cluster(tmp_path, monkeypatch):
@@ -207,11 +150,6 @@ def test_the_plugin_reads_a_preempted_job_as_cancelled_and_jobs_know_their_clust
     said = [subprocess.run(words, capture_output=True, text=True).stdout for words in (["squeue"], ["srun", "x"])]
     assert said == ["7 CANCELLED\n", "/etc/its own.conf x\n"]
     assert os.environ["PATH"].split(os.pathsep).count(str(tmp_path / "own")) == 1
-
-
-def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
-    told = f"7|rule_measure_wildcards_one_1|{tmp_path}\n8|rule_measure_wildcards_one_1|{tmp_path}-2\n9|(null)|{tmp_path}\n"
-    assert left_jobs(tmp_path, told) == {"7": "one_1"}
 
 
 @pytest.mark.workflow
@@ -228,13 +166,11 @@ def test_what_the_profile_would_submit(tmp_path, content):
         done = snakemake("--profile", "profiles/slurm", *words, folder=project.folder, environment=environment)
         return done.returncode, done.stdout + done.stderr
 
-    for there, missing in (({}, "squeue"), ({"squeue": "exit 0"}, "sinfo")):
-        programs(tmp_path / "bin", **there)
-        status, said = ran("results/figures/all")
-        assert (status, "Traceback" in said, "File " in said) == (1, False, False), said
-        why = f"nothing was submitted: {missing} is not on PATH. Start the workflow on a login node of the cluster."
-        assert said.splitlines()[-1].endswith(why)
-    programs(tmp_path / "bin", squeue="exit 0", sinfo="echo 'main*|up|infinite|64|256000|(null)|idle|1'")
+    status, said = ran("results/figures/all")
+    assert (status, "Traceback" in said, "File " in said) == (1, False, False), said
+    last = said.splitlines()[-1]
+    assert "nothing was submitted: sinfo does not answer" in last and last.endswith("on a login node of the cluster.")
+    programs(tmp_path / "bin", sinfo="echo 'main*|up|infinite|64|256000|(null)|1'")
     for words, short in (
         ((), "wide: partition main: 2 GPUs needed, a node has 0"),  # a profile that names none takes the default one
         (

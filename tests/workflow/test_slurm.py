@@ -124,7 +124,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
     assert (project.folder / "results/figures/memory-pressure.svg").stat().st_size > 500
 
 
-def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, cluster, with_accounts):
+def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, with_accounts):
     before = {name: measured(project, name) for name in ("one", "two")}
     project.config["engines"]["gpu"] = {
         "source": "command",
@@ -134,9 +134,6 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
     for name in ("three", "four"):
         project.config["deployments"][name] = {"model": "one", "engine": "gpu", "kv_cache_memory": "1MiB", "tensor_parallel": 2}
         project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
-    typed = ("--default-resources", "gpu_model=h100", "--jobs", "2")
-    run(project, cluster, "--profile", "profiles/slurm", *typed, status=1)
-    assert "has no job accounting: start with --profile profiles/slurm-no-accounting" in project.output
     run(
         project,
         with_accounts,
@@ -156,17 +153,6 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
     assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == ["0,1", "2,3"]
 
 
-def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
-    def found(on):
-        asked = [sys.executable, "-c", "from bench.measure.slurm import has_accounting; print(has_accounting())"]
-        return subprocess.run(asked, env=on.environment, capture_output=True, text=True, check=True).stdout.strip()
-
-    assert found(cluster) == "False"
-    assert found(with_accounts) == "True"
-    kept = with_accounts.ask("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Account,State")
-    assert sorted(kept.split()) == [f"rule_measure_wildcards_{name}_1|research|COMPLETED" for name in ("four", "three")]
-
-
 def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted(project, cluster):
     deployments, known = project.config["deployments"], cluster.jobs()
     project.config["deployments"] = {
@@ -178,21 +164,4 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
     project.config["deployments"] = deployments
     assert "two: partition main: 9 cores needed, a node has 8" in project.output
     assert "8 GPUs of type h100 needed, a node has 4" in project.output
-    assert cluster.jobs().keys() <= known.keys()
-
-
-def test_a_session_whose_job_outlived_its_workflow_is_not_started_twice(project, cluster):
-    project.command()  # writes the study's file
-    project.bench("runs", "--discard", "two/*")
-    cluster.ask(
-        "sbatch", "--comment=rule_measure_wildcards_two_1", f"--chdir={project.folder}", "--output=/dev/null", "--wrap=sleep 60"
-    )
-    known = cluster.jobs()
-    run(project, cluster, status=1)
-    (job,) = [
-        job
-        for job, (name, state, _) in known.items()
-        if name == "rule_measure_wildcards_two_1" and state in ("PENDING", "RUNNING")
-    ]
-    assert f"scancel {job}" in project.output
     assert cluster.jobs().keys() <= known.keys()
