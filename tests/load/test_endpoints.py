@@ -267,7 +267,7 @@ def test_metrics_that_are_not_where_the_study_says_are_refused(content):
     with fake_server(pages=PAGES, metrics="up 1\n") as server:
         (fault,) = found(study_of(content, server.base_url, metrics=f"{server.base_url}/metrics"))
         assert f"engines.e.metrics: {server.base_url}/metrics lacks the metrics of any engine that is known" in fault
-        assert "itself exposes its own. Correct the address; `metrics: none` measures without" in fault
+        assert "the engine itself. Correct the address; `metrics: none` measures without" in fault
         with pytest.raises(BenchError, match="lacks the metrics of any engine"):
             session(content)
     (fault,) = (x for x in found(study_of(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)

@@ -104,7 +104,7 @@ def session(plan, folder, number=1, *, say=lambda _: None, search=None):
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(resolve_launch(plan.deployments["a"], made.engine(source="external", command=None), None), launch)
     runs, store = plan.runs_of("a", number), Store(folder / Paths.RUNS)
-    measure(plan, "a", runs, session=number, launch=launch, facts=facts, store=store, say=say, search=search)
+    measure(plan, "a", runs, launch=launch, facts=facts, store=store, say=say, search=search)
 
 
 def against(server, content, levels=(1, 2), repeats=3, drift=0.5, **study):
@@ -173,7 +173,7 @@ def test_a_session_that_was_killed_judges_all_its_rounds_when_it_goes_on(machine
         machine.session(plan)
     machine.at = {}
     _, said = machine.session(plan, SimpleNamespace(
-        unfinished=dict, first_runs=lambda: plan.runs[:1], measured=set, measure=lambda _: None))  # fmt: skip
+        unfinished=list, first_runs=lambda: plan.runs[:1], measured=set, measure=lambda _: None))  # fmt: skip
     assert said == ["a: 6 of 6 runs are measured already"]  # and no server is asked
     (measured_run,) = {run.key for run in plan.runs if run.repeat == 3 and run.level == 2}
     Store(machine.folder / Paths.RUNS).discard(next(run for run in plan.runs if run.key == measured_run))
@@ -189,7 +189,7 @@ def test_runs_of_a_search_show_that_a_listed_round_was_slower(machine, server, c
         found = ()
 
         def unfinished(self):
-            return {} if self.found else {"s": 60.0}
+            return [] if self.found else ["s"]
 
         def first_runs(self):
             return [asked.run(1, 9, 1)]

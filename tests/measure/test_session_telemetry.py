@@ -78,7 +78,7 @@ def test_what_a_server_says_of_itself():
 
 
 @WORKFLOWS
-@pytest.mark.parametrize("name", ["production_stack_router", "vllm_simulator", "nim", "vllm_lora"])
+@pytest.mark.parametrize("name", ["vllm_simulator", "nim", "vllm_lora"])
 def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
     """Of metrics at the usual address, and of those that somebody promised."""
     text, into = (ROOT / f"tests/inputs/metrics/{name}.prom").read_text(), tmp_path / "out"

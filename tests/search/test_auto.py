@@ -82,7 +82,6 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     os.kill(workflow.pid, signal.SIGKILL)
     said, _ = workflow.communicate(timeout=60)  # its job ends with it
     assert said.count("probe of") == 1
-    assert "; searches of at most 1 h" in said
     shutil.rmtree(tmp_path / ".snakemake/locks")  # as `make figures` does
     kept = folder.stored()
     assert len(kept) >= 3

@@ -116,7 +116,7 @@ class Grown(Project):
         def seen() -> bool:
             """After the second start, a run that is measured and one that was."""
             self.seen += self.watched() if self.server_starts("mine") == starts + 2 else []
-            return workflow.poll() is not None or any(each.state == "measuring" and each.done for each in self.seen)
+            return workflow.poll() is not None or any(each.run and each.done for each in self.seen)
 
         assert eventually(seen, within=300)
         assert workflow.wait(timeout=300) == 0, self.said()[-6000:]

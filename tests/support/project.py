@@ -214,7 +214,7 @@ class Project:
     def wait_for_load(self, workflow: subprocess.Popen, within: float = 120) -> None:
         """Until requests of a run under way are in flight."""
         end = time.monotonic() + within
-        while not any(session.run and time.time() > session.run.since + _STARTS_S for session in self.watched()):
+        while not any(session.run and time.time() > session.since + _STARTS_S for session in self.watched()):
             assert workflow.poll() is None, self.said()[-6000:]
             assert time.monotonic() < end, f"no request in flight after {within} s"
             time.sleep(0.02)

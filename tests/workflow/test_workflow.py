@@ -54,7 +54,7 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     project.config["workloads"]["loop"]["num_requests"] = 20
     workflow = project.start()
     project.wait_for_stored(1, workflow)
-    assert eventually(lambda: any(each.run and each.run.number == 2 for each in project.watched()))
+    assert eventually(lambda: any(each.run == 2 for each in project.watched()))
     workflow.send_signal(signal.SIGKILL)
     workflow.wait(10)
     assert project.nothing_left()

@@ -23,7 +23,6 @@ with job(snakemake.log[0]) as say:
                 plan,
                 deployment,
                 plan.listed_of(deployment, session),
-                session=session,
                 launch=Path(snakemake.input.launch),
                 facts=Paths.facts(deployment, session),
                 store=store,

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from bench.errors import BenchError, shown
-from bench.headers import ABSENT, UNAUTHORIZED, own_headers, same_server
+from bench.headers import UNAUTHORIZED, own_headers
 from bench.http import get, leads_away, metrics_root, problem, wanted
 from bench.parse.exposition import ExpositionError, reference_samples
 from bench.runs.deployment import KvFacts
@@ -89,11 +89,10 @@ def _name(line: str) -> str:
 
 # `read`: a known engine's, with all that it should have; `incomplete`: without; `unread`: nothing that a run can be measured with.
 State = Literal["read", "incomplete", "unread"]
-_PAGE = re.compile(r"\s*(?:<!doctype|<html|<\?xml)", re.IGNORECASE)
-# Of vLLM production stack's router (src/vllm_router/services/metrics_service), which has no prefix of its own.
-_UNDER_ANOTHERS = {"vllm:current_qps", "vllm:healthy_pods_total", "vllm:num_prefill_requests", "vllm:avg_latency"}
-_SWITCHES = "; llama-server exposes it with --metrics, SGLang with --enable-metrics"
-_PATHS = "; TensorRT-LLM has its exposition at /prometheus/metrics, NIM at /v1/metrics"
+_WHERE = (
+    "; llama-server has it with --metrics, SGLang with --enable-metrics, TensorRT-LLM at /prometheus/metrics, NIM at /v1/metrics; of a "
+    "router or a proxy, give the address of the engine itself"
+)
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,6 @@ def find_metrics(
     if not info and metrics_root(metrics) != base_url:
         info = info_there()
     state, why = _judged(metrics, answer, info.get("version"), served=served)
-    if answer.status_code in UNAUTHORIZED and not leads_away(answer):
-        why += _about_the_key(metrics, base_url, own, wanted(answer.headers.get("WWW-Authenticate")))
     return Found(metrics, own, state, without_values(why, own.values()), answer.text if answer.ok else "", info)
 
 
@@ -169,48 +166,26 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
 def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> tuple[State, str]:
     status, names = answer.status_code, metric_names(answer.text)
     if target := leads_away(answer):
-        why = (
-            f" {status} and leads to {shown(without_user(target), 200)}, another server, to which nothing is sent; if the metrics are "
-            "there, give that address"
-        )
-    elif status in UNAUTHORIZED:
-        why = f" {status}"
-    elif status != requests.codes.ok:
-        why = f" {status}{_words(answer)}{_SWITCHES if status in ABSENT else ''}"
-    else:
-        kind = answer.headers.get("Content-Type", "")
-        page = _PAGE.match(answer.text) or ("html" in kind and not names)
-        if names and not page:
-            return _recognised(metrics, answer.text, names, find_catalogue(names, version), served=served)
-        if page:
-            why = f" with a page{_words(answer)}"
-        elif answer.text.lstrip().startswith(("{", "[")) or "json" in kind:
-            why = f" with JSON in place of an exposition{_PATHS}"
-        elif all(not line.strip() or line.startswith("#") for line in answer.text.splitlines()):
-            return "unread", f"{metrics} has no sample{_SWITCHES}"
-        else:
-            why = f" with something else than an exposition{_words(answer)}"
-    return "unread", f"{metrics} answers{why}"
-
-
-def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
+        away = shown(without_user(target), 200)
+        return "unread", f"{metrics} answers {status} and leads to {away}, another server, to which nothing is sent"
+    if status in UNAUTHORIZED:
+        other = wanted(answer.headers.get("WWW-Authenticate"))
+        key = f"{other}, not an API key" if other else "an API key, or another one (OPENAI_API_KEY)"
+        return "unread", f"{metrics} answers {status}: it wants {key}. Headers go to the server's own scheme, host and port alone"
+    if status != requests.codes.ok or not names:
+        return "unread", f"{metrics} answers {status} without an exposition{_words(answer)}{_WHERE}"
+    found = find_catalogue(names, version)
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
-        return "unread", f"{said}; it has {_few(names)}{_ENGINES_OWN}"
-    if found.missing and _UNDER_ANOTHERS & names:
-        why = f"it is a router's, which counts under {found.engine}'s names: give each engine's own address"
-        return "unread", f"{said}; {why}"
-    if found.missing and (served or _counted(text, found)):
+        some = ", ".join(shown(name, 60) for name in sorted(names)[:3])  # quoted: they are somebody else's
+        return "unread", f"{said}; it has {some}{_WHERE}"
+    if found.missing and (served or _counted(answer.text, found)):
         return "incomplete", said
     try:
-        reference_samples(text)
+        reference_samples(answer.text)
     except ExpositionError as error:
-        why = f"has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
-        return "unread", f"{metrics} {why}"
+        return "unread", f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
     return "read", ""
-
-
-_ENGINES_OWN = "; of a router or a proxy, give the address at which the engine itself exposes its own"
 
 
 def _counted(text: str, found: Catalogue) -> bool:
@@ -218,26 +193,6 @@ def _counted(text: str, found: Catalogue) -> bool:
     names = found.sample_names()
     wanted = [names[metric] for metric in ("server_generation_tokens", "server_prompt_tokens") if metric in names]
     return any(value > 0 for value in metric_values(text, wanted) or ())
-
-
-def _about_the_key(metrics: str, base_url: str, own: Mapping[str, str], other: str | None) -> str:
-    """Args: other: what is wanted in place of a key."""
-    if other:
-        if not same_server(metrics, base_url):
-            return f": it wants {other}, and headers go to no other scheme, host or port than {base_url}; expose it without"
-        return (
-            f": it wants {other}, not an API key; give the header Authorization, with 'Basic ' and the base64 of USER:PASSWORD in a "
-            "variable, and requests get it too"
-        )
-    if not own and metrics_root(metrics) != metrics_root(f"{base_url}/metrics") and own_headers(base_url, base_url, {}):
-        return f": it wants an API key, and that of {base_url} goes to no other scheme, host or port"
-    return f": it wants {'another' if own else 'an'} API key; export it as OPENAI_API_KEY"
-
-
-def _few(names: set[str]) -> str:
-    """Some names, quoted: they are somebody else's."""
-    shortest = sorted(names)[:3]
-    return ", ".join(shown(name, 60) for name in shortest) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _words(answer: requests.Response) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,8 @@ _STARTS = 2  # starts of a server that dies; convention
 class Search(Protocol):
     """What chooses its runs while it measures: the searches of a deployment."""
 
-    def unfinished(self) -> Mapping[str, float]:
-        """The searches that need a run that is not measured, with the seconds under load that each may still take."""
+    def unfinished(self) -> Sequence[str]:
+        """The searches that need a run that is not measured."""
 
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
@@ -64,7 +64,6 @@ def measure(
     deployment: str,
     runs: Sequence[RunSpec],
     *,
-    session: int = 1,
     launch: Path,
     facts: Path,
     store: Store,
@@ -77,7 +76,7 @@ def measure(
     at once, so that the next session goes on after it.
 
     Args:
-        runs: those wanted, in the order in which they are measured. session: its number among those of the deployment.
+        runs: those wanted, in the order in which they are measured.
         launch: the resolved launch. facts: where the session's facts go, beside `server.log`.
         say: takes progress lines. search: adaptive runs, measured after the fixed ones.
 
@@ -97,14 +96,7 @@ def measure(
     if held := len(runs) - len(missing):
         say(f"{deployment}: {count_text(held, 'run', of=len(runs))} {is_are(held)} measured already")
     resolved = read(Launch, launch)
-    progress = Progress(
-        plan,
-        spec,
-        session,
-        facts.with_name(Path(Paths.PROGRESS).name),
-        runs=len(missing),
-        done=sum(store.holds(run) for run in plan.runs),
-    )
+    progress = Progress(spec, facts.with_name(Path(Paths.PROGRESS).name), runs=len(missing))
     starts = 0
     with progress.ending():
         while missing or not kept.exists() or (search and search.unfinished()):
@@ -136,7 +128,7 @@ def _one_start(
         say(f"{spec.name}: {text}")
 
     missing = [run for run in runs if not store.holds(run)]
-    progress.starting(len(missing), search.unfinished() if search else {})
+    progress.starting(len(missing))
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
     here = spec.engine.source != "external"
@@ -245,7 +237,7 @@ def _one_start(
         used = search.measured() if search else set()  # an answer rests on them as they are
         # Those that an earlier start measured too: it may have ended before it could judge them.
         rounds.measure_spoilt([run for run in runs if run.digest not in used])
-        tell(progress.clock.share(time.monotonic() - ready))
+        tell(progress.share_text(time.monotonic() - ready))
 
 
 def _introduced(

@@ -83,13 +83,9 @@ class LadderSearches:
         """The first run of each search, for a warm-up."""
         return [each.first for each in self.searches]
 
-    def unfinished(self) -> dict[str, float]:
-        """The searches that need a run that is not measured, with the seconds under load that each may still take."""
-        return {each.key: self._left_s(each) for each in self.searches if self._finished(each) is None}
-
-    def _left_s(self, asked: SearchSpec) -> float:
-        known = self._known(asked)
-        return max(0.0, self._budget(asked, known).seconds - sum(m.row["duration_s"] or 0.0 for m in known.measured))
+    def unfinished(self) -> list[str]:
+        """The searches that need a run that is not measured."""
+        return [each.key for each in self.searches if self._finished(each) is None]
 
     def measured(self) -> set[str]:
         """The digests of the searches' runs that are measured."""
@@ -153,7 +149,7 @@ class LadderSearches:
             why = found.looks[-1].reasons
             doubts = f"; invalid: {'; '.join(why)}" if why else ""
             text = f"{answer_text(found.answer, aim)}{doubts}; {spent_text(found, budget)}"
-            self._tell(rounds, asked, text, budget.seconds - found.seconds)
+            self._tell(rounds, asked, text)
 
         def begin(aim: Aim) -> Probed:
             self._tell(rounds, asked, "probing")
@@ -172,13 +168,12 @@ class LadderSearches:
         self.say(f"{asked.key}: {answer_text(answer, aim)}, after {count_text(len(found.looks), 'run')} ({answer.why})")
         if found.unfit:
             self.say(f"{asked.key}: the next run, {next_text(found.unfit, aim)}, does not fit into the search's `seconds`")
-        rounds.progress.searching(asked.key, "", 0.0)
         return found, known
 
-    def _tell(self, rounds: Rounds, asked: SearchSpec, known: str, left_s: float | None = None) -> None:
-        """Say what a search knows so far, and keep it for those who watch. Args: left_s: the most that it may still take."""
+    def _tell(self, rounds: Rounds, asked: SearchSpec, known: str) -> None:
+        """Say what a search knows so far, to those who watch too."""
         self.say(f"{asked.key}: {known}")
-        rounds.progress.searching(asked.key, f"{asked.key}: {known}", left_s)
+        rounds.progress.state(f"{asked.key}: {known}")
 
     def _finished(self, asked: SearchSpec) -> tuple[Found, _Known] | None:
         """A search that has ended here, or that needs no more than what is measured; None where it needs more."""
