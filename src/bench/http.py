@@ -34,7 +34,6 @@ class Broken(requests.ConnectionError):
 
 # Files of authorities that are trusted beside the system's: OpenSSL's variable, and that of `requests`.
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-_SAME_METHOD = (307, 308)  # statuses that a client follows with the same method and body
 # OpenSSL's numbers of what can be wrong with a certificate (X509_V_ERR_…).
 _EXPIRED, _NOT_YET, _STRANGERS, _ANOTHER_HOST = 10, 9, {2, 18, 19, 20, 21}, {62, 64}
 
@@ -104,10 +103,7 @@ def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session
 class _OneServer(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         target = super().get_redirect_target(resp)
-        if target is None or not same_server(resp.url, urljoin(resp.url, target)):
-            return None
-        # After another status a POST would be repeated as a GET, which asks something else.
-        return target if resp.request.method == "GET" or resp.status_code in _SAME_METHOD else None
+        return None if target is None or not same_server(resp.url, urljoin(resp.url, target)) else target
 
 
 def get(
@@ -121,32 +117,10 @@ def get(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    return _asked("GET", url, key, headers, timeout_s)
-
-
-def post(
-    url: str,
-    content: dict[str, Any],
-    *,
-    key: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    timeout_s: float = 30.0,
-) -> requests.Response:
-    """POST `content` as JSON to `url`. Of redirections on the same scheme, host and port only 307 and 308 are followed.
-
-    Raises:
-        requests.RequestException: no answer, or one that is too large.
-    """
-    return _asked("POST", url, key, headers, timeout_s, json=content)
-
-
-def _asked(
-    method: str, url: str, key: str | None, headers: Mapping[str, str] | None, timeout_s: float, **more: Any
-) -> requests.Response:
     login = {"Authorization": f"Bearer {key}"} if key else {}
     with direct_session({**login, **(headers or {})}) as session:
         try:
-            answer = session.request(method, url, timeout=timeout_s, stream=True, **more)
+            answer = session.get(url, timeout=timeout_s, stream=True)
         except requests.Timeout as error:
             raise type(error)(f"no answer within {timeout_s:g} s", request=error.request) from error
         return bounded(answer)

@@ -366,23 +366,6 @@ def test_a_run_whose_requests_waited_is_marked_and_says_so(content, tmp_path, ca
     assert {r.attempts for r in read_requests(Path("one/requests.jsonl"))} == {1, 2}
 
 
-def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
-    other = {"/v1/models": json.dumps({"data": [{"id": "other"}]})}
-    for status in (429, 503):  # a busy server is not taken for one without the model
-        with fake_server(pages=other, refuse=lambda _, s=status: (s, {})) as server:
-            assert found(study_of(content, server.base_url)) == []
-            assert len(server.arrivals) == 1
-    with fake_server(statuses={"/v1/models": (502, {})}) as server:
-        study_of(content, server.base_url)
-        assert found(content)[0].endswith("/v1/models answers 502. Try again later.")
-        server.statuses["/v1/models"] = (429, {"Retry-After": "20"})
-        assert found(content)[0].endswith("/v1/models answers 429 with Retry-After: 20. Try again later.")
-        server.statuses["/v1/models"] = (404, {})
-        assert found(content) == []
-        server.behaviour = "http_error"
-        assert "404 without a list of models, and a request for 'a' is answered with 404" in found(content)[0]
-
-
 def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(content):
     """A server that takes no ignore_eos, and whose template has 24 tokens."""
 

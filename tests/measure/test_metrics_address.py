@@ -8,7 +8,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.headers import own_headers
-from bench.http import get, leads_away, metrics_root, post
+from bench.http import metrics_root
 from bench.measure.exposition import find_metrics
 from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
@@ -123,20 +123,6 @@ def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
         assert (found.state, found.text, kept, asked) == ("unread", "", 0, [])
     errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
     assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
-
-
-def test_a_post_is_repeated_as_a_post_or_not_at_all():
-    answers = {"/ok": (200, {}, b"{}"), "/307": (307, {"Location": "/ok"}, b""), "/301": (301, {"Location": "/ok"}, b"")}
-    with answering(answers) as (url, asked):
-        assert post(f"{url}/307", {"a": 1}, key="k").status_code == 200
-        refused = post(f"{url}/301", {"a": 1}, key="k")
-        assert (refused.status_code, leads_away(refused)) == (301, f"{url}/ok")
-        assert get(f"{url}/301", key="k").status_code == 200
-    assert [(method, path) for method, path, *_ in asked] == [
-        ("POST", "/307"), ("POST", "/ok"), ("POST", "/301"), ("GET", "/301"), ("GET", "/ok"),
-    ]  # fmt: skip
-    assert asked[1][3] == b'{"a": 1}'
-    assert {headers["authorization"] for *_, headers, _ in asked} == {"Bearer k"}
 
 
 def test_where_the_server_of_metrics_answers_other_questions():

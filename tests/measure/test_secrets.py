@@ -11,11 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bench.errors import BenchError
-from bench.measure.served import refuse_unlike
 from bench.runs.environment import REDACTED, redacted_text, without_secrets
-from bench.study.plan import Plan
-from bench.study.read import load_config
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.forked import FORKING
@@ -177,21 +173,6 @@ def test_no_key_is_printed_or_in_a_command_line(study):
     programs = b" ".join(seen)
     for program in (b"bench.load", b"bench.measure.scraper", b"server.py", b"guard.py", b"snakemake", b".snakemake/scripts"):
         assert program in programs, program  # each kind of process was seen
-
-
-def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkeypatch, content):
-    """In the message about an external server, which goes to the terminal and the log."""
-    monkeypatch.setenv("OPENAI_API_KEY", f"{CANARY}-key")
-    listed = json.dumps({"data": [{"id": "m\x1b]0;x\x07"}, {"id": "a" * 100_000}]})
-    with fake_server(echoes=1, pages={"/v1/models": listed}) as server:
-        content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
-        spec = Plan.of(load_config(content, source="t")).deployments["a"]
-        with pytest.raises(BenchError) as caught:
-            refuse_unlike(spec, "completions")
-    said = str(caught.value)
-    assert "upstream refused" in said
-    assert "canary" not in said and "\x1b" not in said
-    assert len(said) < 1000
 
 
 def test_a_folder_is_no_secret_and_a_short_text_is_not_looked_for(monkeypatch):

@@ -3,7 +3,6 @@ Responses API. On a real server: tests/servers/test_llamacpp_engine.py.
 """
 
 import json
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -12,13 +11,10 @@ from bench.load.answer import follow
 from bench.load.exchange import Exchange
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.measure.served import refuse_unlike
-from bench.study.plan import Plan
-from bench.study.read import load_config, load_workload
+from bench.study.read import load_workload
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import PlannedRequest
 from tests.support.cases import cases
-from tests.support.fake_server import fake_server
 from tests.support.streams import event, record
 
 LOAD = {"arrival": "closed", "num_requests": 4, "prompt_tokens": 20, "output_tokens": 7, "endpoint": "messages"}
@@ -273,19 +269,10 @@ def test_a_system_message_in_the_middle_keeps_its_place(tmp_path, first):
     assert [part["text"].split("\n")[-1] for part in second.get("system", [])] == first
 
 
-def test_a_version_of_the_user_s_own_is_sent_in_its_place(content, monkeypatch):
-    monkeypatch.setenv("VERSION", "2026-10-21")
+def test_a_version_of_the_user_s_own_is_sent_in_its_place():
     own = Target("http://h", "m", headers={"Anthropic-Version": "2026-10-21"})
     head = payloads(own).of(PlannedRequest(0, 0, 20, 7)).split(b"\r\n\r\n")[0]
     assert [line for line in head.lower().split(b"\r\n") if line.startswith(b"anthropic")] == [b"anthropic-version: 2026-10-21"]
-    with fake_server() as server:
-        for headers in ({}, {"Anthropic-Version": "$VERSION"}):
-            content["engines"]["e"] = {"source": "external", "base_url": server.base_url, "headers": headers}
-            content["deployments"]["a"] = {"model": "m", "engine": "e"}
-            (spec,) = Plan.of(load_config(content, source="t"), root=Path()).deployments.values()
-            refuse_unlike(spec, "messages")
-    asked = [headers["anthropic-version"] for path, headers in server.requests if path == "/v1/messages"]
-    assert asked == ["2023-06-01", "2026-10-21"]
 
 
 # The Responses API.

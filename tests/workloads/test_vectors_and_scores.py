@@ -93,7 +93,6 @@ def test_first_requests_have_each_letter_once_and_nothing_is_empty():
         assert body["query"]
         assert all(body["documents"])
     assert body == {"query": " a b c d", "documents": [" e f g h"]}
-    assert ENDPOINTS["rerank"].smallest("m") == {"model": "m", "query": "a", "documents": ["a"]}
 
 
 def test_documents_too_short_to_hold_a_letter_are_refused():

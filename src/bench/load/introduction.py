@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Timer
 
 from bench.errors import BenchError
-from bench.headers import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
+from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
 from bench.http import HTTP2, get_models, listed_models, models_text, speaks_http2, wanted
 from bench.load.answer import contents_of
 from bench.load.records import record_of
@@ -29,14 +29,11 @@ _NAMED: dict[Omissible, str] = {
     "max_tokens": r"max_tokens|max_completion_tokens",
     "temperature": r"temperature",
 }
-# Reasons to finish by which the model ends an answer, in the words of OpenAI's, TGI's, Anthropic's and other interfaces.
-_BY_THE_MODEL = (None, "stop", "eos", "eos_token", "stop_sequence", "end_turn", "completed")
 _VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
 _PROMPT = 8  # tokens of a first request's prompt; convention
 _OUTPUT = 4  # tokens that it asks for; convention
 _FEW = 8  # letters of the shorter prompt by which text is counted; convention
 _MANY = 72  # letters of the longer one; convention
-_ABSENT = r"not (yet )?(implemented|supported|found)|unknown (endpoint|path|route)"  # words of a server that lacks an endpoint
 _TRIES = 3  # first requests to a busy server; convention
 _BETWEEN_S = 1.0  # pause between them (s); convention
 _SAID_S = 5.0  # time after which it is said that a first request takes long (s): it may load what a server needs; convention
@@ -122,8 +119,8 @@ def introduce(
 ) -> Target:
     """The target, with the form of requests that it accepts at `endpoint`.
 
-    The first request has every parameter that makes load exact. If it is refused, the parameter that the refusal names is left out, or
-    else one after another; those that turn out to be accepted after all are kept. Two more requests show how many tokens text has.
+    The first request has every parameter that makes load exact. If it is refused, the parameter that the refusal names is left out.
+    Two more requests show how many tokens text has.
 
     Args:
         endpoint: a name in `bench.workloads.endpoints`. omit: parameters not to send at all, names in `bench.runs.request.OPTIONAL`.
@@ -143,11 +140,10 @@ def introduce(
     form = replace(form, sdk_differs=_difference(reading, record, known.endpoint))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
-    if other := _other_end(known, record):
-        generated = f"after {record.completion_tokens} tokens instead of {known.output}"
-        say(f"an answer ended by finish_reason {other!r} {generated}, so answers may not have the lengths asked for")
-    elif ignored := _ignored(known, form, record):
-        generated = f"it generated {record.completion_tokens} tokens instead of {known.output}"
+    if ignored := _ignored(known, form, record):
+        generated = (
+            f"it generated {record.completion_tokens} tokens instead of {known.output} (finish_reason {record.finish_reason})"
+        )
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     counts = getattr(record, known.endpoint.work.counts) is not None
     if not counts:
@@ -167,41 +163,22 @@ def introduce(
 
 def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:
     """The fullest form that the server accepts, and an answer to it."""
-    answer = known.ask(form)
-    first, refusal = answer[1], _refusal(known, form, answer)
-    if refusal is not None:  # a failure for a moment is not a refusal of what was sent
+    answer, again = known.ask(form), True  # a failure for a moment is not a refusal of what was sent
+    while (refusal := _refusal(known, form, answer)) is not None:
+        if name := _named(refusal, known, form):
+            form = replace(form, omitted=(*form.omitted, name))
+        elif not again:
+            raise BenchError(_refused(known, answer[1]))
+        again = name is not None
         answer = known.ask(form)
-        refusal = _refusal(known, form, answer)
-    tried: list[str] = []
-    guessed: list[str] = []  # of these, what no refusal named
-    while refusal is not None:
-        name, named = _next(refusal, known, form, tried)
-        if name is None:
-            raise BenchError(_refused(known, first, answer[1], tried))
-        tried.append(name)
-        guessed += [] if named else [name]
-        form = _without(form, name)
-        answer = known.ask(form)
-        refusal = _refusal(known, form, answer)
-    # Of those that were left out on a guess, whatever the server takes after all is sent.
-    for guess in guessed:
-        fuller = replace(form, omitted=tuple(each for each in form.omitted if each != guess))
-        again = known.ask(fuller)
-        if _refusal(known, fuller, again) is None:
-            form, answer = fuller, again
     return form, answer
 
 
-def _without(form: RequestForm, name: str) -> RequestForm:
-    return replace(form, omitted=(*form.omitted, name))
-
-
-def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> tuple[Omissible | None, bool]:
-    """What to leave out next, and whether the refusal names it: else the first that is still sent; None if nothing is."""
-    absent = {*tried, *known.endpoint.lacks, *([] if known.stream else ["stream_options"])}
-    left = [name for name in OPTIONAL if form.sends(name) and name not in absent]
-    named = next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
-    return named or next(iter(left), None), named is not None
+def _named(refusal: str, known: _Introduction, form: RequestForm) -> Omissible | None:
+    """What the refusal names of that which is still sent; None if nothing is."""
+    absent = {*known.endpoint.lacks, *([] if known.stream else ["stream_options"])}
+    left = (name for name in OPTIONAL if form.sends(name) and name not in absent)
+    return next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
 
 
 def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
@@ -210,12 +187,6 @@ def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> 
     if given is not None and given > known.output:
         return known.endpoint.limit(form)
     return "ignore_eos" if given is not None and given < known.output and form.sends("ignore_eos") else None
-
-
-def _other_end(known: _Introduction, record: RequestRecord) -> str | None:
-    """By what an answer ended early that the model did not end, such as a filter of contents, or a limit of the server's own."""
-    short = known.endpoint.work.generates and record.completion_tokens is not None and record.completion_tokens < known.output
-    return record.finish_reason if short and record.finish_reason not in _BY_THE_MODEL else None
 
 
 def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
@@ -264,33 +235,16 @@ def _said(target: Target, record: RequestRecord) -> str:
     return target.without_secrets(record.error or silence).rstrip(".")
 
 
-def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tried: Sequence[str]) -> str:
-    target = known.target
-    status, other = (f" ({record.status})" if record.status != 200 else "" for record in (first, last))
-    said = _said(target, last)
-    without = f"; nor does it answer without {', '.join(tried)}" if tried else ""
-    instead = f"{other}: {said}" if tried and said != _said(target, first) else ""
+def _refused(known: _Introduction, last: RequestRecord) -> str:
+    target, names = known.target, _listed(known.target)
+    status = f" ({last.status})" if last.status != 200 else ""
+    lists = f"; its /v1/models lists {models_text(names)}" if names is not None and target.model not in names else ""
+    key = "" if target.key or target.headers else " OPENAI_API_KEY is not set: export it if the server asks for a key."
     return (
-        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, first)}{without}{instead}. "
-        + " ".join(_advice(known, first, last))
+        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, last)}. Check the model's "
+        f"name ({target.model!r}{lists}), whether it has the endpoint {known.endpoint.name} (`endpoint` names another), and what it "
+        f"does not take (`omit` leaves it out).{key}"
     )
-
-
-def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
-    target = known.target
-    others = [each for each in ENDPOINTS.every().values() if each is not known.endpoint]
-    if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
-        form = RequestForm(omitted=tuple(name for name in OPTIONAL if name != "max_tokens"))
-        for another in (each.name for each in others if replace(known, endpoint=each).ask(form)[1].outcome == "ok"):
-            yield f"It answers requests to another endpoint: give `endpoint: {another}`, on a command line --set endpoint={another}."
-            return
-    names = _listed(target)
-    if names is not None and target.model not in names:
-        yield f"Its /v1/models lists {models_text(names)}, and not {target.model!r}: check the model's name."
-    else:
-        yield f"Check the model's name ({target.model!r}), and whether it has the endpoint {known.endpoint.name}."
-    if not (target.key or target.headers):
-        yield "OPENAI_API_KEY is not set: export it if the server asks for a key."
 
 
 def _listed(target: Target) -> list[str] | None:

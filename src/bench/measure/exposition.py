@@ -171,7 +171,10 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
     if status in UNAUTHORIZED:
         other = wanted(answer.headers.get("WWW-Authenticate"))
         key = f"{other}, not an API key" if other else "an API key, or another one (OPENAI_API_KEY)"
-        return "unread", f"{metrics} answers {status}: it wants {key}. Headers go to the server's own scheme, host and port alone"
+        return (
+            "unread",
+            f"{metrics} answers {status}: it wants {key}. Headers go to the server's own scheme, host and port alone",
+        )
     if status != requests.codes.ok or not names:
         return "unread", f"{metrics} answers {status} without an exposition{_words(answer)}{_WHERE}"
     found = find_catalogue(names, version)
@@ -184,7 +187,10 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
     try:
         reference_samples(answer.text)
     except ExpositionError as error:
-        return "unread", f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
+        return (
+            "unread",
+            f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it",
+        )
     return "read", ""
 
 

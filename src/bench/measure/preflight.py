@@ -15,7 +15,7 @@ from bench.headers import filled_headers
 from bench.http import api_root
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.nvml import gpus_missing, nvml_endpoint, nvml_problem
-from bench.measure.served import find_workers, refuse_unlike
+from bench.measure.served import find_workers, refuse_absent
 from bench.models.config_json import geometry_at, geometry_of_model, stated_weights
 from bench.models.geometry import Geometry
 from bench.models.gguf import gguf_tensors
@@ -37,7 +37,6 @@ from bench.servers.server import core_groups
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.state import unmeasured_sessions
-from bench.workloads.workload import Workload
 
 
 def hardware_of(spec: DeploymentSpec) -> str | None:
@@ -144,14 +143,9 @@ def _fault(check: Callable[[], None]) -> str | None:
     return None
 
 
-def _workloads(plan: Plan, spec: DeploymentSpec) -> list[Workload]:
-    return [run.workload for run in plan.runs_of(spec.name)] + [each.workload for each in plan.searches_of(spec.name)]
-
-
 def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable[[], None]]:
     if spec.engine.source == "external":
-        for endpoint in sorted({workload.endpoint for workload in _workloads(plan, spec)}):
-            yield partial(refuse_unlike, spec, endpoint)
+        yield partial(refuse_absent, spec)
         if spec.engine.workers or spec.engine.metrics not in (None, "none"):
             yield partial(_refuse_no_metrics, spec)
         return

@@ -158,7 +158,9 @@ class Progress:
         bad = sum(record.outcome != "ok" for record in records)
         failed = f", {count_text(bad, 'request', of=len(records))} failed" if bad else ""
         left = f"; about {duration_text(clock.left_s)} left" if clock.left_s is not None and clock.done < clock.total else ""
-        number = f"run {clock.done}" if run.searched else f"run {clock.done} of {clock.total}"  # of a search nobody knows how many
+        number = (
+            f"run {clock.done}" if run.searched else f"run {clock.done} of {clock.total}"
+        )  # of a search nobody knows how many
         return f"{number}, {_load_text(run)}: {speed}, {duration_s:.1f} s{failed}{left}"
 
     def share_text(self, since_ready_s: float) -> str:

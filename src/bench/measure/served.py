@@ -1,5 +1,5 @@
-"""What is served before the first run: whether a server that is not started here serves what the study asks of it, and what the
-engines behind a router report and hold together.
+"""What is served before the first run: whether a server that is not started here is there, and what the engines behind a router report
+and hold together.
 """
 
 from __future__ import annotations
@@ -9,95 +9,42 @@ from collections.abc import Mapping, Sequence
 
 import requests
 
-from bench.errors import BenchError, shown
-from bench.headers import BUSY, UNAUTHORIZED, filled_headers
-from bench.http import HTTP2, api_root, get_models, listed_models, models_text, post, problem, wanted
+from bench.errors import BenchError
+from bench.headers import UNAUTHORIZED, filled_headers
+from bench.http import api_root, get_models, problem, wanted
 from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
 from bench.runs.deployment import KvFacts
-from bench.runs.environment import without_secrets, without_values
 from bench.runs.run import DECODE, PREFILL, Worker
 from bench.servers.kind import common, total
 from bench.servers.spec import DeploymentSpec
-from bench.workloads.endpoints import ENDPOINTS
 
 
-def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
-    """Ask an external server for its models.
-
-    Args:
-        endpoint: of the deployment's requests, a name in `bench.workloads.endpoints`.
+def refuse_absent(spec: DeploymentSpec) -> None:
+    """Ask an external server for its models. What it serves, its answer to the session's first request decides.
 
     Raises:
-        BenchError: a variable of its headers is not set, nothing answers at its address, what answers has no OpenAI API, or it does not
-            serve the deployment's model.
+        BenchError: a variable of its headers is not set, nothing answers at its address, or it wants another key.
     """
-    base, key = api_root(str(spec.engine.base_url)), os.environ.get("OPENAI_API_KEY")
-    engine = f"engines.{spec.deployment.engine}"
+    base, engine = api_root(str(spec.engine.base_url)), f"engines.{spec.deployment.engine}"
     headers = filled_headers(spec.engine.headers, where=f"{engine}.headers")
     where = f"{engine}.base_url"
-
-    def unauthorized(answer: requests.Response) -> str:
-        if other := wanted(answer.headers.get("WWW-Authenticate")):
-            return f"it wants {other}. Name the header Authorization and the variable that holds its value in {engine}.headers."
-        return (
-            f"it wants an API key{', and another one' if key or headers else ''}. Export it as OPENAI_API_KEY. Where it goes into "
-            f"another header, name that and its variable in {engine}.headers."
-        )
-
     try:
-        answer = get_models(base, key=key, headers=headers)
+        answer = get_models(base, key=os.environ.get("OPENAI_API_KEY"), headers=headers)
     except requests.RequestException as error:
-        if (why := problem(error)) == HTTP2:
-            raise BenchError(f"{where}: {base} does not answer: {why}.") from None
-        raise BenchError(f"{where}: no server answers at {base} ({why}). Start it, or correct the address.") from None
+        raise BenchError(
+            f"{where}: no server answers at {base} ({problem(error)}). Start it, or correct the address."
+        ) from None
     if answer.history or answer.is_redirect:
         raise BenchError(
             f"{where}: {base} redirects to {answer.headers.get('Location') or answer.url}, and redirections are not followed. Give "
             "the address that answers requests itself."
         )
     if answer.status_code in UNAUTHORIZED:
-        raise BenchError(f"{where}: {base} answers {answer.status_code}: {unauthorized(answer)}")
-    if answer.status_code in BUSY:
-        raise BenchError(f"{where}: {base}/v1/models answers {answer.status_code}{_until(answer)}. Try again later.")
-    names = listed_models(answer)
-    if spec.served_name in (names or ()):
-        return
-    # Some servers list one name and take any, or list none: the answer to a request decides.
-    try:
-        refusal = _refusal(base, spec.served_name, endpoint, key, headers)
-    except requests.RequestException as error:
-        raise BenchError(f"{where}: {base} does not answer a request ({problem(error)}).") from None
-    if refusal is None or refusal.status_code in BUSY:
-        return
-    text = without_values(without_secrets(refusal.content).decode(errors="replace").strip(), (key or "", *headers.values()))
-    said = f"{refusal.status_code} {shown(text, 200) if text else 'without a word'}"
-    if refusal.status_code in UNAUTHORIZED:
-        raise BenchError(f"{where}: {base} answers {said}: {unauthorized(refusal)}")
-    if names is None:
+        other = wanted(answer.headers.get("WWW-Authenticate")) or "an API key, or another one. Export it as OPENAI_API_KEY"
         raise BenchError(
-            f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, and a request for "
-            f"{spec.served_name!r} is answered with {said}. Give the address of an OpenAI-compatible server, "
-            "without /v1/..., and one of its models."
+            f"{where}: {base} answers {answer.status_code}: it wants {other}. Where that goes into another header, name it and the "
+            f"variable that holds its value in {engine}.headers."
         )
-    raise BenchError(
-        f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
-        f"{models_text(names)}. Write the name of one of its models."
-    )
-
-
-def _until(answer: requests.Response) -> str:
-    after = answer.headers.get("Retry-After")
-    return f" with Retry-After: {after[:40]}" if after else ""
-
-
-def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dict[str, str]) -> requests.Response | None:
-    """The answer to a request for one token of `model`, if it refuses that; None where the server is too busy to answer in time."""
-    asked = ENDPOINTS[endpoint]
-    try:
-        answer = post(f"{base}{asked.address}", asked.smallest(model), key=key, headers={**asked.headers, **headers})
-    except requests.exceptions.Timeout:
-        return None
-    return None if answer.ok else answer
 
 
 def find_workers(

@@ -297,14 +297,6 @@ class Endpoint(ABC):
         """The key of a body that limits an answer's length (tokens)."""
         return self.limits[0] if form.sends("max_tokens") else self.limits[-1]
 
-    def smallest(self, model: str) -> dict[str, Any]:
-        """A body that asks for as little as it can, with nothing that a server may refuse."""
-        body: dict[str, Any] = {"model": model}
-        if self.limits:
-            body |= {self.limit(RequestForm()): self.fewest_output, "stream": False}
-        self.put(body, "a")
-        return body
-
     @abstractmethod
     def generated(self, content: Mapping[str, Any]) -> Generated:
         """What an event of a stream, or a whole answer, carries.
