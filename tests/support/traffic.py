@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from datetime import UTC
 
 import numpy as np
 
@@ -30,7 +29,7 @@ def planted(moments, resolution_s=0.0):
     if resolution_s:
         moments = np.floor(moments / resolution_s) * resolution_s
     ones = np.ones(len(moments), dtype=np.int64)
-    return Log("x", len(ones), {}, moments - moments[0], ones, ones, None, UTC, resolution_s or 2e-6)
+    return Log("x", len(ones), {}, moments - moments[0], ones, ones, resolution_s or 2e-6)
 
 
 def gamma(shape, count, seed, gap_s=2.0):
@@ -46,7 +45,7 @@ def read_log(path, given=None, **options):
     try:
         return logs.read_log(path, given=given, **options)
     except BenchError as error:
-        line = re.search(r"Perhaps: --columns (.+?)\. (?:Add|Found)", str(error))
+        line = re.search(r"Perhaps: --columns (.+?)\. Counts", str(error))
         if line is None:
             raise
         (columns,) = shlex.split(line[1])

@@ -10,7 +10,7 @@ from bench.axes import AXES, RATE
 from bench.errors import first_names, shown_share
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
-from bench.workloads.trace import TraceRequest, calls_left_out, different_tokens, read_trace, thinned
+from bench.workloads.trace import TraceRequest, different_tokens, read_trace, thinned
 from bench.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -77,11 +77,9 @@ def prompt_lines(plan: Plan) -> list[str]:
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
     own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
     shared = {name: _shared(x.traced) for name, x in workloads.items()}
-    left_out = {name: calls_left_out(x.trace) if x.trace else None for name, x in workloads.items()}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
         *(f"{name}: {words}" for name, words in shared.items() if words),
-        *(f"{name}: {words}" for name, words in left_out.items() if words),
         *(f"{name}: {words}" for name, x in workloads.items() if (words := _thinned(x))),
         *_uncached_turns(plan),
     ]

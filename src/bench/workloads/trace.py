@@ -187,13 +187,6 @@ def different_tokens(requests: Iterable[TraceRequest]) -> int:
     return sum(longest.values())
 
 
-def calls_left_out(path: str) -> str | None:
-    """Which calls of a trace of others are no requests, as a sentence; None where all are."""
-    rows = read_rows(path, what="trace")
-    converter = _converter(rows)
-    return converter.left_out(path, rows) if converter else None
-
-
 @cache
 def shared_block(path: str) -> int | None:
     """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself."""
@@ -213,8 +206,6 @@ class Converter(Protocol):
     def reads(self, lines: Sequence[Row]) -> bool: ...
 
     def rows(self, path: str, lines: Sequence[Row]) -> list[Row]: ...
-
-    def left_out(self, path: str, lines: Sequence[Row]) -> str | None: ...
 
 
 @cache

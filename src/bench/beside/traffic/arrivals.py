@@ -1,5 +1,5 @@
-"""What a log says of its traffic: how requests arrive (rates by window, the shape of gaps, hours of the day), how long prompts and
-answers are, and how both go together.
+"""What a log says of its traffic: how requests arrive (rates by window, the shape of gaps), how long prompts and answers are, and how
+both go together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from bench.beside.traffic.log import Floats, Log, Whole
@@ -18,7 +17,6 @@ from bench.statistics.textbook import TAIL, Z
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
-_LEAST_MEAN = 1.0  # requests a window below which a dispersion has no p; measured: at 0.05 and 200 windows, p < 0.001 in 0.8 %
 FEWEST_GAPS = 20  # fewest gaps of a shape; convention
 _CENSORED = 10  # clock ticks below which a gap is only known to be shorter; derived: the rest is within 10 % of its length
 _MOST_CENSORED = 0.5  # share of such gaps above which the shape is taken from counts; convention
@@ -27,8 +25,6 @@ _ENOUGH = 40  # windows; convention
 _SHAPES = (1e-3, 1e3)  # least and highest shape that is looked for; convention
 _EQUAL = 0.99  # of the highest shape, from which gaps are called equal; derived: the search ends within 0.1 % of it
 _STEP = 1e-3  # of a logarithm, in differences that stand for derivatives; convention
-_DAY_S = 86_400.0  # seconds of a day; derived
-_MINUTE_S = 60.0  # seconds of a minute; derived
 
 
 @dataclass(frozen=True)
@@ -38,13 +34,11 @@ class Window:
     Attributes:
         seconds: its length. peak: requests/s of the fullest one, wherever it begins.
         dispersion: variance ÷ mean of the counts of windows side by side, 1 for a Poisson process; None where fewer than ten fit.
-        p: probability that a Poisson process of constant rate is as far from 1 (two-sided); None below a request a window.
     """
 
     seconds: float
     peak: float
     dispersion: float | None
-    p: float | None
 
 
 @dataclass(frozen=True)
@@ -80,41 +74,19 @@ def windows(log: Log) -> list[Window]:
 
 
 def _window(moments: Floats, size: float) -> Window:
-    from scipy.special import chdtr, chdtrc  # noqa: PLC0415 - half a second that other commands need not pay
-
     peak = float((np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))).max()) / size
-    counts, freedom = _counts(moments, size), int(moments[-1] // size) - 1
-    if freedom + 1 < _FEWEST_WINDOWS:
-        return Window(size, peak, None, None)
-    sum_of_squares = freedom * counts.dispersion
-    p = min(1.0, 2 * float(min(chdtr(freedom, sum_of_squares), chdtrc(freedom, sum_of_squares))))
-    return Window(size, peak, counts.dispersion, p if counts.mean >= _LEAST_MEAN else None)
+    counts = _counts(moments, size)
+    return Window(size, peak, _dispersion(counts) if len(counts) >= _FEWEST_WINDOWS else None)
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """Requests in windows side by side. Attributes: filled: counts of the windows with any. windows: how many windows there are."""
-
-    filled: npt.NDArray[np.int64]
-    windows: int
-
-    @property
-    def mean(self) -> float:
-        return float(self.filled.sum()) / self.windows
-
-    def moment(self, power: int) -> float:
-        """Sum over all windows of (count − mean) to a power, an even one."""
-        return float(((self.filled - self.mean) ** power).sum()) + (self.windows - len(self.filled)) * self.mean**power
-
-    @property
-    def dispersion(self) -> float:
-        return self.moment(2) / (self.windows - 1) / self.mean
+def _dispersion(counts: Floats) -> float:
+    return float(counts.var(ddof=1) / counts.mean())
 
 
-def _counts(moments: Floats, size: float) -> _Counts:
-    """Counts of whole windows side by side; what is left at the end is not counted."""
+def _counts(moments: Floats, size: float) -> Floats:
+    """Requests in whole windows side by side; what is left at the end is not counted."""
     number = int(moments[-1] // size)
-    return _Counts(np.unique(moments[moments < number * size] // size, return_counts=True)[1], number)
+    return np.bincount((moments // size).astype(np.int64), minlength=number)[:number].astype(float)
 
 
 def burstiness(log: Log) -> Burstiness | None:
@@ -182,28 +154,13 @@ def _from_counts(log: Log) -> Burstiness | None:
     if log.span_s < 2 * _FEWEST_WINDOWS * size:
         return None
     counts = _counts(log.arrival_s, size)
-    dispersion = counts.dispersion
+    dispersion, off = _dispersion(counts), counts - counts.mean()
     if not dispersion:
         return None
-    kurtosis = counts.windows * counts.moment(4) / counts.moment(2) ** 2
-    freedom = min(counts.windows - 1.0, 2 * counts.windows / (kurtosis - 1)) if kurtosis > 1 else counts.windows - 1.0
+    kurtosis = float(np.mean(off**4) / np.mean(off**2) ** 2)
+    freedom = min(len(counts) - 1.0, 2 * len(counts) / (kurtosis - 1)) if kurtosis > 1 else len(counts) - 1.0
     low, high = (float(chdtri(freedom, p)) / freedom / dispersion for p in (1 - TAIL, TAIL))
     return Burstiness(1 / dispersion, low, high, "counts", None)
-
-
-def hours(log: Log) -> list[float | None] | None:
-    """Mean requests/s in each hour of the day, in the log's zone; None in an hour that it does not hold, or below a day."""
-    if log.began is None or log.span_s <= _DAY_S:
-        return None
-    import polars as pl  # noqa: PLC0415 - few logs are that long
-
-    def of_day(seconds: pl.Series) -> npt.NDArray[np.int64]:
-        moments = (seconds * 1e6 + began_us).cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
-        return np.bincount(moments.dt.convert_time_zone(str(log.zone)).dt.hour().to_numpy(), minlength=24)
-
-    began_us = log.began.timestamp() * 1e6
-    there = of_day(_MINUTE_S * pl.int_range(math.ceil(log.span_s / _MINUTE_S), eager=True)) * _MINUTE_S
-    return [float(n / s) if s else None for n, s in zip(of_day(pl.Series(log.arrival_s)), there, strict=True)]
 
 
 _PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
@@ -214,9 +171,8 @@ class Described:
     """A log's traffic.
 
     Attributes:
-        requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. windows, burstiness,
-            hours: as `arrivals` has them. prompts, outputs: percentiles of lengths. correlation: of both, by ranks; None where one is
-            constant.
+        requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. prompts, outputs:
+            percentiles of lengths. correlation: of both, by ranks; None where one is constant.
     """
 
     requests: int
@@ -224,7 +180,6 @@ class Described:
     rate: float | None
     windows: Sequence[Window]
     burstiness: Burstiness | None
-    hours: Sequence[float | None] | None
     prompts: dict[str, float]
     outputs: dict[str, float]
     correlation: float | None
@@ -238,7 +193,6 @@ def describe(log: Log) -> Described:
         rate=log.rate,
         windows=windows(log),
         burstiness=burstiness(log),
-        hours=hours(log),
         prompts=percentiles(log.prompt_tokens),
         outputs=percentiles(log.output_tokens),
         correlation=correlation(log.prompt_tokens, log.output_tokens),

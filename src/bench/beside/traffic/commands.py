@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,15 +14,10 @@ from bench.cli.entry import command
 from bench.cli.options import Json, option, positive
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
-from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from bench.beside.traffic.arrivals import Described
     from bench.beside.traffic.log import Log
-
-    Endpoint = str
-else:  # in the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's
-    Endpoint = Literal[tuple(ENDPOINTS.every())]
 
 _READ, _WRITE = "How the log is read", "What is written"
 
@@ -51,10 +45,6 @@ class Traffic:
             default="those of a published trace",
         ),
     ] = None
-    time_zone: Annotated[
-        str | None,
-        option("NAME", "Time zone of dates without one, and of the hours of the day: Europe/Berlin.", _READ, default="UTC"),
-    ] = None
     begin: Annotated[
         str | None, option("MOMENT", "Only requests from then on: seconds since the first, or a date.", _READ, "--from")
     ] = None
@@ -64,10 +54,6 @@ class Traffic:
     configfile: Annotated[
         Path | None,
         option("FILE", "A study whose servers and decision the new one takes.", _WRITE, default="the template running-server"),
-    ] = None
-    endpoint: Annotated[
-        Endpoint | None,
-        option(None, "Where the requests are sent.", _WRITE, default="that of the workloads in --configfile, else completions"),
     ] = None
     json: Json = False
 
@@ -81,18 +67,18 @@ class Traffic:
         from bench.study.begin import TEMPLATES
         from bench.yaml_file import read_yaml
 
-        if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
-            raise BenchError("--scale, --configfile and --endpoint need --output DIR. Add it.")
+        if self.output is None and (self.scale != 1 or self.configfile):
+            raise BenchError("--scale and --configfile need --output DIR. Add it.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
-        log = read_log(self.log, given=_given(self.columns), zone=_zone(self.time_zone), begin=self.begin, end=self.end)
+        log = read_log(self.log, given=_given(self.columns), begin=self.begin, end=self.end)
         found = describe(log)
         written = []
         if self.output is not None:
             template = self.configfile is None
-            written = write_load(log, found, self.output, base, self.scale, endpoint=self.endpoint, template=template)
+            written = write_load(log, found, self.output, base, self.scale, template=template)
         if self.json:
             left_out = [asdict(each) for each in log.left_out]
-            about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "notes": list(log.notes)}
+            about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "note": log.note}
             print_json({**about, **asdict(found), "written": [str(file) for file in written]})
             return
         _print(log, found)
@@ -126,26 +112,14 @@ def _given(text: str | None) -> Mapping[str, str]:
     return found
 
 
-def _zone(name: str | None) -> tzinfo | None:
-    from zoneinfo import ZoneInfo
-
-    try:
-        return None if name is None else ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        raise BenchError(f"--time-zone {name}: no such time zone. Give an IANA name, such as Europe/Berlin or UTC.") from None
-
-
 def _print(log: Log, found: Described) -> None:
-    from bench.beside.traffic.words import arrival_rows, hour_rows, length_rows, read_lines
+    from bench.beside.traffic.words import arrival_rows, length_rows, read_lines
 
     print(*read_lines(log), "", sep="\n")
     print_table(arrival_rows(found), "<<", head=False)
-    if rows := hour_rows(found):
-        print(f"\nRequests/s by hour of the day ({log.zone}):\n")
-        print_table(rows, head=False)
     print()
     print_table(length_rows(found))
     if found.correlation is not None:
         print(f"\nRank correlation of prompts and answers: {found.correlation:+.2f}.")
-    for line in log.notes:
-        print(f"Note: {line}")
+    if log.note:
+        print(f"Note: {log.note}")

@@ -19,21 +19,19 @@ from bench.study.plan import Plan
 from bench.study.precision import enough_requests
 from bench.study.read import load_config, load_workload
 from bench.study.slo import parse_slo
-from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.workload import Workload
 
 _BURSTS, _MOST_BURST = (1, 8, 16), 64  # requests of each burst, the largest of 16 to 64; convention
 _MOST_LINES = 10_000  # most lengths that a file of an empirical distribution has; of more, as many quantiles; convention
 
 
 def write_load(
-    log: Log, found: Described, folder: Path, base: Mapping[str, Any], scale: float, *, endpoint: str | None, template: bool
+    log: Log, found: Described, folder: Path, base: Mapping[str, Any], scale: float, *, template: bool
 ) -> list[Path]:
     """Write a trace, a workload that replays it, one that resembles it, bursts that show what large steps cost, and a study of all.
 
     Args:
-        base: a study, whose servers and decision are taken. scale: times as fast as the log.
-        endpoint: to which requests are sent; None takes that of the study's workloads. template: whether the study is to be edited.
+        base: a study, whose servers, decision and first workload's endpoint are taken. scale: times as fast as the log.
+        template: whether the study is to be edited.
 
     Returns:
         The files. `resembling.yaml` is not among them where nothing says how its gaps are shaped.
@@ -41,7 +39,8 @@ def write_load(
     Raises:
         BenchError: the folder cannot be written, or the servers cannot take the load.
     """
-    sent = _endpoint(base, endpoint)
+    workload: Mapping[str, Any] = next(iter((base.get("workloads") or {}).values()), {})
+    sent = {key: workload[key] for key in ("endpoint",) if key in workload}
     note = f"Made by `bench traffic {log.path}`."
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,24 +94,6 @@ def _bursts(log: Log, found: Described, scale: float) -> list[int]:
 
 def _median(lengths: Whole) -> int:
     return max(1, round(float(np.median(lengths))))
-
-
-def _endpoint(base: Mapping[str, Any], asked: str | None) -> dict[str, str]:
-    """The key of workloads that says where requests go; none where it is the default."""
-    default = Workload.model_fields["endpoint"].default
-    of_study = {str(each.get("endpoint", default)) for each in (base.get("workloads") or {}).values()} or {default}
-    if asked is None and len(of_study) > 1:
-        raise BenchError(
-            f"The study's workloads go to several endpoints: {', '.join(sorted(of_study))}. Choose one with --endpoint."
-        )
-    name = asked or of_study.pop()
-    known = ENDPOINTS.get(name)
-    if known and not known.work.generates:
-        whose = "--endpoint" if asked else "The study's workloads go to"
-        raise BenchError(
-            f"{whose} {name}: its answers have no tokens, but the log's have. Name another, such as --endpoint chat."
-        )
-    return {} if name == default else {"endpoint": name}
 
 
 def _distribution(lengths: Whole, file: Path, written: list[Path]) -> Any:

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError
 from bench.table_file import Row
-
-_NAMES = {"in": "prompt_tokens", "out": "output_tokens"}
 
 
 class _Call(NamedTuple):
@@ -46,16 +44,24 @@ class Sessions:
         Raises:
             BenchError: a line is no session.
         """
-        return [row for line in lines for row in _rows_of(path, line)]
+        try:
+            return [row for line in lines for row in _rows_of(line)]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BenchError(
+                f"{path}: not as Weka writes sessions ({error!r}): each of `requests`, of a subagent too, has t and api_time in s."
+            ) from None
 
-    @staticmethod
-    def left_out(path: str, lines: Sequence[Row]) -> str | None:  # noqa: ARG004
-        """Nothing: every request of a session is one."""
-        return None
 
-
-def _rows_of(path: str, line: Row) -> Iterator[Row]:
-    main, subagents = _calls(path, line)
+def _rows_of(line: Row) -> Iterator[Row]:
+    main: list[_Call] = []
+    subagents: list[list[_Call]] = []
+    for number, request in enumerate(line.values["requests"], 1):
+        place = f"{line.place}, request {number}"
+        if request.get("type") == "subagent":
+            subagents.append([_call(f"{place}.{i}", each) for i, each in enumerate(request["requests"], 1)])
+        else:
+            main.append(_call(place, request))
+    subagents = list(filter(None, subagents))
     ended = [calls[-1] for calls in subagents]
     for i, call in enumerate(main):
         joined = [each for each in ended if i and main[i - 1].start <= each.start and each.end <= call.start]
@@ -66,43 +72,17 @@ def _rows_of(path: str, line: Row) -> Iterator[Row]:
         yield from (_row(line, call, each) for call, each in zip(calls, parents, strict=False))
 
 
+def _call(place: str, request: Mapping[str, Any]) -> _Call:
+    start = float(request["t"])
+    return _Call(place, start, start + float(request.get("api_time") or 0.0), request)
+
+
 def _row(line: Row, call: _Call, parents: Sequence[_Call]) -> Row:
     scope = "" if line.values.get("hash_id_scope") == "global" else line.place
     when: dict[str, Any] = {"arrival_s": call.start}
     if parents:
         wait = max(0.0, call.start - max(each.end for each in parents))
         when = {"parent": [each.place for each in parents], "after_s": wait}
-    lengths = {ours: call.values.get(its) for its, ours in _NAMES.items()}
-    ids = call.values.get("hash_ids")
-    named = [f"{scope}/{name}" for name in ids] if isinstance(ids, list) else ids
+    lengths = {ours: call.values.get(its) for its, ours in (("in", "prompt_tokens"), ("out", "output_tokens"))}
+    named = [f"{scope}/{name}" for name in call.values.get("hash_ids") or ()]
     return Row(call.place, {"id": call.place, **when, **lengths, "hash_ids": named, "block_tokens": line.values["block_size"]})
-
-
-def _calls(path: str, line: Row) -> tuple[list[_Call], list[list[_Call]]]:
-    """A session's own requests, and those of each subagent that has any; each in order."""
-    main: list[_Call] = []
-    subagents: list[list[_Call]] = []
-    for number, request in enumerate(_objects(path, line.place, line.values["requests"]), 1):
-        place = f"{line.place}, request {number}"
-        if request.get("type") == "subagent":
-            inner = _objects(path, place, request.get("requests"))
-            subagents.append([_call(path, f"{place}.{i}", each) for i, each in enumerate(inner, 1)])
-        else:
-            main.append(_call(path, place, request))
-    return main, [calls for calls in subagents if calls]
-
-
-def _objects(path: str, place: str, value: Any) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise BenchError(f"{path}: {place}, requests: {shown(str(value), 60)} is not a list of requests.")
-    return value
-
-
-def _call(path: str, place: str, request: Mapping[str, Any]) -> _Call:
-    if request.get("type") == "subagent":
-        raise BenchError(f"{path}: {place}: a subagent of a subagent cannot be read. Remove the line.")
-    times = [request.get("t"), request.get("api_time") or 0.0]
-    if not all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x < float("inf") for x in times):
-        raise BenchError(f"{path}: {place}: t and api_time ({shown(times, 60)}) are not seconds since the session's start.")
-    start = float(times[0] or 0.0)
-    return _Call(place, start, start + float(times[1] or 0.0), request)

@@ -48,15 +48,8 @@ def arrival_rows(found: Described) -> list[list[str]]:
     rows.append(["burstiness (shape of gamma gaps)", said])
     for each in found.windows:
         if each.dispersion is not None:
-            p = "" if each.p is None else ", p < 0.001" if each.p < 0.001 else f", p = {each.p:.2g}"
-            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}{p}"])
+            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}"])
     return rows
-
-
-def hour_rows(found: Described) -> list[list[str]]:
-    """Requests/s by hour of the day, six hours a row; none where the log holds no day."""
-    cells = ["–" if rate is None else three_digits(rate) for rate in found.hours or ()]
-    return [[f"{first:02d}–{first + 5:02d} h", *cells[first : first + 6]] for first in range(0, len(cells), 6)]
 
 
 def length_rows(found: Described) -> list[list[str]]:
@@ -69,14 +62,9 @@ def length_rows(found: Described) -> list[list[str]]:
 def unlike(found: Described, scale: float) -> Iterator[str]:
     """What the written workloads do not have of the log."""
     if scale != 1:
-        others = (
-            "More users would bring their gaps between those of others, which is smoother."
-            if scale > 1
-            else "Fewer users would send fewer requests in a burst, which would last as long as now."
-        )
         yield (
             f"The replay is {scale:g} times as fast, in the same order: gaps keep their burstiness, and what lasted a minute lasts "
-            f"{60 / scale:.3g} s. {others}"
+            f"{60 / scale:.3g} s."
         )
     if found.burstiness is None or found.rate is None:
         yield (
