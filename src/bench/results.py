@@ -186,7 +186,7 @@ class Results:
 
         slos = list(slos_of(self.folder / Path(Paths.ANALYSIS).name))
         rows = [{**row, "slo": slos} for row in self.own.iter_rows(named=True)]
-        return figures_of(rows, tuned=self._beside(Paths.TUNING).is_file())
+        return figures_of(rows)
 
     def figure(self, name: str) -> alt.TopLevelMixin:
         """One of `figures` as an Altair chart, under the study's SLOs: notebooks show it, `.properties` alters it, `.save` writes it.

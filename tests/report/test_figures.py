@@ -39,7 +39,7 @@ DEVICE = Accelerator(
 OF_GPUS = ("gpus",)
 SHOWN = ("comparison", "kv-saturation", "ttft", "throughput", "slo-margin", "latency-throughput", "memory-pressure", "predicted-loads",
          "economics", *OF_GPUS)  # fmt: skip
-ELSEWHERE = ("tuning", "speculation", "settings", "latency-by-length", "factors", "factor-panels")
+ELSEWHERE = ("speculation", "settings", "latency-by-length", "factors", "factor-panels")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_loads_of_different_kinds_share_no_axis(summary):
     burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
     rates = paced.runs.with_columns(axis=pl.lit("request_rate"), concurrency=pl.lit(None, dtype=pl.Int64))
     mixed = Tables(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
-    for name, apart in (("ttft", True), ("kv-saturation", True), ("latency-throughput", False), ("tuning", False)):
+    for name, apart in (("ttft", True), ("kv-saturation", True), ("latency-throughput", False)):
         assert len(saved_spec(name, mixed).get("vconcat", ())) == (2 if apart else 0), name
     text = json.dumps(spec_of("ttft", mixed.by_axis()[1]))
     assert "request rate (requests/s)" in text
@@ -159,7 +159,7 @@ def test_a_run_that_others_disturbed_is_a_cross_with_their_share(summary):
 def rests_on_what_it_names(name):
     drawn, whole = load_figure(name), replace(results_of("on GPUs"), decision=WHOLE, device=DEVICE)
     assert drawn.draw(whole.given(used_by(name))).to_dict(validate=False) == drawn.draw(whole).to_dict(validate=False), name
-    assert set(used_by(name)) <= {*Decision.model_fields, "calibration", "grades", "searches", "tuning"}, name
+    assert set(used_by(name)) <= {*Decision.model_fields, "calibration"}, name
 
 
 @pytest.mark.long(part="outputs")

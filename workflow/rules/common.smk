@@ -65,7 +65,7 @@ GRADED_SETS = (
 )
 GRADED = [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
 TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
-FIGURES = figures_of(PLAN.rows, tuned=bool(TUNED))
+FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 DECISION = PLAN.config.decision.model_dump()

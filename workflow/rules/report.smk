@@ -6,7 +6,7 @@ USED = {"calibration": CALIBRATED, "grades": GRADED, "tuning": TUNED}
 rule figure:
     """One chart, as SVG, PNG and Vega-Lite specification."""
     input:
-        unpack(lambda w: {use: file for use, files in USED.items() if use in used_by(w.figure) for file in files}),
+        unpack(lambda w: {"calibration": CALIBRATED} if "calibration" in used_by(w.figure) else {}),
         **DRAWN,
     output:
         svg=report(paths.FIGURE_SVG, caption="../report/figure.rst", category="Figures", labels={"figure": "{figure}"}),

@@ -32,10 +32,8 @@ _SLO = ("slo", "failed_share")
 _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_million_requests")
 # The figures in the order of a report: which studies have it, as `bench.study.questions` words it; the module below `findings/`
 # that draws it; and the keys of the decision that it is drawn from: it gets no others, so that a change of those does not draw
-# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, and with `tuning` which server
-# is best: only studies that tune have that figure.
+# it anew. With `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers.
 _FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
-    "tuning": (lambda _: True, "tuning", ("tuning",)),
     "comparison": (questions.beside_baseline, "comparison.section", ()),
     "kv-saturation": (questions.shows_kv_cache, "kv_saturation", _SLO),
     "ttft": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "ttft", ("slo",)),
@@ -60,7 +58,8 @@ FIGURES = Registry(
 # The page's sections in its order, each a function of a module beside this one. Those of other packages stand before the runs.
 # fmt: off
 SECTIONS = (
-    "headline.section", "answers.section", "report.figures", "levels.section", "classes.section", "turns.section", "accuracy.section",
+    "headline.section", "answers.section", "tuning.section", "report.figures",
+    "levels.section", "classes.section", "turns.section", "accuracy.section",
     "capacity.section.section", "fleet.section", "saturation.section", "settings.section", "workers.section",
     "comparison.section.section", "predicted.section", "economics.section", "runs.section", "runs.invalid", "provenance.section",
     "report.methods",
@@ -68,14 +67,14 @@ SECTIONS = (
 # fmt: on
 
 
-def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
+def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Names of the figures that apply to `rows`, in the order in which a report shows them.
 
     Args:
-        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
+        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table.
     """
     known = list(rows)
-    return [name for name, (applies, _, uses) in FIGURES.every().items() if applies(known) and (tuned or "tuning" not in uses)]
+    return [name for name, (applies, _, _) in FIGURES.every().items() if applies(known)]
 
 
 def section_modules() -> list[str]:

@@ -97,15 +97,19 @@ class Tables:
     def given(self, uses: Collection[str]) -> Tables:
         """The same results with no more than `uses` says, as `bench.findings.registry.FIGURES` has it."""
         decision = Decision(**self.decision.model_dump(include=set(uses)))
-        named = {
-            "accelerator": "device",
-            "searches": "searches",
-            "calibration": "calibration",
-            "grades": "grades",
-            "tuning": "tuning",
-        }
-        without = {field: () if field == "searches" else None for use, field in named.items() if use not in uses}
-        return replace(self, decision=decision, analysed=self.analysis, **without)  # type: ignore[arg-type]
+        device = self.device if "accelerator" in uses else None
+        calibration = self.calibration if "calibration" in uses else None
+        analysed = self.analysis
+        return replace(
+            self,
+            decision=decision,
+            device=device,
+            calibration=calibration,
+            analysed=analysed,
+            searches=(),
+            grades=None,
+            tuning=None,
+        )
 
     @property
     def axis(self) -> str:

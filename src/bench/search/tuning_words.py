@@ -28,14 +28,6 @@ def state_line(visits: Sequence[Visit], found: TuningRecord | None, candidates: 
     )
 
 
-def headline(found: TuningRecord) -> str:
-    """What a tuning found, as a title."""
-    confirmed = found.confirmed
-    if confirmed and confirmed.gain and confirmed.low and confirmed.high and found.winner == found.leader:
-        return f"{found.winner}: {_gain(confirmed)} over the default"
-    return _lines(found)[0].partition(". ")[0].removesuffix(".")
-
-
 def found_line(found: TuningRecord, deployment: str) -> str | None:
     """What a tuning says of one candidate: its rate, and its gain over the default; None where it says neither."""
     confirmed = found.confirmed if deployment == found.leader else None

@@ -73,7 +73,7 @@ def figures(
         results = _gathered(folder, output_dir, threshold)
         slos = [str(slo) for slo in results.decision.slos]
         rows = [{**row, "slo": slos} for row in results.runs.to_dicts()]
-        names = figure or figures_of(rows, tuned=results.tuning is not None)
+        names = figure or figures_of(rows)
     written = []
     for name in tracked(names, "Drawing"):
         written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
