@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError, count_text, is_are, signed_percent, three_digits, two_digits, was_were
-from bench.findings import advice, causes, fleet, lengths
+from bench.findings import causes, fleet, lengths
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
-from bench.findings.advice import Advice
 from bench.findings.capacity import words as capacity
 from bench.findings.capacity.judging import Miss, Unsettled
 from bench.findings.capacity.points import operating_points
@@ -113,15 +112,6 @@ ADVICE = {
     "token_bytes": 100, "other_token_bytes": 4096, "kv_bytes": 2**20, "low": 4.0, "high": 16.0,
     "level": 8.0, "low_rate": 0.6, "high_rate": 0.39, "server_s": 0.01306, "client_s": 0.02437, "busy": 0.533, "tokens": 8408.3,
 }  # fmt: skip
-
-
-def test_each_recommendation():
-    """With all numbers, then without those that may not be known."""
-    known = [Advice(kind, ADVICE, {"chat": "15", "rag": "2"}) for kind in advice.TEXTS]
-    bare = [replace(each, numbers={**ADVICE, "busy": None}) for each in known]
-    snapshots.same(
-        "advice", list(dict.fromkeys(advice.sentence(each) for pair in zip(known, bare, strict=True) for each in pair))
-    )
 
 
 # What a curve sustains, and a fleet

@@ -92,7 +92,6 @@ class Analysis:
             plain=plain_of(self.runs),
             curves=curves_of(self.runs),
             points=self._points,
-            saturation=self.saturation,
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.findings.advice import Advice, advice
+from bench.findings.advice import advice
 from bench.findings.ceilings import Ceiling, Server, ceilings
 from bench.findings.economics import Prices, best_points, economics
 from bench.findings.factors.decided import Decided, decided
@@ -63,7 +63,7 @@ class Findings:
     """
 
     curves: tuple[CurveFindings, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[str, ...]
     ceilings: tuple[Ceiling, ...]
     economics: tuple[Mapping[str, Any], ...]
     factors: tuple[Decided, ...]
@@ -87,13 +87,12 @@ def find(
     plain: pl.DataFrame,
     curves: pl.DataFrame,
     points: pl.DataFrame,
-    saturation: pl.DataFrame,
 ) -> Findings:
     """What the runs say.
 
     Args:
         device: that they ran on. servers: by deployment; those that are missing have no ceilings. plain, curves: of the runs, those
-            that `plain_of` and `curves_of` give. points: of `operating_points`; none without SLOs. saturation: of `saturation`.
+            that `plain_of` and `curves_of` give. points: of `operating_points`; none without SLOs.
     """
     asked = asked_of(runs)
     priced = economics(runs, Prices.of(decision, device)).join(
@@ -101,7 +100,7 @@ def find(
     )
     return Findings(
         curves=_curves(priced, decision, device, points, knees(curves)),
-        advice=tuple(advice(runs, saturation, points)),
+        advice=tuple(advice(runs, points)),
         ceilings=tuple(ceilings(runs, servers, device)) if device else (),
         economics=tuple(best_points(priced).to_dicts()),
         factors=tuple(decided(runs)) if crossed_factors(asked) else (),
