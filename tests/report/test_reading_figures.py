@@ -45,33 +45,6 @@ def test_whole_runs_among_windows_are_known_before_and_after(summary):
     assert whole_runs(burst).is_empty()
 
 
-def test_whole_runs_among_windows_are_marked(summary):
-    study = Tables(of_windows(mixed(summary))[0], results(summary).timeseries)
-    clean = Tables(study.runs.filter(deployment="b"), study.timeseries)
-    for name, marks in (("throughput", "Hollow"), ("ttft", "Hollow")):
-        spec = saved_spec(name, study)
-        noted = " ".join(spec["title"].get("subtitle", []))
-        assert f"{marks}: 1 whole run, ramp and drain included, among steady windows." in noted, name
-        rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
-        assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}, name
-        assert marks not in " ".join(saved_spec(name, clean)["title"].get("subtitle", [])), name
-
-
-def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary):
-    """One load of one curve has no value; the other curve, and another kind of load, lack other ones or none."""
-    study = results(summary, deployments=("a", "b"), known=False, ttft_p99_s=[1.0, 3.0, 5.0])
-    gap = pl.when(~(pl.col("deployment").eq("b") & pl.col("level").eq(4))).then("ttft_p99_s")
-    study = replace(study, runs=study.runs.with_columns(ttft_p99_s=gap))
-    why = "as no run there has a value."
-    note = saved_spec("ttft", study)["usermeta"]["note"]
-    assert f"Not known: TTFT P99 at b 4 requests in flight, {why}" in note
-    rates = study.runs.with_columns(axis=pl.lit("request_rate"), level=pl.col("level") / 2, workload=pl.lit("rates"))
-    both = replace(study, runs=pl.concat([study.runs, rates]))
-    note = saved_spec("ttft", both)["usermeta"]["note"]
-    said = [f"Not known: TTFT P99 at b · {at}, {why}" for at in ("short 4 requests in flight", "rates 2 requests/s")]
-    assert " ".join(said) in note
-
-
 def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):
     study, told = results(summary, known=False), []
     assert draw_figure("gpus", study, tmp_path / "gpus", leave_out=told.append) == []
@@ -187,7 +160,7 @@ def test_what_fits_stands_beside_what_is_sustained(summary):
     runs = runs.with_columns(saturated=pl.col("kv_usage_peak") >= 1.0)
     study = Tables(runs, study.timeseries, None, Decision(slo=["ttft_p95=1s"]))
     spec = saved_spec("kv-saturation", study)
-    at = {(row["curve"], row["level"]): (row["full"], row["kv_usage_peak"]) for row in drawn_rows(spec, "burst")}
+    at = {(row["curve"], row["level"]): (row["full"], row["kv_usage_peak"]) for row in drawn_rows(spec, "run")}
     assert at["a", 16] == (1, 1) and at["b", 16] == (0.25, 0.25)
     beside = {row["curve"]: (row["c_max"], row["missed_at"], row["predicted"]) for row in drawn_rows(spec, "missed_at")}
     assert beside == {"a": (4, 16, 16), "b": (1, 4, 64)}

@@ -107,13 +107,6 @@ def test_each_kind_of_evidence():
     assert (causes.why(Bottleneck()), causes.remedy(Bottleneck())) == ("", "")
 
 
-ADVICE = {
-    "deployment": "a", "other": "b", "workload": "w", "unit": "requests in flight", "parameters": 1.5, "requests": 16.0, "other_requests": 4.0,
-    "token_bytes": 100, "other_token_bytes": 4096, "kv_bytes": 2**20, "low": 4.0, "high": 16.0,
-    "level": 8.0, "low_rate": 0.6, "high_rate": 0.39, "server_s": 0.01306, "client_s": 0.02437, "busy": 0.533, "tokens": 8408.3,
-}  # fmt: skip
-
-
 # What a curve sustains, and a fleet
 
 MISSES = [

@@ -11,9 +11,7 @@ from bench.report.theme import (
     load_panel,
     nothing_to_show,
     panels_a_row,
-    whole_note,
     with_curve,
-    with_whole,
 )
 
 _PANELS = {
@@ -33,7 +31,6 @@ _PANELS = {
     "instance's GPUs. An engine takes its memory when it starts, so that line is level. Power is the mean over the load; "
     "tokens a joule are a run's output tokens over the energy that the GPUs drew from its first request to its last token, by "
     "their own counters. What the rest of the machine draws is in neither.",
-    note=whole_note,
 )
 def gpus(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Utilisation of the GPUs, peak memory of the fullest, mean power of all, and output tokens a joule of each run, one line a curve.
@@ -42,9 +39,7 @@ def gpus(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         results: `runs` with `level`, `gpu_utilisation_mean` (0–1), `…_min` and `…_max`, `gpu_memory_peak_bytes`, `gpu_power_mean_w`,
             `tokens_per_joule` and `valid`.
     """
-    runs = with_whole(results, with_curve(results, results.runs)).with_columns(
-        gpu_memory_gib=pl.col("gpu_memory_peak_bytes") / 2**30
-    )
+    runs = with_curve(results, results.runs).with_columns(gpu_memory_gib=pl.col("gpu_memory_peak_bytes") / 2**30)
     known = [column for column in _PANELS if runs[column].is_not_null().any()]
     if not known:
         return nothing_to_show("no run has the utilisation, the memory, the power or the energy of its GPUs")

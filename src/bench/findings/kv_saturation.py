@@ -32,12 +32,11 @@ _LISTED = 6  # most curves that are listed in a panel; convention
     "kv-saturation",
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Points are runs, filled ones of continuous loads, whose requests are of all ages. Dashed: what geometry "
+    reading="Points are runs. Dashed: what geometry "
     "predicts, KV tokens ÷ tokens a request, with no fitted number. A second panel, where limits are known: the highest "
     "load sustained (filled), the first that misses (end of the bar), and what the cache holds (ring).",
     judged="counts_valid",
     finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
-    columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
 )
 def kv_saturation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Peak KV-cache usage of each run over its load, as a part of the load that is predicted to fill the cache, where it is predicted;
@@ -49,13 +48,11 @@ def kv_saturation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
     if runs.is_empty():
         return nothing_to_show("the server's metrics do not show its KV cache")
-    runs = runs.with_columns(
-        valid=pl.col("counts_valid"), burst=pl.col("arrival") == "burst", full=pl.col("level") / pl.col("predicted_saturation")
-    )
+    runs = runs.with_columns(valid=pl.col("counts_valid"), full=pl.col("level") / pl.col("predicted_saturation"))
     known = runs.drop_nulls("full") if results.axis == CONCURRENCY else runs.clear()
     if known.is_empty():
         usage, whole = "peak KV-cache usage", Span(0.0, 1.02)
-        return load_panel(results, runs, "kv_usage_peak", usage, format=".0%", span=whole, hollow="burst")
+        return load_panel(results, runs, "kv_usage_peak", usage, format=".0%", span=whole)
     panels = [_filling(results, known), *([_sustained(results)] if results.points["c_max"].is_not_null().any() else [])]
     return alt.concat(*panels, columns=2)
 
@@ -73,8 +70,8 @@ def _filling(results: Tables, runs: pl.DataFrame) -> alt.LayerChart:
     said = alt.Chart(pl.DataFrame({"full": [0.66], "kv_usage_peak": [0.6], "said": ["predicted"]}))
     label = said.mark_text(align="left", fontSize=13, color="#333333").encode(x=x, y=y, text="said:N")
     tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip("kv_usage_peak:Q", title="peak KV-cache usage", format=".1%")]
-    base = alt.Chart(shown.select("curve", "level", "full", "kv_usage_peak", "valid", "burst", "run", "beside"))
-    marks = points(base, y, x, curve_colour(results), hollow="burst", shape=curve_shape(results), tooltip=tooltip)
+    base = alt.Chart(shown.select("curve", "level", "full", "kv_usage_peak", "valid", "run"))
+    marks = points(base, y, x, curve_colour(results), shape=curve_shape(results), tooltip=tooltip)
     layers = [dashed, label, marks, *_names(results, shown, (x, y), end)]
     return alt.LayerChart(layer=layers, width=WIDTH, height=HEIGHT, title=_heading("how full the cache is"))
 

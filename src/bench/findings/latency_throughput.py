@@ -10,8 +10,8 @@ import polars as pl
 from bench.axes import AXES
 from bench.errors import listed
 from bench.findings.tables import Tables
-from bench.parse.windows import in_windows, level_values
-from bench.report.chart_words import WINDOWS, load_label, sustained_title
+from bench.parse.windows import level_values
+from bench.report.chart_words import load_label, sustained_title
 from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
@@ -24,9 +24,7 @@ from bench.report.theme import (
     line_ends,
     nothing_to_show,
     unit_column,
-    whole_note,
     with_curve,
-    with_whole,
 )
 from bench.statistics.textbook import isotonic
 from bench.study.slo import Slo, time_text
@@ -40,8 +38,7 @@ def _note(results: Tables) -> str:
     ring = "Ring: the highest load sustained within the SLOs." if results.points["c_max"].is_not_null().any() else ""
     axes = results.runs["axis"].unique()
     numbers = f"Numbers: {AXES[axes[0]].unit}." if len(axes) == 1 else ""
-    windows = WINDOWS if in_windows(results.runs) else ""
-    return " ".join(filter(None, (windows, numbers, ring, whole_note(results))))
+    return f"{numbers} {ring}".strip()
 
 
 def _of_loads(results: Tables) -> Tables:
@@ -94,7 +91,7 @@ def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
         results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`.
     """
     of_loads = _of_loads(results)
-    runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)
+    runs = with_curve(of_loads, of_loads.runs).drop_nulls(_X)
     shown = _shown(of_loads) if runs.height else []
     if not shown:
         return nothing_to_show("no run has both a throughput and a latency")
@@ -109,7 +106,7 @@ def _levels(results: Tables, runs: pl.DataFrame, columns: list[str]) -> pl.DataF
     """A row a level of each curve: its values, `low` and `high` of its runs' throughput, its line's place `along`, `ring`, `label`."""
     curve = ["deployment", "workload"]
     ends = runs.group_by("curve", *curve, "axis", "level", maintain_order=True).agg(
-        pl.col("whole").any(), low=pl.col(_X).min(), high=pl.col(_X).max(), n=pl.len()
+        low=pl.col(_X).min(), high=pl.col(_X).max(), n=pl.len()
     )
     falls = results.analysis.saturation.filter(saturation_kind="peak").select(*curve, falls_from="saturation_at")
     rows = (
@@ -154,13 +151,11 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
     colour, dash = curve_colour(results), curve_dash(results)
     tooltip = ["curve:N", alt.Tooltip("level:Q", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
                alt.Tooltip(f"{tail}:Q", title=slo.name, format=".3g")]  # fmt: skip
-    shown = dict.fromkeys(("curve", "workload", "level", "label", "ring", "whole", "along", "low", "high", _X, median, tail))
+    shown = dict.fromkeys(("curve", "workload", "level", "label", "ring", "along", "low", "high", _X, median, tail))
     rows = levels.drop_nulls(tail)
     base, along = alt.Chart(rows.select(*shown)), x.copy()
     along["shorthand"] = "along:Q"
-    crosses = (
-        alt.Chart(invalid.drop_nulls(tail).select("curve", "level", "run", "beside", _X, tail)) if invalid.height else None
-    )
+    crosses = alt.Chart(invalid.drop_nulls(tail).select("curve", "level", "run", _X, tail)) if invalid.height else None
     text = base.transform_filter("isValid(datum.label)").mark_text(align="right", baseline="bottom", dx=-5, dy=-4, fontSize=13)
     layers = [
         *limit_line(slo.limit_s * times or None, up, y, f"SLO: {slo.limit_s * times:g} {unit}"),
@@ -176,7 +171,6 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
         base.mark_point(filled=True, size=60, opacity=1).encode(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
-        base.transform_filter("datum.whole").mark_point(filled=True, size=14, color="white", opacity=1).encode(x=x, y=y),
         text.encode(x=x, y=y, text="label:N"),
         *(
             [

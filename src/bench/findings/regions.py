@@ -25,9 +25,7 @@ from bench.report.theme import (
     level_axis,
     load_panel,
     nothing_to_show,
-    whole_note,
     with_curve,
-    with_whole,
 )
 from bench.runs.columns import schema_of
 from bench.runs.sentences import between_text, filled, sure_text
@@ -295,8 +293,6 @@ _PEAK = "throughput_peak_tokens_per_s"
     reading="Up to A|B a request keeps 80 % of its throughput at the lowest level (A, spare); up to B|C more load still buys tokens "
     "(B, shared); beyond it buys none, or costs some (C, overload). Bars: 95 % intervals.",
     finding=_finding,
-    note=whole_note,
-    columns=lambda _: {_COLUMN: "throughput"},
 )
 def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Mean throughput over load, with both points of each curve, beside the best second of each run.
@@ -304,7 +300,7 @@ def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     Args:
         results: `runs` with `level`, `throughput_tokens_per_s`, `throughput_peak_tokens_per_s` and `valid`; `saturation`.
     """
-    runs = with_whole(results, with_curve(results, results.runs))
+    runs = with_curve(results, results.runs)
     if runs[_COLUMN].is_null().all():
         return nothing_to_show("no run counts its tokens")
     over = _turns(results, _points(results, runs))

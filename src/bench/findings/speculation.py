@@ -6,7 +6,7 @@ import polars as pl
 
 from bench.findings.tables import Tables
 from bench.report.figure import alt, figure
-from bench.report.theme import Span, load_panel, nothing_to_show, whole_note, with_curve, with_whole
+from bench.report.theme import Span, load_panel, nothing_to_show, with_curve
 
 _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_length").is_not_null()
 
@@ -18,7 +18,6 @@ _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_len
     reading="Acceptance is that of servers that speculate, in tokens a step where a server reports these alone. Verifying a draft "
     "takes longer than making a token: speculation pays where much is accepted, and other requests leave room for it.",
     judged="telemetry_valid",
-    note=whole_note,
 )
 def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Acceptance rate, or accepted length where no rate is known, beside TPOT P50: a point a run, a line a curve.
@@ -26,7 +25,7 @@ def speculation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     Args:
         results: `runs` with `level`, `acceptance_rate` (0–1), `accepted_length` (tokens), `tpot_p50_s` (s), `valid` and `counts_valid`.
     """
-    runs = with_whole(results, with_curve(results, results.runs.with_columns(speculates=_DRAFTED.any().over("deployment"))))
+    runs = with_curve(results, results.runs.with_columns(speculates=_DRAFTED.any().over("deployment")))
     if not runs["speculates"].any():
         return nothing_to_show("no server counts drafted tokens, or none was drafted")
     known = runs.filter("speculates").with_columns(valid=pl.col("counts_valid"))

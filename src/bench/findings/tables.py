@@ -217,13 +217,6 @@ class Tables:
         return self.analysis.comparisons
 
     @cached_property
-    def whole_runs(self) -> pl.DataFrame:
-        """The valid runs that stand as whole runs on a curve whose other levels are steady windows."""
-        from bench.parse.windows import whole_runs  # noqa: PLC0415 - as above
-
-        return whole_runs(self.runs)
-
-    @cached_property
     def several_workloads(self) -> bool:
         """Whether curves must be told apart by workload as well as by deployment."""
         return self.study["workload"].n_unique() > 1

@@ -18,9 +18,7 @@ from bench.report.theme import (
     nothing_to_show,
     panels_a_row,
     unit_column,
-    whole_note,
     with_curve,
-    with_whole,
 )
 from bench.runs.latencies import class_column, class_names
 from bench.study.slo import Slo, time_text
@@ -78,8 +76,6 @@ def _finding(results: Tables) -> str | None:
     reading="Points are runs, lines all requests of a level's valid runs. Dashed: the SLO's limit. Where answers come whole, E2E "
     "stands in its place.",
     finding=_finding,
-    columns=lambda results: {slo.column: slo.name for slo in _percentiles(results)},
-    note=whole_note,
 )
 def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """P50 and the SLO's percentile of TTFT over load, then of each class of requests: a panel each, a line a curve.
@@ -90,7 +86,7 @@ def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     shown = _percentiles(results)
     if not shown:
         return nothing_to_show("no run has a latency")
-    runs, panels = with_whole(results, with_curve(results, results.runs)), []
+    runs, panels = with_curve(results, results.runs), []
     for slo in shown:
         unit = _unit(results, slo)
         times = 1.0 if unit == "s" else 1000.0

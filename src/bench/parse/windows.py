@@ -135,11 +135,6 @@ def whole_runs(table: pl.DataFrame) -> pl.DataFrame:
     return known.filter(mixed).drop("window")
 
 
-def in_windows(table: pl.DataFrame) -> bool:
-    """Whether the throughput and latencies of any valid run are those of its steady window. Args: table: as of `whole_runs`."""
-    return bool(_with_window([table.filter("valid")])[0]["window"].any())
-
-
 def _with_window(tables: Sequence[pl.DataFrame], load: Sequence[str] = _LOAD) -> list[pl.DataFrame]:
     """The tables with `window`: whether a row's steady window stands for it."""
     valid = pl.concat([table.filter("valid").select(*load, window=became_steady()) for table in tables])

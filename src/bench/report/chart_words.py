@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -13,13 +13,6 @@ from bench.runs.sentences import numbers_text
 from bench.study.slo import Slo
 
 _NAMED = 5  # most loads that a title names
-WINDOWS = "Throughput and latencies are of steady windows."
-# Why a column may lack a level.
-_UNKNOWN = {
-    "throughput_tokens_per_s": "no request was answered there, or the server did not count its tokens",
-    "throughput_peak_tokens_per_s": "its answers came whole, or the server did not count their tokens",
-}
-_NO_VALUE = "no run there has a value"
 
 
 def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
@@ -32,18 +25,6 @@ def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
         return ""
     part = " whose server counts are invalid" if judged == "counts_valid" else ""
     return f"{marks}: {'' if part else 'invalid '}runs{part} ({invalid} of {runs})."
-
-
-def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:
-    """Of which levels a figure lacks a column, and why; empty where it lacks none.
-
-    Args:
-        what: the column is. levels: without it, by curve. curves: that are drawn. unit: of the load, such as `requests in flight`.
-    """
-    if not levels:
-        return ""
-    at = "; ".join(f"{curve} {numbers_text(found)}" if curves > 1 else numbers_text(found) for curve, found in levels.items())
-    return f"Not known: {what} at {at} {unit}, as {_UNKNOWN.get(column, _NO_VALUE)}."
 
 
 def load_label(level: float, axis: str) -> str:

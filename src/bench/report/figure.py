@@ -4,7 +4,7 @@ charts stand beside findings that most commands do not draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,6 @@ class Figure:
         by_axis: whether its x axis is the load, so that kinds of load stand apart, and swept lengths are left to others.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
-        columns: what it draws, by column, in words: its note names the levels that lack one of them.
         shown: the runs of which it counts the invalid ones; None counts all that it is drawn from. note: what else its note has to say,
             such as how many pairs are left out; empty where nothing.
     """
@@ -54,7 +53,6 @@ class Figure:
     finding: Callable[[Any], str | None] | None = None
     shown: Callable[[Any], pl.DataFrame] | None = None
     note: Callable[[Any], str] | None = None
-    columns: Callable[[Any], Mapping[str, str]] | None = None
 
 
 DRAWN: dict[str, Figure] = {}
@@ -72,30 +70,8 @@ def figure(name: str, **texts: Any) -> Callable[[Draw], Draw]:
 
 @cache
 def _loaded() -> Any:
-    """The library, in two thirds of its own time for a chart: it copies charts at each step, building each copy as it built the part
-    with two more copies of what is in it, and lists all of its classes for each encoding that is a text.
-    """
     import altair  # noqa: PLC0415
-    from altair.utils import schemapi  # noqa: PLC0415
 
-    plain = {str, int, float, bool, type(None), type(altair.Undefined)}
-
-    def copied(part: Any, by_ref: Collection[str] = ()) -> Any:
-        if isinstance(part, dict):
-            return {key: each if type(each) in plain or key in by_ref else copied(each, by_ref) for key, each in part.items()}
-        if isinstance(part, list):
-            return [copied(each, by_ref) for each in part]
-        if not isinstance(part, schemapi.SchemaBase):
-            return part
-        copy = object.__new__(type(part))
-        object.__setattr__(copy, "_args", tuple(copied(each, by_ref) for each in part._args))
-        object.__setattr__(copy, "_kwds", copied(part._kwds, by_ref))
-        return copy
-
-    wrapped = cache(lambda: from_dict(altair.VegaLiteSchema._default_wrapper_classes()))
-    from_dict = schemapi._FromDict
-    schemapi._deep_copy = copied  # type: ignore[assignment]
-    schemapi._FromDict = lambda _: wrapped()  # type: ignore[misc, assignment]
     # Charts show what the tables hold; a study of more rows than altair's default limit is no mistake.
     altair.data_transformers.disable_max_rows()
     return altair

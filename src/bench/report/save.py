@@ -10,11 +10,10 @@ from typing import Any
 
 import vl_convert
 
-from bench.axes import AXES
-from bench.report.chart_words import invalid_note, missing_note
+from bench.report.chart_words import invalid_note
 from bench.report.figure import KINDS, Figure, alt
 from bench.report.paper import Paper, on_paper, written
-from bench.report.theme import curve_column, disturbed, finish, inks, lacking, nothing_to_show, why_empty
+from bench.report.theme import finish, inks, nothing_to_show, why_empty
 
 _PIXELS_A_UNIT = 2.0
 
@@ -96,16 +95,8 @@ def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
     shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
     invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
     notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown), drawn.judged)]
-    if drawn.invalid == "Crosses" and any(disturbed(runs).any() for runs in shown):
-        notes.append("Beside a cross: the share of the cores' time that other processes took.")
     if drawn.note:
         notes += map(drawn.note, parts)
-    for part in parts:
-        curves, unit = len(curve_column(part)), AXES[part.axis].unit
-        notes += [
-            missing_note(column, what, lacking(part, column), curves=curves, unit=unit)
-            for column, what in (drawn.columns(part) if drawn.columns else {}).items()
-        ]
     return {
         "title": found or drawn.title,
         "question": "" if found else drawn.question,  # which the title answers

@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar
 import polars as pl
 
 from bench.axes import AXES, RATE
-from bench.errors import count_text
 from bench.parse.windows import level_values
 from bench.report.figure import alt
 
@@ -76,7 +75,7 @@ def curve_dash(results: Curves) -> alt.StrokeDash:
 
 def _curves(results: Curves) -> list[tuple[str, str, str]]:
     """The name, the deployment and the workload of each curve, in the study's order."""
-    found = named(results, results.runs).unique("curve", maintain_order=True)
+    found = with_curve(results, results.runs).unique("curve", maintain_order=True)
     names = {row[0]: row for row in found.select("curve", "deployment", "workload").iter_rows()}
     return [names[curve] for curve in curve_column(results)]
 
@@ -226,26 +225,14 @@ def _levels(runs: pl.DataFrame, column: str, form: Callable[[pl.Expr], pl.Expr] 
     return curves.join(levels, on=["deployment", "workload"], maintain_order="left").sort("level", maintain_order=True)
 
 
-def points(
-    chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, *, hollow: str = "whole", **more: Any
-) -> alt.LayerChart:
-    """Every run as a point: filled where it is valid, a cross where it is not, with what its column `beside` says.
-
-    Args:
-        hollow: the column that says which of the valid ones are hollow; by `whole`, the whole runs on a curve whose other levels are
-            steady windows (`Curves.whole_runs`).
-    """
+def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
+    """Every run as a point: filled where it is valid, a cross where it is not."""
     common = {"x": x, "y": y, "color": colour, **more}
-    valid = chart.transform_filter(f"datum.valid && !datum.{hollow}").mark_point(filled=True, opacity=1, size=55)
-    open_ = chart.transform_filter(f"datum.valid && datum.{hollow}").mark_point(
-        fill="white", strokeWidth=1.5, opacity=1, size=60
-    )
+    valid = chart.transform_filter("datum.valid").mark_point(filled=True, opacity=1, size=55)
     rest = {key: value for key, value in common.items() if key != "shape"}
     invalid = chart.transform_filter("!datum.valid")
-    crosses = invalid.mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1, size=70).encode(**rest)
-    beside = invalid.transform_filter("isValid(datum.beside)").mark_text(align="right", dx=-8, fontSize=11, color=NEUTRAL)
-    layers = [valid.encode(**common), open_.encode(**common), crosses, beside.encode(x=x, y=y, text=alt.Text("beside:N"))]
-    return alt.LayerChart(layer=layers)
+    crosses = invalid.mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1, size=70)
+    return alt.LayerChart(layer=[valid.encode(**common), crosses.encode(**rest)])
 
 
 def load_panel(
@@ -260,7 +247,6 @@ def load_panel(
     format: str = ".3g",
     span: Span | None = None,
     limit: tuple[float, str] | None = None,
-    hollow: str = "whole",
     over: Sequence[alt.Chart | alt.LayerChart] = (),
     width: int = WIDTH,
     height: int = HEIGHT,
@@ -270,7 +256,7 @@ def load_panel(
     Args:
         runs: rows of `with_curve` with `level`, `valid` and `column`. form: of the column's values as they are drawn, such as in
             milliseconds. drawn: the column's name then, since its own names its unit. title: of the axis. span: of it; None: of the
-            values. limit: where a dashed line lies, and what it is. hollow: as of `points`. over: layers above these.
+            values. limit: where a dashed line lies, and what it is. over: layers above these.
     """
     levels = _levels(runs, column, form)
     runs = runs.with_columns(form(pl.col(column))) if form else runs
@@ -281,14 +267,14 @@ def load_panel(
     ticks = alt.Axis(format="%") if format.endswith("%") else span.ticks
     x, colour, dash = level_axis(results), curve_colour(results), curve_dash(results)
     y = alt.Y(f"{column}:Q", title=f"{title}{', log' * span.log}", scale=span.scale, axis=ticks)
-    wanted = ("curve", "workload", "level", column, "valid", hollow, "beside", "run")
+    wanted = ("curve", "workload", "level", column, "valid", "run")
     shown = runs.drop_nulls(column).filter(pl.col(column).is_finite()).select(name for name in wanted if name in runs.columns)
     tooltip = ["curve:N", "run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]
     lines = alt.Chart(levels.select("curve", "workload", "level", column))
     layers: list[alt.Chart | alt.LayerChart] = [
         *(limit_line(limit[0], span, y, limit[1]) if limit else ()),
         lines.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash),
-        points(alt.Chart(shown), y, x, colour, hollow=hollow, shape=curve_shape(results), tooltip=tooltip),
+        points(alt.Chart(shown), y, x, colour, shape=curve_shape(results), tooltip=tooltip),
         *over,
         *line_ends(results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), height=height),
     ]
@@ -310,20 +296,6 @@ def series_colour(results: Curves, rows: pl.DataFrame, **more: Any) -> alt.Color
 def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
     """A shape for each `series`."""
     return marked(alt.Shape, "series:N", shapes(rows["series"].unique(maintain_order=True).to_list()), **more)
-
-
-def with_whole(results: Curves, runs: pl.DataFrame) -> pl.DataFrame:
-    """Add `whole`, by which `points` draws hollow what `Curves.whole_runs` has."""
-    whole = results.whole_runs.select("deployment", "run", whole=pl.lit(True))
-    return runs.join(whole, on=["deployment", "run"], how="left", maintain_order="left").with_columns(
-        pl.col("whole").fill_null(False)
-    )
-
-
-def whole_note(results: Curves) -> str:
-    """The note on the hollow points; empty where there are none."""
-    runs = results.whole_runs.height
-    return f"Hollow: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
@@ -387,7 +359,6 @@ class Curves(Protocol):
     Attributes:
         runs: those that are drawn, rows of the summary; study: all of the study, by which curves are named and coloured.
         axis: what the load of `runs` is counted in (`bench.axes`). several_workloads: whether curves are told apart by workload, too.
-        whole_runs: those that stand whole on a curve whose other levels are steady windows.
     """
 
     @property
@@ -398,31 +369,17 @@ class Curves(Protocol):
     def axis(self) -> str: ...
     @property
     def several_workloads(self) -> bool: ...
-    @property
-    def whole_runs(self) -> pl.DataFrame: ...
 
 
 def with_curve(results: Curves, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `curve`, what a line is called: a deployment, with its workload where the study has several.
-
-    Of runs that other processes disturbed, `beside` is the share of the cores' time that they took, in words.
-    """
-    found = named(results, frame)
-    if "host_other_share" not in frame.columns or "reasons" not in frame.columns:
-        return found
-    share = pl.format("{} %", (100 * pl.col("host_other_share")).round().cast(pl.Int64))
-    return found.with_columns(beside=pl.when(disturbed(frame)).then(share))
-
-
-def disturbed(runs: pl.DataFrame) -> pl.Series:
-    """Of each run whether it is invalid as other processes took too much of the cores' time."""
-    works = pl.element().str.contains("other_processes")
-    return runs.select(pl.col("reasons").list.eval(works).list.any().fill_null(False)).to_series()
+    """Add `curve`, what a line is called: a deployment, with its workload where the study has several."""
+    name = pl.format("{} · {}", "deployment", "workload") if results.several_workloads else pl.col("deployment")
+    return frame.with_columns(curve=name)
 
 
 def curve_column(results: Curves) -> list[str]:
     """The curves in the order of legends and panels."""
-    return in_order(results, named(results, results.runs))["curve"].unique(maintain_order=True).to_list()
+    return in_order(results, with_curve(results, results.runs))["curve"].unique(maintain_order=True).to_list()
 
 
 def in_order(results: Curves, table: pl.DataFrame) -> pl.DataFrame:
@@ -430,19 +387,3 @@ def in_order(results: Curves, table: pl.DataFrame) -> pl.DataFrame:
     order = {key: results.study[key].unique(maintain_order=True).to_list() for key in ("workload", "deployment")}
     places = [pl.col(key).replace_strict(names, range(len(names)), return_dtype=pl.Int64) for key, names in order.items()]
     return table.sort(places, maintain_order=True)
-
-
-def lacking(results: Curves, column: str) -> dict[str, list[float]]:
-    """By curve, the levels of which no run has a value in `column`; empty where no run at all has one, as no panel shows it then."""
-    if column not in results.runs.columns or results.runs[column].null_count() == results.runs.height:
-        return {}
-    levels = named(results, results.runs).group_by("curve", "level").agg(pl.col(column).is_null().all())
-    found = levels.filter(column).group_by("curve").agg(pl.col("level").sort())
-    levels_of = dict(found.select("curve", "level").iter_rows())
-    return {curve: levels_of[curve] for curve in curve_column(results) if curve in levels_of}
-
-
-def named(results: Curves, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `curve` alone."""
-    name = pl.format("{} · {}", "deployment", "workload") if results.several_workloads else pl.col("deployment")
-    return frame.with_columns(curve=name)
