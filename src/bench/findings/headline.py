@@ -133,17 +133,12 @@ def _notes(view: View) -> list[str]:
 
 
 def _judged_by(curves: Sequence[Curve], *, failed: float) -> list[str]:
-    """By which SLOs each curve is judged, where they differ; of those without any, by what else."""
+    """By which SLOs each curve is judged, where they differ; where none has any, by what else."""
     limited: dict[tuple[str, ...], list[str]] = {}
     for curve in curves:
         limited.setdefault(curve.slos, []).append(curve.name)
-    free = limited.pop((), None)
-    said = [f"{in_line(names)}: judged by {listed(slos)}." for slos, names in limited.items() if free or len(limited) > 1]
-    if free is None:
-        return said
-    if not limited:
+    if list(limited) == [()]:
         return [_NO_SLO.format(failed=failed)]
-    return [
-        *said,
-        f"No SLO limits {in_line(free)}: a load counts as sustained while requests do not pile up and no more than {failed:g} % fail.",
-    ]
+    if len(limited) == 1:
+        return []
+    return [f"{in_line(names)}: judged by {listed(slos or ['no SLO'])}." for slos, names in limited.items()]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench import __version__
-from bench.parse.validity import retries
-from bench.report.blocks import Block, Code, Column, Fold, Items, Section, Table, Text
+from bench.report.blocks import Block, Code, Column, Fold, Section, Table, Text
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import redacted_command, shown_settings
 from bench.shipped import labelled
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 # Of a workload: what its runs share, or the range that they span.
 _SENT = ("arrival", "endpoint", "stream", "cache", "prompts", "answers", "body", "classes", "turns", "seed")
 _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
+_OF_RUNS = ("model", "engine", "gpus", "kv_tokens_planned", "router")  # of a deployment, what its runs have
+_PARALLEL = ("tensor", "pipeline", "data")
 
 
 def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, Any]:
@@ -45,41 +46,34 @@ def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, 
 def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[dict[str, Any]]:
     """What was locked in each deployment, as cells of a table.
 
-    With them `scraped`, whether its metrics were read; `ready`, how long it took to start, and `machine`, where it ran, as sentences;
-    `shell`, its command line with its environment as a shell takes it, None where it ran already: of variables that are not known to be
-    harmless only the name is there; `exported`, names of the user's own that reached the server.
+    With them `scraped`, whether its metrics were read; `machine`, where it and its client ran; `shell`, its command line with its
+    environment as a shell takes it, None where it ran already: of variables that are not known to be harmless only the name is there.
     """
     found = []
     for fact in facts:
         own = runs.filter(pl.col("deployment") == fact.deployment)
-        command, version = redacted_command(fact.command), fact.engine_version
+        known = {name: next(iter(_known(own, name)), None) for name in (*_OF_RUNS, *(f"{kind}_parallel" for kind in _PARALLEL))}
+        command, version = redacted_command(fact.command), fact.engine_version or "of unknown version"
         variables = [f"{key}={shlex.quote(value)}" for key, value in shown_settings(fact.environment).items()]
-        engine = next(iter(_known(own, "engine")), None) or "an engine"
         kv_dtype = fact.cache_config.get("cache_dtype") or fact.settings.kv_cache_dtype
         found.append(
             {
                 "deployment": fact.deployment,
-                "model": next(iter(_known(own, "model")), None),
-                "served": f"{engine} {version or 'of unknown version'}"
-                if fact.managed
-                else f"a running endpoint, version {version or 'unknown'}",
+                "model": known["model"],
+                "served": f"{known['engine'] or 'an engine'} {version}" if fact.managed else f"a running endpoint, {version}",
                 "dtype": fact.settings.dtype or "engine's choice",
                 "kv_dtype": "as dtype" if kv_dtype == "auto" else kv_dtype or "engine's choice",
-                "gpus": next(iter(_known(own, "gpus")), None),
-                "parallel": " × ".join(
-                    f"{next(iter(_known(own, f'{kind}_parallel')), '–')}" for kind in ("tensor", "pipeline", "data")
-                ),
+                "gpus": known["gpus"],
+                "parallel": " × ".join(f"{known[f'{kind}_parallel'] or '–'}" for kind in _PARALLEL),
                 "weight_gib": fact.weight_gib,
                 "ready_s": fact.ready_s if fact.managed else None,
-                "cache": _cache(fact, next(iter(_known(own, "kv_tokens_planned")), None)),
+                "cache": _cache(fact, known["kv_tokens_planned"]),
                 "max_model_len": fact.settings.max_model_len or "engine's choice",
                 "prefixes": {True: "on", False: "off"}.get(fact.prefix_caching, "unknown"),  # type: ignore[arg-type]
                 "scraped": own.is_empty()
                 or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
-                "ready": _ready(fact),
-                "machine": _machine(fact, next(iter(_known(own, "router")), None)),
+                "machine": _machine(fact, known["router"]),
                 "shell": " ".join([*variables, shlex.join(command)]) if command else None,
-                "exported": ", ".join(fact.inherited or {}),
             }
         )
     return found
@@ -88,65 +82,35 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
 def _cache(fact: DeploymentFacts, planned: int | None) -> str:
     """The tokens of its KV cache, and how many the memory plan has."""
     tokens = f"{fact.kv_tokens or 'unknown'}" + (f", {planned} planned" if planned not in (None, fact.kv_tokens) else "")
-    if not fact.kv_blocks:
-        return tokens
     size = f" of {fact.block_size}" if fact.block_size else ""
-    engines = f" in {fact.engines} engines" if (fact.engines or 1) > 1 else ""
-    return f"{tokens} ({fact.kv_blocks} blocks{size}{engines})"
-
-
-def _ready(fact: DeploymentFacts) -> str:
-    """How long it took to start; empty where it ran already."""
-    starts = [f"{start.first_token_s:.3g}" for start in fact.starts or ()]
-    first = f" From launch to the first token: {', '.join(starts)} s, the latest start last." if len(starts) > 1 else ""
-    return f"Ready after {fact.ready_s:.0f} s.{first} " if fact.managed else ""
+    return f"{tokens} ({fact.kv_blocks} blocks{size})" if fact.kv_blocks else tokens
 
 
 def _machine(fact: DeploymentFacts, router: str | None) -> str:
     """On what it and its client ran."""
-    told = [f"Behind {' '.join(filter(None, (router, fact.router_version)))}."] if router else []
-    at = fact.hardware
-    cores = f", {at.cores} cores" if at.cores else ""
-    cores += f" ({at.cores_allowed} of them allowed)" if at.cores_allowed and at.cores_allowed != at.cores else ""
-    memory = f", {at.memory_bytes / 2**30:.1f} GiB" if at.memory_bytes else ""
-    told.append(
-        f"Client on {at.cpu}{cores}{memory}{f'; {at.system}' if at.system else ''}{f', Python {at.python}' if at.python else ''}."
-    )
-    told += [f"{gpu['name']}, driver {gpu['driver_version']}." for gpu in at.gpus]
-    return " ".join(told)
+    at, behind = fact.hardware, " ".join(filter(None, (router, fact.router_version)))
+    parts = [
+        f"Client on {at.cpu}",
+        at.cores and f"{at.cores} cores",
+        at.memory_bytes and f"{at.memory_bytes / 2**30:.1f} GiB",
+        at.system,
+        at.python and f"Python {at.python}",
+    ]
+    told = [f"Behind {behind}."] if router else []
+    told += [", ".join(str(part) for part in parts if part) + "."]
+    return " ".join([*told, *(f"{gpu['name']}, driver {gpu['driver_version']}." for gpu in at.gpus)])
 
 
 def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """What each family of workloads sent, as cells of a table: all values of its runs, of tokens the range of the runs' means.
-
-    With them `notes`: what its requests' bodies also have, its classes, and how many requests were refused and sent again.
-    """
-    found = []
-    for family in runs.partition_by("family", maintain_order=True):
-        name = family["family"][0]
-        sent = {key: ", ".join(map(_word, _known(family, key))) for key in _SENT}
-        retried = _retries(family)
-        notes = (
-            f"{name}: each request's body also has `{sent['body']}`." if sent["body"] else "",
-            f"{name}: its classes are `{sent['classes']}`." if sent["classes"] else "",
-            f"{name}: what was refused with 429 or 503 was sent again after its `Retry-After`; TTFT counts from the first time. Of all "
-            f"runs, {retried}."
-            if retried
-            else "",
-        )
-        lengths = {to: _range(_known(family, key)) for key, to in _LENGTHS.items()}
-        found.append(
-            {"family": name, **{key: text or "–" for key, text in sent.items()}, **lengths, "notes": [*filter(None, notes)]}
-        )
-    return found
-
-
-def _retries(family: pl.DataFrame) -> str | None:
-    """What became of requests that were refused, where they were sent again; None where they were not."""
-    if not _known(family, "honour_retry_after"):
-        return None
-    sums = family.select(pl.col("retried", "requests").sum(), pl.col("retry_wait_max_s").max())
-    return retries(sums.to_dicts()[0]) or "none was refused"
+    """What each family of workloads sent, as cells of a table: all values of its runs, of tokens the range of the runs' means."""
+    return [
+        {
+            "family": family["family"][0],
+            **{key: ", ".join(map(_word, _known(family, key))) or "–" for key in _SENT},
+            **{to: _range(_known(family, key)) for key, to in _LENGTHS.items()},
+        }
+        for family in runs.partition_by("family", maintain_order=True)
+    ]
 
 
 def _span(first: str, last: str) -> str:
@@ -195,6 +159,8 @@ _WORKLOADS = (
     Column("prompt tokens", "prompt"),
     Column("answers", "answers"),
     Column("output tokens", "output"),
+    Column("also in each body", "body"),
+    Column("classes", "classes"),
     Column("seed", "seed"),
 )
 
@@ -212,27 +178,17 @@ def section(view: View) -> Section:
         Text(f"Drawn by Saturate {__version__}{drawn}. {measured}"),
         Table("Deployments", _DEPLOYMENTS, facts, sorts=False),
     ]
-    alike = len({fact["machine"] for fact in facts}) == 1
-    blocks += [Text(facts[0]["machine"])] if alike else []
     for fact in facts:
         if not fact["scraped"]:
             unread = "its metrics were not read, so its queue, its KV cache and the causes of its limits are not known."
             blocks.append(Text(f"{fact['deployment']}: {unread}"))
-    blocks += [_started(fact, own=not alike) for fact in facts]
-    blocks += [Table("Workloads", _WORKLOADS, sent, sorts=False), *(Items(each["notes"]) for each in sent)]
+    blocks += map(_started, facts)
+    blocks += [Table("Workloads", _WORKLOADS, sent, sorts=False)]
     return Section("provenance", "Where it ran, and with what settings", blocks)
 
 
-def _started(fact: dict[str, Any], *, own: bool) -> Fold:
-    """How a deployment was started, and on what. Args: own: whether machines differ."""
-    exported = f"Inherited from where the workflow ran: {fact['exported']}." if fact["exported"] else ""
-    how = (
-        [Code(fact["shell"]), Text(exported)]
-        if fact["shell"]
-        else [Text("It ran already, so how it was started is not known.")]
-    )
-    return Fold(
-        f"{fact['deployment']}: how it was started",
-        [Text(fact["ready"] + fact["machine"] * own), *how],
-        deployment=fact["deployment"],
-    )
+def _started(fact: dict[str, Any]) -> Fold:
+    """How a deployment was started, and on what."""
+    how: Block = Code(fact["shell"]) if fact["shell"] else Text("It ran already, so how it was started is not known.")
+    name = fact["deployment"]
+    return Fold(f"{name}: where it ran, and how it was started", [Text(fact["machine"]), how], deployment=name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH, long_wait
 from bench.runs.request import INEXACT
@@ -15,7 +14,6 @@ _QUEUED = (
     "requests waited {wait:.3g} s on average before they reached the engine, longer than at the load where they reached it fastest: a "
     "gateway or the API server queues them, and TTFT and E2E include that wait"
 )
-_LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
 
 def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
@@ -61,27 +59,14 @@ def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> I
         yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens after the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
         yield f"a chunk carries {each:.2g} tokens on average: there is no ITL"
-    elif at_once is not None and at_once > ONE_EACH and speculated:
-        yield (
-            f"{at_once:.3g} tokens arrive together on average, accepted drafts and the model's own: TPOT counts the tokens after the "
-            "first arrival, and there is no ITL"
-        )
     elif at_once is not None and at_once > ONE_EACH:
-        yield (
-            f"{at_once:.3g} tokens arrive together on average, each in its own chunk: something gathers them, which delays TTFT by up "
-            "to as many; TPOT counts the tokens after the first arrival, and there is no ITL"
-        )
+        why = "accepted drafts and the model's own" if speculated else "each in its own chunk, as something gathers them"
+        after = "TPOT counts the tokens after the first arrival, and there is no ITL"
+        yield f"{at_once:.3g} tokens arrive together on average, {why}: {after}"
 
 
 def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
     """What is not as the load says, or as another client reads it."""
-    late, lasts = run.get("client_schedule_delay_p50_s"), run.get("e2e_p50_s")
-    if run.get("axis") == CONCURRENCY and late and lasts and late > _LATE * lasts:
-        yield (
-            f"requests left {late:.3g} s late, because connections take that long to open: fewer were in flight than the load says"
-        )
-    if run.get("without_done"):
-        yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], with the answer complete"
     for name in (run.get("requests_omit") or "").split(", "):
         # Natural answers go without `ignore_eos` anyway.
         if name and not (name == "ignore_eos" and run.get("answers") == "natural"):

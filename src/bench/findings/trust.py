@@ -16,9 +16,6 @@ from bench.study.config import Thresholds
 
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
-_SOME_LAST = f"Some of them would be the same: {_ADVICE}."
-_OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
-_MANY = 4  # fewest invalid runs that count as most of them
 _STEP = 0.05  # step in which a threshold is advised, above what was seen; convention
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
@@ -50,20 +47,14 @@ def first_line(runs: pl.DataFrame) -> str:
 
 
 def remedy(runs: pl.DataFrame) -> str:
-    """What to do about invalid runs: measure those again whose reasons come and go, after what disturbs most runs has been ended. Empty
-    if no run is invalid. Args: runs: rows of the summary, all of them.
+    """What to do about invalid runs: measure those again whose reasons come and go. Empty if no run is invalid.
+
+    Args:
+        runs: rows of the summary, all of them.
     """
-    rejected = runs.filter(invalid())
-    if not rejected.height:
-        return ""
-    fleeting = sum(
-        not any(CHECKS[Reason.of(code).check].lasting for code in codes or ()) for codes in rejected["reasons"].to_list()
-    )
-    if not fleeting:
-        return _LASTING
-    if fleeting >= _MANY and 2 * fleeting > runs.height:
-        return f"{AGAIN} {_OFTEN}"
-    return AGAIN if fleeting == rejected.height else f"{AGAIN} {_SOME_LAST}"
+    rejected = runs.filter(invalid())["reasons"].to_list()
+    lasting = [any(CHECKS[Reason.of(code).check].lasting for code in codes or ()) for codes in rejected]
+    return _LASTING if lasting and all(lasting) else AGAIN if lasting else ""
 
 
 def accept_others(reasons: Iterable[Sequence[str]]) -> str:
@@ -116,20 +107,14 @@ def _range(numbers: tuple[str, ...]) -> str:
 
 
 def changed_thresholds(thresholds: Thresholds) -> str:
-    """Which limits of validity differ from the defaults, those first that let more pass; empty where none does."""
+    """Which limits of validity differ from the defaults; empty where none does."""
     usual = Thresholds()
-    loosened: list[str] = []
-    tightened: list[str] = []
-    for name in Thresholds.model_fields:
-        here, default = getattr(thresholds, name), getattr(usual, name)
-        if here != default:
-            (loosened if here > default else tightened).append(f"`{name}` {here:g} (default {default:g})")
-    parts = []
-    if loosened:
-        parts.append(f"The study loosened limits of validity: {listed(loosened)}. By the defaults more runs may be invalid.")
-    if tightened:
-        parts.append(f"The study tightened limits of validity: {listed(tightened)}.")
-    return " ".join(parts)
+    changed = [
+        f"`{name}` {here:g} (default {default:g})"
+        for name in Thresholds.model_fields
+        if (here := getattr(thresholds, name)) != (default := getattr(usual, name))
+    ]
+    return f"The study changed limits of validity: {listed(changed)}." if changed else ""
 
 
 def warnings(runs: pl.DataFrame, *, figures: int) -> list[str]:
