@@ -19,7 +19,6 @@ from bench.runs.sentences import filled, load_text, sure_text
 from bench.statistics.textbook import TAIL, rarer_by_chance
 from bench.study.slo import Slo
 
-_BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
 # highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
 _BEYOND = 1.4
 _QUEUED = (
@@ -105,12 +104,7 @@ RULES = {
     "refused": Rule(
         "refusals",
         f"[{{at}}, ]the server refuses or fails {_FAILED}",
-        "a higher limit of the server or of the gateway in front of it, or send less",
-    ),
-    "broken": Rule(
-        "refusals",
-        f"[{{at}}, ]the server breaks off or fails {_FAILED}",
-        "see the log of the server and of the gateway in front of it: it accepted requests, and their answers failed",
+        "a higher limit of the server or of the gateway in front of it, or send less; see their logs where answers broke off",
     ),
     "few_failures": Rule(
         "unknown",
@@ -126,9 +120,9 @@ RULES = {
         "[{at}, ]{reason}[; the KV cache is full too: {per_request:.2g} preemptions a request]"
         "[; the KV cache is full too: {waiting:wait} on average]",
     ),
-    "metrics_unread": Rule("unknown", "[{at}, ]not known: the server's metrics were not read"),
-    "metrics_gaps": Rule("unknown", "[{at}, ]not known: the server's metrics have gaps"),
-    "no_gauges": Rule("unknown", "[{at}, ]not known: the server's metrics lack its queue or its KV usage"),
+    "no_gauges": Rule(
+        "unknown", "[{at}, ]not known: the server's metrics were not read, have gaps, or lack its queue or its KV usage"
+    ),
     "full_cache": Rule(
         "kv",
         "[{at}, ]the KV cache is full[: {per_request:.2g} preemptions a request, whose work is repeated]"
@@ -231,9 +225,9 @@ def bottleneck(
             return _beside(missing, here)
     elif relief is not None:
         here = replace(here, no_model=relief.why_not)
-    known = None not in [_mean(missing, column) for column in ("steady_queued_share", "steady_kv_usage")]
-    if silent := _silent(missing, known=known):
-        return replace(here, evidence=silent)
+    gauges = [_mean(missing, column) for column in ("steady_queued_share", "steady_kv_usage")]
+    if None in gauges or not missing["telemetry_valid"].all():
+        return replace(here, evidence="no_gauges")
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
@@ -325,11 +319,9 @@ def refusals(
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
     said = missing["failure_said"].drop_nulls() if "failure_said" in missing.columns else pl.Series([], dtype=pl.String)
-    broken = sum(missing[name].sum() for kind in _BROKEN if (name := f"outcome_{kind}") in missing.columns)
-    kind = "broken" if 2 * broken > missing["failed"].sum() else "refused"
     return replace(
         here,
-        evidence=kind if refused else "few_failures",
+        evidence="refused" if refused else "few_failures",
         failed=failed,
         requests=requests,
         in_flight=_mean(missing, "steady_in_flight"),
@@ -365,7 +357,7 @@ def _of_burst(
     if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
         return found
     if waiting is None or missing["saturated"].null_count():
-        return replace(here, evidence=_silent(missing, known=False))
+        return replace(here, evidence="no_gauges")
     if missing["saturated"].any() and not _has_slots(missing):
         return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
     slots, running = _slots_of(missing), _mean(missing, "running_peak")
@@ -393,16 +385,6 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
         of = slo.request_class
         return replace(here, evidence=evidence, metric=slo.metric, request_class=of, value_s=value, limit_s=slo.limit_s)
     return None
-
-
-def _silent(runs: pl.DataFrame, *, known: bool) -> str | None:
-    """Which of the server's metrics are missing to show why. Args: known: whether its queue and its KV usage are."""
-    whole = bool(runs["telemetry_valid"].all())
-    if known and whole:
-        return None
-    if runs["scrape_endpoint"].null_count() == len(runs):
-        return "metrics_unread"
-    return "no_gauges" if whole else "metrics_gaps"
 
 
 def why(limit: Bottleneck, missed_at: float | None = None) -> str:
