@@ -8,13 +8,12 @@ from bench.study.decision import Decision
 from bench.workflow import job
 
 with job(snakemake.log[0]):
-    calibration = snakemake.input.get("calibration")
     results = Tables.read(
         Path(snakemake.input.summary),
         Path(snakemake.input.timeseries),
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
         analysis=Path(Paths.ANALYSIS),
-        calibration=Path(calibration) if calibration else None,
+        calibration=next(map(Path, snakemake.input.get("calibration", ())), None),
     )
     draw_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))
