@@ -74,7 +74,7 @@ class Import:
                     "tool": run.form.title,
                     "version": run.peer.version,
                     "source": str(run.source),
-                    "figures": _plain(run.figures),
+                    "figures": _plain(run.run.figures),
                     "reported": run.peer.reported,
                 }
                 for run in runs
@@ -82,7 +82,7 @@ class Import:
             print_json({"own": list(map(_plain, own)), "imported": found, "written": written})
             return
         print_table(_rows(runs, own), "<<" + ">" * 10)
-        print("", *_notes(runs, own), *written, sep="\n")
+        print("", *_notes(own), *written, sep="\n")
 
 
 def _is_own(text: str) -> bool:
@@ -104,11 +104,8 @@ def _rows(runs: Sequence[Imported], own: Sequence[_Row]) -> list[list[str]]:
     """
     rows = [(row, _row(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), _label(row), row)) for row in own]
     for run in runs:
-        title, label = f"{run.form.title} {run.peer.version or ''}".strip(), _label(run.figures)
-        if run.run:
-            rows.append((run.figures, _row(title, label, run.figures)))
-        says = ("  as it reports", "") if run.run else (f"{title}, as it reports", label)
-        rows.append((run.figures, _row(*says, run.peer.reported)))
+        title, figures = f"{run.form.title} {run.peer.version or ''}".strip(), run.run.figures
+        rows += [(figures, _row(title, _label(figures), figures)), (figures, _row("  as it reports", "", run.peer.reported))]
     rows.sort(key=lambda each: (str(each[0]["workload"]), str(each[0]["axis"]), float(each[0]["level"])))
     return [[*_HEAD, *(f"{title}, ms" for title in _TIMES.values())], *(row for _, row in rows)]
 
@@ -129,19 +126,13 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
 
 
-def _notes(runs: Sequence[Imported], own: Sequence[_Row]) -> Iterator[str]:
+def _notes(own: Sequence[_Row]) -> Iterator[str]:
     """What a reader of the table should know of the runs."""
     from bench.parse.validity import reason_texts
 
     for row in own:
         if not row["valid"]:
             yield f"{row['deployment']}, {_label(row)}: invalid, as {'; '.join(reason_texts(row['reasons']))}."
-    for run in {run.source: run for run in runs}.values():
-        if run.run is None:
-            why = run.peer.lacks or "it does not have every request"
-            yield f"{run.source}: {why}, so it is a line of this table alone. Expected: {run.form.file}."
-        elif run.peer.lacks:
-            yield f"{run.source}: {run.peer.lacks}, so there is no ITL and no steady window."
     yield "What each tool defines otherwise, or by another name: docs/reference/imported.md."
 
 

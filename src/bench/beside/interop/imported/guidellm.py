@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, failure, held, iso, no_load, request
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, iso, no_load, request
 from bench.runs.request import RequestRecord
 
 _COLUMNS = {"duration_s": "duration"} | {
@@ -30,50 +30,39 @@ _STAMPS += ("info.timings.last_token_iteration", "info.timings.targeted_start")
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
     report = Part(content)
-    version = report.part("metadata", need=True).content.get("guidellm_version")
-    if not (benchmarks := report.parts("benchmarks")):
-        raise ValueError("benchmarks is empty: no load was measured")
-    return [_run(None if version is None else str(version), each) for each in benchmarks]
+    version = report.get("metadata.guidellm_version", str)
+    return [_run(version, each) for each in report.parts("benchmarks")]
 
 
 def _run(version: str | None, of: Part) -> PeerRun:
-    for key in ("config", "metrics", "requests"):
-        of.part(key, need=True)
     totals = of.part("metrics.request_totals")
-    answered, failed = (totals.get(name, int) or 0 for name in ("successful", "errored"))
-    ok, wrong = of.parts("requests.successful"), of.parts("requests.errored")
-    whole = (len(ok), len(wrong)) == (answered, failed)
-    begun, _ = (of.get(key, need=True) for key in ("start_time", "duration"))
-    counts = {"requests": answered + failed, "ok": answered} if totals.content else {}
+    answered, failed = (totals.get(name, int, need=True) for name in ("successful", "errored"))
+    requests = _requests(of.parts("requests.successful"), of.parts("requests.errored"))
+    all_there(len(requests), answered + failed)
     return PeerRun(
         version=version,
         model=of.get("config.backend.model", str) or "model",
-        started=iso(begun),
+        started=iso(of.get("start_time", need=True)),
         endpoint="chat" if "chat" in (of.get("config.backend.request_format", str) or "") else "completions",
         load=_load(of.part("config.strategy"), totals.get("total", int) or 0),
-        requests=_requests(ok, wrong) if whole else (),
-        reported=of.reported(_COLUMNS, _TIMES) | counts,
-        lacks="GuideLLM keeps only the first and the last moment of an answer"
-        if whole
-        else f"it holds {len(ok) + len(wrong)} of the {answered + failed} requests that it counts",
+        requests=requests,
+        stamps=False,  # it keeps only the first and the last moment of an answer
+        reported=of.reported(_COLUMNS, _TIMES) | {"requests": answered + failed, "ok": answered},
     )
 
 
 def _load(of: Part, requests: int) -> Load:
-    kind = of.get("type_", str) or of.get("kind", str)  # its name in 0.7.0
-    rate, most = of.get("rate"), of.get("max_concurrency", int)
+    kind, rate, most = of.get("type_", str), of.get("rate"), of.get("max_concurrency", int)
     if ramp := of.get("rampup_duration"):
-        raise no_load(of.at("rampup_duration"), ramp)
+        raise no_load("rampup_duration", ramp)
     streams = {"synchronous": 1, "concurrent": of.get("streams", int), "throughput": most or requests}.get(kind or "")
     if streams is not None:
         return held(streams, requests)
     if most is not None:
-        raise no_load(of.at("max_concurrency"), most)
+        raise no_load("max_concurrency", most)
     if kind in ("constant", "poisson") and rate:
         return kind, "request_rate", rate
-    if kind == "trace":
-        return "trace", "time_scale", of.get("time_scale") or 1.0
-    raise no_load(of.at("type_"), kind)
+    raise no_load("type_", kind)
 
 
 def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord]:
@@ -82,13 +71,13 @@ def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord
     both = sorted((each for each in (*successful, *errored) if each.get(_SENT) is not None), key=lambda each: each.get(_SENT))
     found = []
     for index, each in enumerate(both):
-        moments = (each.get(name) for name in _STAMPS)
-        begin, end, resolved, first, last, targeted = (None if at is None else at - both[0].get(_SENT) for at in moments)
+        moments = [None if (at := each.get(name)) is None else at - both[0].get(_SENT) for name in _STAMPS]
+        begin, end, resolved, first, last, targeted = moments
         error = each.get("info.error", str)
         found.append(
             request(
                 index,
-                begin,
+                begin or 0.0,
                 resolved if end is None else end,
                 ends=(first, last),
                 chunks=each.get("info.timings.token_iterations", int) or None,
@@ -102,19 +91,11 @@ def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord
     return found
 
 
-def _is_report(content: Any) -> bool:
-    """Whether GuideLLM wrote it; until 0.4 without metadata."""
-    found = content.get("benchmarks") if isinstance(content, dict) else None
-    runs = [each for each in found if isinstance(each, dict) and "metrics" in each] if isinstance(found, list) else []
-    return isinstance(found, list) and ("metadata" in content or bool(runs))
-
-
 GUIDELLM = Format(
     name="guidellm",
     title="GuideLLM",
     file="the JSON of `guidellm run --output kind=json,path=FILE`",
     versions="0.8.1",
-    is_result=_is_report,
-    version="metadata.guidellm_version",
+    is_result=lambda content: isinstance(content, dict) and {"metadata", "benchmarks"} <= content.keys(),
     read=_read,
 )

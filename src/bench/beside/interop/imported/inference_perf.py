@@ -36,28 +36,27 @@ _TIMES = {
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
-    requests = sorted(
-        (Part(each, f"[{i}]") for i, each in enumerate(content)), key=lambda each: float(each.get("start_time", need=True))
-    )
-    stages = _stages(path)
-    counts = [stage.get("load_summary.count", int, need=True) for stage in stages]
-    all_there("it", len(requests), "the stages beside it", sum(counts))
-    config = _beside(path, _CONFIG)
-    settings = Part(read_yaml(config) if config.exists() else {}, config.name)
-    runs, at = [], 0
-    for stage, count in zip(stages, counts, strict=True):  # which follow one another
-        stage.get("benchmark_time_seconds", need=True)
+    parts = (Part(each, f"[{i}]") for i, each in enumerate(content))
+    requests = sorted(parts, key=lambda each: float(each.get("start_time", need=True)))
+    settings = Part(read_yaml(_beside(path, _CONFIG)), _CONFIG)
+    runs: list[PeerRun] = []
+    at = 0
+    while (file := _beside(path, _STAGE.format(len(runs)))).exists():  # stages follow one another
+        stage = Part(json.loads(file.read_text(encoding="utf-8")), file.name)
+        count = stage.get("load_summary.count", int, need=True)
+        of_stage = requests[at : at + count]
+        at += count
         runs.append(
             PeerRun(
                 model=settings.get("server.model_name", str) or "model",
                 endpoint="chat" if settings.get("api.type", str) == "chat" else "completions",
                 stream=bool(settings.part("api").content.get("streaming", True)),
                 load=_load(settings, stage, count),
-                requests=_requests(requests[at : at + count]),
+                requests=_requests(of_stage),
                 reported={"ok": 0.0} | stage.reported(_COLUMNS, _TIMES),
             )
         )
-        at += count
+    all_there(len(requests), at)
     return runs
 
 
@@ -65,33 +64,14 @@ def _beside(path: Path, name: str) -> Path:
     return path.with_name(path.name.removesuffix(_PER_REQUEST) + name)
 
 
-def _stages(path: Path) -> list[Part]:
-    stages: list[Part] = []
-    while (file := _beside(path, _STAGE.format(len(stages)))).exists():
-        try:
-            stages.append(Part(json.loads(file.read_text(encoding="utf-8")), file.name))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{file.name} has no aggregates of a stage: {error}") from None
-    if not stages:
-        raise ValueError(
-            f"{file.name} is missing beside it, and holds the load that was sent: copy it, and those of further stages"
-        )
-    return stages
-
-
 def _load(settings: Part, stage: Part, count: int) -> Load:
-    """Of a rate, the configuration alone says how requests arrive."""
-    kind, unknown = settings.get("load.type", str), not settings.content
-    rate, concurrency = stage.get("load_summary.requested_rate"), stage.get("load_summary.concurrency", int)
-    if concurrency and (unknown or kind == "concurrent"):
+    kind, rate = settings.get("load.type", str), stage.get("load_summary.requested_rate")
+    concurrency = stage.get("load_summary.concurrency", int)
+    if concurrency and kind == "concurrent":
         return held(concurrency, count)
-    if unknown and rate:
-        raise ValueError(f"{settings.where} is missing or empty beside it, and says how requests arrive. Copy it")
-    if kind not in ("constant", "poisson"):
+    if kind not in ("constant", "poisson") or not rate:
         raise no_load(f"load.type of {settings.where}", kind)
-    if not rate:
-        raise ValueError("load_summary has neither concurrency nor requested_rate")
-    return str(kind), "request_rate", rate
+    return kind, "request_rate", rate
 
 
 def _requests(requests: Sequence[Part]) -> list[RequestRecord]:
@@ -108,7 +88,7 @@ def _requests(requests: Sequence[Part]) -> list[RequestRecord]:
             continue
         answer = each.part("info.response_metrics")
         # The tool repeats the moment of an event for each token of it, by its own tokenizer.
-        times = [moment - first for moment, _ in itertools.groupby(answer.values("output_token_times") or ())]
+        times = [moment - first for moment, _ in itertools.groupby(answer.values("output_token_times"))]
         found.append(
             request(
                 i,

@@ -11,25 +11,19 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from bench.errors import shown
-from bench.parse.foreign import request_table
 from bench.runs.request import Outcome, RequestRecord
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
-_MOST = 1e15  # of a number: beyond it nothing was measured
 _TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
 # The last is aiohttp's of a lost connection.
 _DISCONNECT = re.compile(r"connect|reset by peer|broken pipe|ClientOSError", re.IGNORECASE)
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
-_TYPES = {int | float: "a number", int: "a whole number", str: "a text", list: "a list", Mapping: "an object"}
 # How tools call the mean and percentiles of a latency, and we.
 _STATISTICS = {
-    **{"mean": "mean", "avg": "mean"},
+    **{"mean": "mean", "avg": "mean", "median": "p50"},
     **{f"{within}p{p}": f"p{p}" for within in ("", "percentiles.") for p in (50, 90, 95, 99)},
-    "median": "p50",
 }
 _NOT_SAID = "after error prompt_asked output_asked prompt_tokens completion_tokens cached_tokens scheduled_s headers_s"
 Load = tuple[str, str, float]
@@ -38,7 +32,7 @@ Load = tuple[str, str, float]
 def typed(value: Any, kind: Any, where: str) -> Any:
     """The value, if it is of a type. Args: where: its place in the file, for faults."""
     if not isinstance(value, kind) or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN
-        raise ValueError(f"{where} is {shown(value)}, not {_TYPES[kind]}")
+        raise ValueError(f"{where} is {shown(value)}, which is of another type")
     return value
 
 
@@ -47,37 +41,32 @@ class Part:
     of another type than is asked for a ValueError.
     """
 
-    def __init__(self, content: Any, where: str = "") -> None:
+    def __init__(self, content: Any, where: str = "it") -> None:
         """Args: where: its place in the file, for faults."""
-        self.content, self.where = typed(content, Mapping, where or "it"), where
-
-    def at(self, path: str) -> str:
-        """The place of a value in the file."""
-        return f"{self.where}.{path}" if self.where else path
+        self.content, self.where = typed(content, Mapping, where), where
 
     def get(self, path: str, kind: Any = int | float, *, need: bool = False) -> Any:
         """A value of a type, a number if no other is named. Args: need: whether a missing one is a ValueError."""
-        value, at = self.content, self.where
+        value: Any = self.content
         for key in path.split("."):
-            value, at = typed(value, Mapping, at or "it").get(key), f"{at}.{key}" if at else key
+            value = typed(value, Mapping, f"{self.where}, {path}").get(key)
             if value is None:
                 if need:
-                    raise ValueError(f"{self.at(path)} is missing")
+                    raise ValueError(f"{self.where}, {path} is missing")
                 return None
-        return typed(value, kind, at)
+        return typed(value, kind, f"{self.where}, {path}")
 
-    def part(self, path: str, *, need: bool = False) -> Part:
+    def part(self, path: str) -> Part:
         """An object in it; an empty one where there is none."""
-        return Part(self.get(path, Mapping, need=need) or {}, self.at(path))
+        return Part(self.get(path, Mapping) or {}, f"{self.where}, {path}")
 
-    def values(self, path: str, kind: Any = int | float) -> list[Any] | None:
-        """The values of a list, each of a type."""
-        found = self.get(path, list)
-        return found and [typed(each, kind, f"{self.at(path)}[{i}]") for i, each in enumerate(found)]
+    def values(self, path: str, kind: Any = int | float) -> list[Any]:
+        """The values of a list, each of a type; none where there is no list."""
+        return [typed(each, kind, f"{self.where}, {path}[{i}]") for i, each in enumerate(self.get(path, list) or [])]
 
     def parts(self, path: str) -> list[Part]:
         """The objects of a list."""
-        return [Part(each, f"{self.at(path)}[{i}]") for i, each in enumerate(self.get(path, list) or [])]
+        return [Part(each, f"{self.where}, {path}[{i}]") for i, each in enumerate(self.get(path, list, need=True))]
 
     def reported(self, columns: Mapping[str, str], times: Mapping[str, tuple[float, str]]) -> dict[str, float]:
         """What the tool itself computed, by our column.
@@ -93,14 +82,13 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerRun:
-    """A run of another tool, as its result file has it. What was not measured is a ValueError.
+    """A run of another tool, as its result file has it.
 
     Attributes:
         version: of the tool; None where the file does not say. model: its name. started: ISO moment; None if not known.
         endpoint: a name in `bench.workloads.endpoints`. load: arrival, axis and level, in words of a workload.
-        requests: one record a request, of warm-up none; empty where the file has only aggregates.
+        requests: one record a request, of warm-up none. stamps: whether each piece of an answer has its moment.
         reported: what the tool itself computed, by our column and in our unit, by the tool's own definitions.
-        lacks: why the records have no stamps of single chunks; empty where they have. table: the requests, a row each.
     """
 
     version: str | None = None
@@ -109,24 +97,9 @@ class PeerRun:
     endpoint: str = "completions"
     stream: bool = True
     load: Load
-    requests: Sequence[RequestRecord] = ()
+    requests: Sequence[RequestRecord]
+    stamps: bool = True
     reported: Mapping[str, float] = field(default_factory=dict)
-    lacks: str = ""
-    table: pl.DataFrame = field(init=False)
-
-    def __post_init__(self) -> None:
-        if not self.load[2]:
-            raise ValueError("the load is 0")
-        known = {"level": self.load[2], **self.reported}
-        for each in self.requests:
-            for name in ("sent_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens", "cached_tokens"):
-                value = getattr(each, name)
-                if name == "sent_s" or value is not None:
-                    known[f"request {each.index}: {name}"] = value
-        for name, value in known.items():
-            if value is None or not 0 <= value < _MOST:
-                raise ValueError(f"{name} is {shown(value)}")
-        object.__setattr__(self, "table", request_table(self.requests))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +107,9 @@ class Format:
     """A tool's result files.
 
     Attributes:
-        name: in names of folders. title: the tool's. file: which file is read, and how the tool is asked for it.
-        versions: whose files were read. is_result: whether the tool wrote a JSON value, in any version. version: where a value has that
-            of the tool that wrote it. read: the runs in a file, of whose JSON value; ValueError where the value is not as expected.
+        name: in names of folders. title: the tool's. file: which file is read, and how the tool is asked for it. versions: whose files
+            were read. is_result: whether the tool wrote a JSON value. read: the runs in a file, of whose JSON value; ValueError where
+            the value is not as expected.
     """
 
     name: str
@@ -144,7 +117,6 @@ class Format:
     file: str
     versions: str
     is_result: Callable[[Any], bool]
-    version: str = "version"
     read: Callable[[Path, Any], list[PeerRun]]
 
 
@@ -153,11 +125,10 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def all_there(where: str, records: int, by: str, counted: float) -> None:
-    """Refuse a list of requests beside a count of more, or of fewer. Args: where: what holds the records. by: what counts them."""
-    if records != counted:
-        odd = f"{counted - records:.0f} are missing" if records < counted else f"{records - counted:.0f} are not counted"
-        raise ValueError(f"{where} has {records} requests, and {by} {counted:.0f}: {odd}")
+def all_there(records: int, counted: float | None) -> None:
+    """Refuse a list of requests beside a count of others."""
+    if counted is not None and records != counted:
+        raise ValueError(f"it has {records} requests, and counts {counted:.0f}")
 
 
 def no_load(what: str, value: object) -> ValueError:
@@ -180,7 +151,7 @@ def failure(said: str, status: int | None = None) -> dict[str, Any]:
 
 def request(
     index: int,
-    sent_s: float | None,
+    sent_s: float,
     end_s: float | None = None,
     *,
     times: Sequence[float] = (),
@@ -211,8 +182,8 @@ def request(
         first_token_s=first,
         last_token_s=last,
         end_s=end_s,
-        ttft_s=None if first is None or sent_s is None else first - sent_s,
-        e2e_s=None if last is None or sent_s is None else last - sent_s,
+        ttft_s=None if first is None else first - sent_s,
+        e2e_s=None if last is None else last - sent_s,
         token_times_s=list(times),
         streamed_tokens=streamed,
         streamed_least=min(pieces, streamed) if streamed and pieces else streamed,
