@@ -28,27 +28,6 @@ def state_line(visits: Sequence[Visit], found: TuningRecord | None, candidates: 
     )
 
 
-def found_line(found: TuningRecord, deployment: str) -> str | None:
-    """What a tuning says of one candidate: its rate, and its gain over the default; None where it says neither."""
-    confirmed = found.confirmed if deployment == found.leader else None
-    rate, unit = measured_rates(found).get(deployment), _unit(found)
-    if confirmed:
-        rate = confirmed.rate / found.units.get(deployment, 1.0)
-        ends = f" ({confirmed.rate_low / confirmed.rate * rate:.3g} to {confirmed.rate_high / confirmed.rate * rate:.3g})"
-    else:
-        ends = ""
-    if rate is None:
-        return None
-    line = f"tuning, workload {found.workload}, SLOs {', '.join(found.slos)}: {rate:.3g} {unit}{ends}"
-    if deployment == found.default:
-        return f"{line}; it is the default that the others had to beat"
-    if confirmed is None or deployment != found.winner:
-        return f"{line}; no gain over the default, {found.default}, is shown"
-    if confirmed.gain is None or confirmed.low is None or confirmed.high is None:
-        return f"{line}; the default, {found.default}, meets them at no rate that was tried"
-    return f"{line}; {_gain(confirmed)} over the default, {found.default}"
-
-
 def answer(found: TuningRecord) -> Answer:
     """Which settings are best, what they gain, and what each adds."""
     return Answer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
@@ -209,23 +208,12 @@ def _reports(source: str, output: Path | None) -> None:
         )
     if output is not None and output.is_file():
         raise BenchError(f"--output {output}: this is a file, but each run needs its own. Name a folder.")
-    reports, left_out = {}, []
     for row in rows:
-        name = f"{row['deployment']}_{row['run']}.yaml".replace("/", "_")
-        if name in reports:
-            raise BenchError(f"{source}: several runs would be called {name}. Export each folder by itself.")
-        try:
-            reports[name] = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
-        except BenchError as error:
-            left_out.append(f"{row['deployment']}/{row['run']}: {error}")
-    if not reports:
-        raise BenchError("\n".join(left_out))
-    for name, text in reports.items():
+        text = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
         if output is None:
             print(text, end="")
             continue
         output.mkdir(parents=True, exist_ok=True)
-        (output / name).write_text(text, encoding="utf-8")
-        print(output / name)
-    for line in left_out:
-        print(f"Left out: {line}", file=sys.stderr)
+        file = output / f"{row['deployment']}_{row['run']}.yaml".replace("/", "_")
+        file.write_text(text, encoding="utf-8")
+        print(file)

@@ -15,12 +15,10 @@ from bench.models.checkpoint_record import Checkpoint
 from bench.report.render import render
 from bench.results import Results
 from bench.runs.deployment import DeploymentFacts
-from bench.runs.environment import REDACTED, redacted, redacted_command, shown_settings
+from bench.runs.environment import REDACTED, redacted, redacted_command
 from bench.runs.files import read
 from bench.runs.launch import EngineRecord, Launch, flags_of
 from bench.runs.paths import Paths
-from bench.runs.searches import TuningRecord
-from bench.search.tuning_words import found_line
 from bench.servers.engines import managed
 from bench.servers.kind import Managed, arguments
 
@@ -28,9 +26,6 @@ from bench.servers.kind import Managed, arguments
 _PATH = re.compile(r"""(?:^|["'\s=:,])(?:\.{0,2}/|results/)\w""")
 _ADDRESS = ("host", "port")  # flags in whose place each form puts its own
 _CACHE = "/root/.cache/huggingface"  # where the hub's library keeps models in an image that runs as root
-_GIB = 2**30  # bytes of a GiB; convention
-_PROCESSES_GIB = 8  # GiB of a GPU server's processes beside its weights; convention
-_PROCESSES = 2  # cores of a GPU server beside one for each GPU; source: vLLM, docs/configuration/optimization.md
 
 
 def read_exported(deployment: str) -> dict[str, Any]:
@@ -49,7 +44,7 @@ def read_exported(deployment: str) -> dict[str, Any]:
     production, inside = kind.production, "/model.gguf" if kind.gguf else "/model"
     image, argv = _uncontained(redacted_command(launch.argv or ()))
     head, words = _parts(deployment, argv)
-    facts, stale = _facts(launch)
+    facts = _facts(launch)
     version = (facts.engine_version if facts else None) or launch.engine_version
     model, revision, source, note = _model(launch)
     flags, left = _flags(kind, launch, flags_of(words))
@@ -72,15 +67,6 @@ def read_exported(deployment: str) -> dict[str, Any]:
         )
     elif why:
         why = f"{deployment} has no image, as {why}. Use --form command."
-    cores = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
-    cores *= int(launch.configured.get("cores") or 1)
-    pinning = (
-        "It was measured with one thread, pinned to no core."
-        if launch.configured.get("cores") == 0
-        else f"It was measured on cores of its own, {cores} in all; Compose does not pin it."
-    )
-    plan = launch.plan
-    bytes_ = 0 if plan is None else plan.needed_bytes if launch.device == "cpu" else (plan.weight_bytes or 0) * gpus
     address = {"host": "0.0.0.0", "port": str(production.port)}  # noqa: S104 - of the container, which publishes its port alone
     name = re.sub(r"[^a-z0-9]+", "-", deployment.lower()).strip("-")[:40].strip("-")
     return {
@@ -103,14 +89,11 @@ def read_exported(deployment: str) -> dict[str, Any]:
         "words": [*kind.model(model or inside, production.command), *arguments({**address, **flags})],
         "inside": inside,
         "cache": _CACHE,
-        "cores": "" if gpus else pinning,
         "name": name if name[:1].isalpha() else f"model-{name}".rstrip("-"),  # a Service's name begins with a letter
-        "cpu": gpus + _PROCESSES if gpus else cores,
-        "memory": max(1, -(-(bytes_ or 0) // _GIB) + (_PROCESSES_GIB if gpus else 0)),
         "held": [
             *_held(launch, kind, facts, version, source),
             *([f"image: {image}"] if image else []),
-            *_measured(deployment, facts, stale),
+            *_measured(deployment, facts),
         ],
         "notes": [each for each in (note, *left) if each],
     }
@@ -156,12 +139,11 @@ def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
     raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
 
 
-def _facts(launch: Launch) -> tuple[DeploymentFacts | None, bool]:
-    """What was running, and whether there are facts of another definition alone."""
+def _facts(launch: Launch) -> DeploymentFacts | None:
+    """What was running; None without facts of this definition."""
     file = Paths.facts(launch.deployment)
     facts = read(DeploymentFacts, file) if file.exists() else None
-    stale = facts is not None and launch.digest is not None and facts.digest != launch.digest
-    return (None if stale else facts), stale
+    return facts if facts and launch.digest in (None, facts.digest) else None
 
 
 def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
@@ -220,8 +202,7 @@ def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version:
     yield f"engine: {kind.title} {version or '(version not known)'}, on {'a CPU' if launch.device == 'cpu' else 'GPUs'}"
     yield f"model: {source}"
     if launch.device == "cpu":
-        cores = launch.configured.get("cores", "not known")
-        yield f"cores of a worker: {'not pinned, one thread' if cores == 0 else cores}"
+        yield f"cores of a worker: {launch.configured.get('cores', 'not known')} (0: not pinned, one thread)"
     else:
         parallel = ((name, getattr(launch, f"{name}_parallel")) for name in ("tensor", "pipeline", "data"))
         kinds = ", ".join(f"{name} parallel {size}" for name, size in parallel if size and size > 1)
@@ -230,22 +211,17 @@ def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version:
         )
     if facts:
         yield f"machine: {facts.hardware.in_short}"
-        if facts.inherited:
-            shown = ", ".join(f"{name}={value}" for name, value in shown_settings(facts.inherited).items())
-            yield f"variables of the user that reached the server: {shown}"
     yield f"digest of the deployment: {launch.digest or 'not recorded'}"
 
 
-def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> Iterator[str]:
+def _measured(deployment: str, facts: DeploymentFacts | None) -> Iterator[str]:
     if facts is None:
-        yield "measured: " + ("under another definition; run the workflow again" if stale else "not yet, or not in this folder")
+        yield "measured: not yet as it is defined now, or not in this folder"
         return
     results = Results.open() if Path(Paths.SUMMARY).exists() else None
     if results and len(started := results.runs.filter(deployment=deployment)["started"].drop_nulls().sort()):
         days = dict.fromkeys(str(each)[:10] for each in (started[0], started[-1]))
         yield f"measured: {' to '.join(days)}, {count_text(len(started), 'run')}"
-    if Path(Paths.TUNING).exists() and (line := found_line(read(TuningRecord, Path(Paths.TUNING)), deployment)):
-        yield line
     if results is None or not Path(Paths.ANALYSED.format(table="capacity.parquet")).exists():
         yield "limit: not known; the study's workflow has not ended, or has no results/analysis"
         return
