@@ -11,12 +11,7 @@ from bench.findings.registry import draw_figure
 from bench.findings.tables import Tables
 from bench.parse.windows import of_windows, whole_runs
 from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
-from bench.search.placing import Aim, Answer
-from bench.search.search import Found, Look
-from bench.search.words import draw
-from bench.statistics.observation import Excess, Observation
 from bench.study.decision import Decision
-from bench.study.slo import parse_slo
 from tests.support.figures import PEAK, data_of, drawn_rows, encodings, planted, results, saved_spec, spec_of
 from tests.support.planted import answers, steady_row
 from tests.support.summaries import table
@@ -187,31 +182,3 @@ def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(
         assert drawn == pytest.approx({1: 0.1 * times, 4: 0.4 * times, 16: 3.0 * times})
         titles = [each["title"] for each in encodings(spec) if each.get("field") == column]
         assert titles and all(text.startswith(f"TTFT P95 ({unit})") for text in titles)
-
-
-# The limit that `bench find` draws
-
-SLOS = [parse_slo("ttft_p95=1s"), parse_slo("tpot_p95=40ms")]
-AIM = Aim(slos=SLOS, failed_share=0.01, held=True, precision=0.2, start=8, highest=96)
-
-
-def limit_of(tmp_path, looks, answer):
-    draw(Found(answer, looks), AIM, tmp_path / "limit")
-    return json.loads((tmp_path / "limit.json").read_text())
-
-
-def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
-    """Of two loads at half and twice their limit, ± 10 %."""
-    looks = [
-        Look(load, 100, 9.0, Observation(load, {SLOS[0].column: Excess(math.log(reached), 0.05)}, 100))
-        for load, reached in ((8.0, 0.5), (32.0, 2.0))
-    ]
-    spec = limit_of(tmp_path, looks, Answer(16, 8, 32, "found"))
-    y = spec["layer"][-1]["encoding"]["y"]
-    low, high = y["scale"]["domain"]
-    assert 0.3 < low < 0.5 and 2.0 < high < 2.6
-    assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO
-    # Of a run that shows next to nothing the interval has no end that could be drawn.
-    vague = [Look(8.0, 50, 9.0, Observation(8.0, {SLOS[0].column: Excess(0.0, 1.5e7)}, 50))]
-    row = drawn_rows(limit_of(tmp_path, vague, Answer(8, 0, math.inf, "runs")), "slo")[0]
-    assert (row["low"], row["reached"], row["high"]) == (pytest.approx(0.05), 1.0, pytest.approx(20.0))

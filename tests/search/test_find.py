@@ -11,15 +11,14 @@ import pytest
 from bench.cli.commands.find import Find, status
 from bench.errors import BenchError
 from bench.parse.observation import CAP
-from bench.search.placing import Aim, Answer, Prior
+from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
-from bench.search.search import Found, Look, Next
-from bench.search.words import alone_text, expected_text, look_text, probed_text, why_text
+from bench.search.search import Found, Look
+from bench.search.words import alone_text, look_text, probed_text, why_text
 from bench.statistics.observation import FAILED, Excess, Observation
 from bench.study.slo import parse_slo
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
-from tests.support.figures import drawn_rows
 from tests.support.snapshots import same
 from tests.support.study import ROOT
 
@@ -53,11 +52,10 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert all(bool(run["failed"]) == (run["load"] > MOST) for run in result["runs"]), result["runs"]
     assert all(list(run["of_limit"]) == ["ttft_p90"] for run in result["runs"])
     assert f"{len(result['runs'])} of at most 30 runs" in done.stderr
-    assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
     before = len(server.requests)
     again = find(server.base_url, *into, "--json", *near)
     assert json.loads(again.stdout)["limit"] == result["limit"]
-    assert not any(path.endswith("completions") for path, _ in server.requests[before:])
+    assert len([path for path, _ in server.requests[before:] if path.endswith("completions")]) < 10  # first requests alone
     # Runs of another form of request are not this one's.
     sent = len(server.requests)
     assert find(server.base_url, *into, *near, "--set", "omit=ignore_eos", "--set", "max_runs=1").returncode in (0, 3)
@@ -85,7 +83,7 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
         done = find(server.base_url, "--set", "max_runs=1", "--set", "start=1", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "The highest load within TTFT P90 ≤ 500 ms is not known." in done.stdout
-    assert "no run can be trusted: " in done.stdout
+    assert "runs cannot be trusted; put right why, and search again. The last run is invalid: " in done.stdout
     assert "had another output length than asked for" in done.stdout
     assert "max_runs" not in done.stdout
 
@@ -97,12 +95,10 @@ def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, 
     sent = len(server.bodies)
     none = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.1")
     assert none.returncode == 1, none.stderr
-    assert "fits into --max-minutes: the shortest is 20 requests at 2 requests/s, about" in none.stdout
+    assert "no run was long enough to be judged; raise --max-minutes or --set max_runs=N." in none.stdout
     assert len(server.bodies) - sent < 10
     result = json.loads((tmp_path / "found/find.json").read_text())
     assert (result["limit"], result["low"], result["high"], result["runs"]) == (None, 0, None, [])
-    (drawn,) = drawn_rows(json.loads((tmp_path / "found/limit.json").read_text()), "said")
-    assert drawn["said"] == "Nothing to show: no run fits into --max-minutes."
     cut = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.25")
     assert "28 requests at 2 requests/s, about 14 s" in cut.stderr or "29 requests at 2 requests/s, about 15 s" in cut.stderr
 
@@ -135,23 +131,18 @@ def test_the_exit_status_is_0_for_what_was_asked_alone():
 
 
 def test_what_is_said_of_a_search():
-    """Why it ended; of a run's share of its limit no more than the bound tells; and how long its precision takes."""
+    """Why it ended, and of a run's share of its limit no more than the bound tells."""
     aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 64.0)
     rate = replace(aim, slos=[parse_slo("ttft_p99=1s")], held=False, start=0.5)
     judged = [[Look(1.0, 50, 2.0, None, reasons)] for reasons in (("late",), ())]
     ends = [Found(Answer(0.0, 0.0, math.inf, why), looks) for looks in judged for why in ("short", "seconds")]
     assert not any(found.answer.known for found in ends)
-    unfit = Found(Answer(0.0, 0.0, math.inf, "seconds"), probed=Probed(0.5, 2.5, 8, 31.2), unfit=Next(0.5, 200, 400.0))
+    unfit = Found(Answer(0.0, 0.0, math.inf, "seconds"), probed=Probed(0.5, 2.5, 8, 31.2))
     lines = [*(why_text(found, aim) for found in ends), why_text(unfit, rate), probed_text(unfit.probed, rate)]
     # The first on a machine 5 % faster than usual; of 50 a tenth may fail.
     for value, failed in ((-CAP + math.log(1.05), 0), (CAP, 0), (math.log(0.5), 0), (CAP, 5), (CAP, 6)):
         seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1), FAILED: Excess(value, 0.1)}, 50, failed)
         lines.append(look_text(Look(8.0, 50, 2.0, seen), aim))
-    # 200 requests near a limit of 5/s take 40 s; six such runs are usual, four the fewest.
-    probed = Probed(5.0, 6.0, 8, 30.0, latency_s=1.0, prior=Prior(5.0, 0.14, 6.0))
-    open_loop = replace(aim, held=False)
-    lines += [expected_text(probed, open_loop), expected_text(probed, replace(open_loop, precision=0.2))]
-    assert expected_text(replace(probed, latency_s=0.0), open_loop) is None
     lines.append(alone_text(Alone(parse_slo("tpot_p90=5ms"), 0.01112, 2, cut=False)))
     same("search-ends", lines)
 

@@ -368,8 +368,7 @@ def test_no_first_run_is_begun_that_cannot_end_and_one_is_cut_to_what_fits():
         assert found.seconds <= seconds
         assert [each.requests for each in told[:1]] == ([] if requests is None else [requests]), seconds
         if requests is None:
-            assert (found.answer.why, found.unfit.requests, found.looks) == ("seconds", 20, []), seconds
-            assert found.unfit.seconds == pytest.approx(500, rel=0.01), seconds
+            assert (found.answer.why, found.looks) == ("seconds", []), seconds
         else:
             assert told[0].seconds == pytest.approx(requests / 0.04, rel=0.01), seconds
 
@@ -380,7 +379,7 @@ def test_the_first_run_takes_as_long_as_the_probe_or_the_nearest_run_showed():
     search(aim(start=None), Budget(1, 1e9), at_a_rate(), begin=lambda _: probed, announce=told.append)
     assert told == [Next(8.0, 50, 25.0)]
     found = search(aim(start=None), Budget(9, 23.0), at_a_rate(), begin=lambda _: probed)
-    assert (found.looks, found.unfit) == ([], Next(8.0, 48, 24.0))  # six latencies of eight in flight
+    assert (found.looks, found.answer.why) == ([], "seconds")  # six latencies of eight in flight take 24 s
     # A lower rate is no faster than itself, though the nearest run was.
     found = Found(UNKNOWN, [Look(10.0, 100, 10.0, None)])
     assert next_run(100, 1.0, found, aim(held=False), 2.0).seconds == pytest.approx(102)
@@ -396,7 +395,7 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     assert answer_text(found.answer, aim(), whole=True) == "No load meets the SLOs"
     assert why_text(found, aim()) == (
         "0 runs, 0 s under load, after a probe of 60 s; one request alone has a TTFT of 22.9 s, the lowest of 2 sent one by one; "
-        "the SLO is TTFT P90 ≤ 1 s. Allow more time, or send shorter prompts."
+        "the SLO is TTFT P90 ≤ 1 s."
     )
     # It holds for a search that goes on.
     slo = parse_slo("ttft_p90=1s")

@@ -22,7 +22,7 @@ from bench.search.measured import judged_run, sender, speed
 from bench.search.placing import ROUND, Aim, Placing, gap_shape, place
 from bench.search.probe import Probed, keep, kept, probe
 from bench.search.search import Budget, Found, Measured, Next, search
-from bench.search.words import answer_text, expected_text, looked_for, next_text, probed_text, spent_text
+from bench.search.words import answer_text, looked_for, next_text, probed_text, spent_text
 from bench.servers.server import refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
 from bench.statistics.observation import FAILED, GROWTH
@@ -157,7 +157,7 @@ class LadderSearches:
             probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
             refuse_dead(rounds.server)
             keep(probed, _probed(asked))
-            self._tell(rounds, asked, "; ".join(filter(None, (probed_text(probed, aim), expected_text(probed, aim)))))
+            self._tell(rounds, asked, probed_text(probed, aim))
             return probed
 
         def announce(run: Next) -> None:
@@ -166,8 +166,6 @@ class LadderSearches:
         found = search(aim, budget, measure, before, report, self._placing, begin, announce, kept(_probed(asked)))
         answer = found.answer
         self.say(f"{asked.key}: {answer_text(answer, aim)}, after {count_text(len(found.looks), 'run')} ({answer.why})")
-        if found.unfit:
-            self.say(f"{asked.key}: the next run, {next_text(found.unfit, aim)}, does not fit into the search's `seconds`")
         return found, known
 
     def _tell(self, rounds: Rounds, asked: SearchSpec, known: str) -> None:

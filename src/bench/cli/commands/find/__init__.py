@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -30,7 +29,6 @@ from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.load.target import Target
-    from bench.measure.exposition import Found as Metrics
     from bench.search.placing import Aim
     from bench.search.running import RunningServer
     from bench.search.search import Found
@@ -94,10 +92,9 @@ class Find(Sending):
 
     def run(self) -> None:
         """Search, and print the answer; the exit status says how it ended."""
-        from bench.cli.commands.find.searching import answered, as_json, searched
+        from bench.cli.commands.find.searching import as_json, searched
         from bench.runs.files import write_object
         from bench.search.search import Budget
-        from bench.search.words import draw
         from bench.study.read import thresholds_of
         from bench.study.slo import parse_slo
 
@@ -112,11 +109,8 @@ class Find(Sending):
         other_share = thresholds_of(self.threshold).other_share
         _refuse_unreachable(target)
         budget = Budget(self.setting("max_runs"), 60 * self.max_minutes)
-        former = self._former(content, aim, target)
-        found = answered(former, aim, budget) if former else None
-        server = former if former and found else self._server(content, workload, aim, target)
-        found = found or searched(server, aim, budget)
-        figure = draw(found, aim, self.output_dir / "limit")
+        server = self._server(content, workload, aim, target)
+        found = searched(server, aim, budget)
         result = {
             **as_json(found, CONCURRENCY if aim.held else RATE, aim),
             "server": target.base_url,
@@ -131,25 +125,8 @@ class Find(Sending):
         if self.json:
             print_json(result)
         else:
-            _print(found, aim, figure, other_share, self.at_least)
+            _print(found, aim, other_share, self.at_least)
         sys.exit(status(found, self.at_least))
-
-    def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
-        """The server, with the form of requests that the last search here found; None without one, or after another `--omit`."""
-        from bench.measure.exposition import find_metrics
-        from bench.runs.request import RequestForm
-
-        try:
-            last = json.loads((self.output_dir / _RESULT).read_text())
-            if last["omit"] != self.setting("omit"):
-                return None
-            form = RequestForm(omitted=tuple(last["requests_omit"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        found = find_metrics(target.base_url, self.metrics, target.headers)
-        if self.metrics and found.state != "read":
-            return None  # which is refused, whether it would be read or not
-        return self._running(content, aim, replace(target, forms={content["endpoint"]: form}), found, {})
 
     def _refuse_contradictions(self, slos: Sequence[Slo]) -> None:
         if self.concurrency == self.request_rate:
@@ -221,6 +198,8 @@ class Find(Sending):
     def _server(self, content: dict[str, Any], workload: Workload, aim: Aim, target: Target) -> RunningServer:
         """The server, once it has answered first requests, with what it exposes."""
         from bench.measure.exposition import find_metrics, worth_reading
+        from bench.search.running import RunningServer
+        from bench.study.read import thresholds_of
 
         target = self.introduced(target, workload)
         _refuse_uncounted(target, workload, aim)
@@ -232,21 +211,13 @@ class Find(Sending):
             "metrics_headers": found.headers,
             "say": partial(print, file=sys.stderr),
         }
-        return self._running(content, aim, target, found, recording if read else {"scrape_interval_s": None})
-
-    def _running(
-        self, content: dict[str, Any], aim: Aim, target: Target, found: Metrics, recording: dict[str, Any]
-    ) -> RunningServer:
-        from bench.search.running import RunningServer
-        from bench.study.read import thresholds_of
-
         return RunningServer(
             target=target,
             workload=content,
             held=aim.held,
             slos=tuple(aim.slos),
             folder=self.output_dir,
-            recording=recording,
+            recording=recording if read else {"scrape_interval_s": None},
             version=found.info.get("version"),
             thresholds=thresholds_of(self.threshold),
             seed=_SEED,
@@ -282,7 +253,7 @@ def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
         )
 
 
-def _print(found: Found, aim: Aim, figure: Path, other_share: float, at_least: float | None) -> None:
+def _print(found: Found, aim: Aim, other_share: float, at_least: float | None) -> None:
     from bench.findings.trust import accept_option
     from bench.search.words import answer_text, load_text, why_text
 
@@ -293,7 +264,6 @@ def _print(found: Found, aim: Aim, figure: Path, other_share: float, at_least: f
     others = max((look.row.get("host_other_share") or 0.0 for look in found.looks if len(look.reasons) == 1), default=None)
     if allowed := accept_option(others, other_share):
         print(allowed)
-    print(f"The figure: {figure}")
 
 
 def met(found: Found, at_least: float | None) -> bool | None:

@@ -7,7 +7,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,8 @@ from bench.errors import BenchError, count_text
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
-from bench.search.search import Budget, Found, Measured, Next, search
-from bench.search.words import answer_text, expected_text, look_text, next_text, probed_text, spent_text
-
-
-def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
-    """What the runs of earlier searches answer; None where another has to be measured. No request is sent."""
-
-    class Another(Exception):
-        """Run to measure."""
-
-    def measure(*_: object) -> Measured:
-        raise Another
-
-    with suppress(Another), _alone(server.folder):
-        known = server.known()
-        return search(aim, budget, measure, known, before=server.probed()) if known else None
-    return None
+from bench.search.search import Budget, Found, Next, search
+from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
 
 
 def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
@@ -45,9 +30,7 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
 
     def begin(aim: Aim) -> Probed:
         probed = server.probe(aim)
-        for line in (probed_text(probed, aim), expected_text(probed, aim)):
-            if line:
-                print(f"  {line}", file=sys.stderr, flush=True)
+        print(f"  {probed_text(probed, aim)}", file=sys.stderr, flush=True)
         return probed
 
     def announce(run: Next) -> None:
