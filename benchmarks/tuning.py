@@ -31,11 +31,9 @@ import numpy as np
 
 from bench.runs.searches import Visit
 from bench.search.placing import Aim
-from bench.search.race import Ask, race
+from bench.search.race import START, Ask, race
 from bench.search.search import Budget, Measured, search
-from bench.search.standing import START, Space, Standing
 from bench.search.tuning import placing_of, visit_of
-from bench.statistics.textbook import Z
 from bench.study.slo import parse_slo
 
 _KINDS = ("effects", "flat", "good in short runs")
@@ -180,8 +178,8 @@ class Machine:
 def by_race(planted: Planted, seed: int, minutes: float, how: How) -> dict[str, Any]:
     """What our race chooses, and whether it names a false winner."""
     machine = Machine(planted, seed, drawn=how.drawn, fail=how.fail)
-    space = Space(planted.settings)
-    found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)
+    settings = dict(zip(planted.names, planted.settings, strict=True))
+    found = race(settings, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)
     confirmed = found.confirmed
     shown = confirmed is not None and confirmed.low is not None and confirmed.low > 1
     chosen = planted.names.index(found.leader) if shown and found.leader else 0
@@ -196,23 +194,7 @@ def by_race(planted: Planted, seed: int, minutes: float, how: How) -> dict[str, 
         "width": None if not ends else math.log(ends[1] / ends[0]),
         "pairs": confirmed.pairs if confirmed else 0,
         "untried": len(found.untried),
-        "adds": []
-        if found.standing is None
-        else _adds(planted, space, found.standing, planted.names.index(found.leader or "")),
     }
-
-
-def _adds(planted: Planted, space: Space, standing: Standing, leader: int) -> list[bool]:
-    """Whether the interval of what each setting adds holds the truth, for those in which leader and default differ."""
-    held, logs = [], np.log(planted.rates)
-    for column in space.columns:
-        one, other = (planted.settings[each][column] for each in (leader, 0))
-        known = standing.contribution(column, leader, 0) if one != other else None
-        if known is not None:
-            twins = [(i, {**each, column: other}) for i, each in enumerate(planted.settings) if each[column] == one]
-            truth = statistics.fmean(logs[i] - logs[planted.settings.index(twin)] for i, twin in twins)
-            held.append(bool(abs(truth - known[0]) <= Z * known[1]))
-    return held
 
 
 def by_grid(planted: Planted, seed: int, *, drawn: bool) -> dict[str, Any]:
@@ -314,8 +296,6 @@ def report(found: list[dict[str, Any]]) -> None:
     if held:
         print(f"intervals of the gain hold: {sum(held)} of {len(held)}, median ln width "
               f"{statistics.median([x['width'] for x in races if x['width'] is not None]):.3f}")  # fmt: skip
-    adds = [each for row in races for each in row["adds"]]
-    print(f"intervals of what a setting adds hold: {sum(adds)} of {len(adds)}")
     ratios = [each["race"]["minutes"] / each["grid"]["minutes"] for each in found]
     print(f"minutes ÷ those of the grid, median: {statistics.median(ratios):.2f}; candidates, median: "
           f"{statistics.median([each['candidates'] for each in found]):g}")  # fmt: skip

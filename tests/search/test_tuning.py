@@ -1,4 +1,4 @@
-"""A tuning: its model of all starts, its race on planted servers, its visits to real ones, and what it says."""
+"""A tuning: its race on planted servers, its visits to real ones, and what it says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from bench.runs.paths import Paths
 from bench.runs.searches import Confirmed, TuningRecord, Visit, Visits, read_visits
 from bench.runs.store import Store
 from bench.search.race import Ask, Rival, race
-from bench.search.standing import Seen, Space, Standing
 from bench.search.tuning_words import state_line, tuning_lines
 from bench.study.plan import Plan
 from bench.study.read import load_config
@@ -34,55 +33,6 @@ from tests.support.snapshots import same
 from tests.support.stores import fill_store
 from tests.support.tuning import competing, record
 
-GRID = [{"slots": slots, "batch": batch} for slots in (2, 4) for batch in (64, 512)]
-
-
-# The model of all starts
-
-
-def test_what_is_seen_of_a_setting_is_expected_of_candidates_that_share_it():
-    seen = [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.5, 0.05, 4.0), Seen(2, 0.0, 0.05, 8.0)]
-    standing = Standing(Space(GRID), seen)
-    assert standing.means[3] == pytest.approx(0.4, abs=0.15)  # never started: batch 512 added 0.5 to slots 2
-    gain, error = standing.contribution("batch", 1, 0)
-    assert gain == pytest.approx(0.45, abs=0.1)
-    assert 0.03 < error < 0.2
-    assert standing.better(1, 0) > 0.99
-    assert standing.better(2, 0) == pytest.approx(0.5, abs=0.1)
-
-
-def test_settings_that_always_changed_together_share_a_gain_that_neither_is_shown_to_have():
-    """As measured of vLLM: both settings changed, 4.9 times the rate. With one scale of effects each got half of it, significantly."""
-    seen = [Seen(0, 0.9, 0.08, 0.0), Seen(3, 2.48, 0.1, 8.0), Seen(3, 2.48, 0.1, 16.0), Seen(0, 0.9, 0.08, 24.0)]
-    standing = Standing(Space(GRID), seen)
-    assert standing.difference(3, 0)[0] == pytest.approx(1.55, abs=0.1)
-    for column in ("slots", "batch"):
-        mean, error = standing.contribution(column, 3, 0)
-        assert mean < 1.96 * error
-        assert mean + 1.96 * error > 1.5  # all of it may be this one's
-    # Where no two candidates differ in a setting alone, its part is not known.
-    settings = [{"slots": 2, "batch": 64}, {"slots": 4, "batch": 512}]
-    standing = Standing(Space(settings), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.4, 0.05, 4.0)])
-    assert standing.contribution("slots", 1, 0) is None
-
-
-def test_starts_begin_at_the_rate_that_the_runs_show():
-    seen = [Seen(number % 2, 1.0 + 0.02 * (number % 2), 0.03, 4.0 * number) for number in range(6)]
-    standing = Standing(Space(GRID), seen)
-    mean, error = standing.expected(2, 24.0)  # other slots, of which nothing was seen
-    assert mean == pytest.approx(standing.means[2], abs=0.05)
-    assert error == pytest.approx(math.sqrt(standing.covariance[2, 2]), abs=0.1)
-
-
-def test_more_starts_say_more_and_a_drifting_machine_less():
-    once = Standing(Space(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 4.0)])
-    again = Standing(Space(GRID), [Seen(n % 2, 0.1 * (n % 2), 0.05, 4.0 * n) for n in range(8)])
-    far = Standing(Space(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 400.0)])
-    errors = [each.difference(1, 0)[1] for each in (again, once, far)]
-    assert errors == sorted(errors)
-    assert errors[0] < 0.6 * errors[1] < 0.6 * errors[2]
-
-
 # The race
 
 
@@ -90,8 +40,8 @@ def raced(number, seed=3, minutes=90.0, *, fail=0.0):
     """Args: fail: share of the starts that fail."""
     planted = Planted.of(number, seed)
     machine = Machine(planted, number, drawn=True, fail=fail)
-    units = dict.fromkeys(planted.names, 1.0)
-    return planted, race(planted.names, Space(planted.settings), units, 60 * minutes, machine.visit)
+    units, settings = dict.fromkeys(planted.names, 1.0), dict(zip(planted.names, planted.settings, strict=True))
+    return planted, race(settings, units, 60 * minutes, machine.visit)
 
 
 @pytest.mark.long(part="truth")
@@ -146,7 +96,8 @@ def test_the_same_visits_lead_to_the_same_race_and_minutes_bound_it():
         asked.append(ask)
         return next(kept)
 
-    again = race(planted.names, Space(planted.settings), dict.fromkeys(planted.names, 1.0), 60 * 90, visit)
+    settings = dict(zip(planted.names, planted.settings, strict=True))
+    again = race(settings, dict.fromkeys(planted.names, 1.0), 60 * 90, visit)
     assert again.visits == found.visits
     assert (again.leader, again.confirmed, again.dropped, again.untried) == (
         found.leader, found.confirmed, found.dropped, found.untried,
@@ -170,8 +121,8 @@ def raced_by(rates, seconds=3600.0, *, units=None, error=0.05):
         return Visit(**{"middle": None, "error": None, **known}, deployment=ask.candidate, phase=ask.phase, round=ask.round, low=0.0,
                      high=None, runs=4, load_s=60.0, began=0.0, seconds=90.0)  # fmt: skip
 
-    space = Space([{"n": number} for number in range(len(rates))])
-    return race(list(rates), space, units or dict.fromkeys(rates, 1.0), seconds, visit)
+    settings = {name: {"n": number} for number, name in enumerate(rates)}
+    return race(settings, units or dict.fromkeys(rates, 1.0), seconds, visit)
 
 
 def test_a_server_that_dies_and_one_whose_every_rate_is_too_high_are_out():
@@ -243,22 +194,19 @@ def test_what_a_tuning_says():
     visits = record().visits
     none = replace(visits[0], why="alone", middle=None, error=None)
     died = replace(visits[2], why="died", middle=None, error=None, said="c: out of memory\nlog")
-    plain = {"winner": "d", "confirmed": None, "contributions": ()}
+    plain = {"winner": "d", "confirmed": None}
     nobody = {**plain, "winner": None, "leader": None, "dropped": {}}
     slight = Confirmed(pairs=4, gain=1.04, low=0.97, high=1.12, rate=13.0, rate_low=12.1, rate_high=14.0)
     alone = Confirmed(pairs=2, gain=None, low=None, high=None, rate=13.0, rate_low=12.1, rate_high=14.0)
     cases = {
         "a winner": record(),
         "no gain shown": record(**plain | {"confirmed": slight}),
-        "not worth a confirmation": record(**plain, visits=visits[:4]),
         "the default leads": record(**plain, leader="d", untried=(), dropped={}, settled=True),
-        "the default may lead": record(**plain, leader="d", untried=(), unpromising=("e",)),
+        "the default may lead": record(**plain, leader="d"),
         "a start failed": record(**plain, visits=(*visits[:7], replace(visits[5], middle=None, why="short"))),
         "one died, by cost": record(objective="cost", visits=(*visits[:2], died), dropped={}),
         "the default meets them at no rate": record(visits=(none, *visits[1:4], *visits[5:7]), dropped={}, confirmed=alone),
         "nobody meets them": record(**nobody, untried=(), visits=(none, replace(none, deployment="b"))),
-        "too few minutes to confirm": record(**plain, visits=visits[:4], lacking_s=300.0),
-        "not worth a start": record(untried=(), unpromising=("e",)),
         "nothing is known": record(**nobody, visits=(none,)),
     }
     lines = [line for title, found in cases.items() for line in (f"# {title}", *tuning_lines(found))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bench.runs.searches import Confirmed, Contribution, TuningRecord, Visit
+from bench.runs.searches import Confirmed, TuningRecord, Visit
 
 
 def competing(content, **tune):
@@ -32,13 +32,9 @@ def record(**changed):
             ("d", "confirmation", 2, 10.0, "found"),
         )
     ]  # fmt: skip
-    parts = (
-        Contribution(setting="max_num_seqs", default=64, winner=128, gain=1.2, low=1.1, high=1.31),
-        Contribution(setting="flag_ubatch_size", default=None, winner="64", gain=None, low=None, high=None),
-    )
     whole = TuningRecord(
         digest="x", objective="requests", workload="w", slos=("TTFT P90 ≤ 1 s",), default="d", candidates=("d", "b", "c", "e"),
-        settings={}, units={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), unpromising=(), settled=False, leader="b",
-        confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43, rate=13.0, rate_low=12.1, rate_high=14.0), winner="b", contributions=parts, minutes=30, seconds=1040.0,
+        settings={name: {"max_num_seqs": 128 if name == "b" else 64} for name in "dbce"}, units={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), settled=False, leader="b",
+        confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43, rate=13.0, rate_low=12.1, rate_high=14.0), winner="b", minutes=30, seconds=1040.0,
     )  # fmt: skip
     return replace(whole, **changed)

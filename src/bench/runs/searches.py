@@ -107,22 +107,6 @@ class Visit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contribution:
-    """What one setting adds to the gain: the candidates that have the winner's value against those with the default's.
-
-    Attributes:
-        setting: its column. default, winner: its values. gain, low, high: as factors on the objective; None where no candidates tell.
-    """
-
-    setting: str
-    default: Any
-    winner: Any
-    gain: float | None
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Confirmed:
     """Winner against default in starts of their own, by turns.
 
@@ -150,13 +134,11 @@ class TuningRecord:
         default: the deployment that all are held against. candidates: all deployments, the default among them.
         settings: those that differ, by candidate and column. units: by candidate, what its rate is divided by (GPUs; 1 without).
         visits: in their order. dropped: candidates that are worse than the leader, with the visit (from 1) after which that was clear.
-            untried: those that the minutes did not reach. unpromising: those that were not worth a start by what others had shown.
+            untried: those that the minutes did not reach.
             settled: whether nobody is left who may be better than the leader.
-        leader: the best of the race. confirmed: against the default, where another leads and the minutes sufficed.
+        leader: the best of the race. confirmed: against the default, where another leads.
         winner: the deployment to use: the leader where its gain is shown, else the default; None where nothing meets the SLOs.
-        contributions: of each setting in which winner and default differ.
         unit: of a rate. It is called so whatever it counts: requests/s of an open loop, requests in flight of a closed one.
-        lacking_s: by how much the minutes fell short of a confirmation that was worth making (s); 0 where they did not.
         minutes: that it may take. seconds: that it took.
     """
 
@@ -171,15 +153,12 @@ class TuningRecord:
     visits: tuple[Visit, ...]
     dropped: Mapping[str, int]
     untried: tuple[str, ...]
-    unpromising: tuple[str, ...]
     settled: bool
     leader: str | None
     confirmed: Confirmed | None
     winner: str | None
-    contributions: tuple[Contribution, ...]
     minutes: float
     seconds: float
-    lacking_s: float = 0.0
     unit: str = "requests/s"
 
 

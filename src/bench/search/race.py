@@ -1,9 +1,10 @@
 """Which candidate's server to start next, and when the best is known.
 
-Three phases share the minutes. First looks start candidates in the order of what is expected of them, and end a search as soon as the
-candidate has lost. The race starts those that may still be the best by turns with the leader. The confirmation starts leader
-and default by turns; the gain is by these starts alone, so that a candidate which had luck in the race gains nothing by it. What is
-kept for it goes to the others by and by where it is not worth making.
+First looks start candidates in the order of what is expected of them: a candidate's value (ln objective) is the sum of an effect of
+each of its settings and of what belongs to the combination alone. A search ends as soon as its candidate has lost. The race starts
+those that may still be the best by turns with the leader. The confirmation starts leader and default by turns; the gain is by these
+starts alone, so that a candidate which had luck in the race gains nothing by it. The minutes that are kept for it go to the others
+where the default leads.
 """
 
 from __future__ import annotations
@@ -11,20 +12,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import NormalDist, fmean
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from bench.runs.searches import MISSES, Confirmed, Phase, Visit
-from bench.search.standing import START, Seen, Space, Standing
+from bench.statistics.limit import SPEEDS_DIFFER
 from bench.statistics.textbook import student_t
 
+START = SPEEDS_DIFFER  # by how much starts of one server differ (standard deviation of ln speed)
 _LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
-_KEPT = 2  # pairs for which the race leaves room, until none is worth making; tuned: benchmarks.tuning
+_KEPT = 2  # pairs for which the race leaves room; tuned: benchmarks.tuning
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
-_NEARER = 0.6  # time of a search that begins near the limit ÷ that of the first one, likewise; convention
 _ROUNDS = 4  # most rounds of the race; convention
 _FREEDOM = 4  # degrees of freedom that the expected noise of a pair counts as; convention
+_EFFECT = 0.2  # effect of a value of a setting (standard deviation of ln objective); convention
+_TOGETHER = 0.1  # what a combination adds to the effects of its values, likewise; convention
+_NORMAL = NormalDist()
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,9 @@ class Outcome:
     visits: list[Visit] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
-    unpromising: list[str] = field(default_factory=list)
     settled: bool = False
     leader: str | None = None
     confirmed: Confirmed | None = None
-    lacking_s: float = 0.0
-    standing: Standing | None = None
 
     @property
     def seconds(self) -> float:
@@ -72,158 +78,155 @@ class Outcome:
 
 @dataclass
 class _Race:
-    names: Sequence[str]
-    space: Space
+    settings: Mapping[str, Mapping[str, Any]]
     units: Mapping[str, float]
     budget_s: float
     visit: Callable[[Ask], Visit]
     outcome: Outcome = field(default_factory=Outcome)
-    failed: set[int] = field(default_factory=set)
 
-    def start(self, candidate: int, phase: Phase, number: int, *, against: int | None = None) -> Visit:
+    @property
+    def default(self) -> str:
+        return next(iter(self.settings))
+
+    def start(self, candidate: str, phase: Phase, number: int, *, against: str | None = None) -> Visit:
         """Visit a candidate. Args: against: the leader, at whose rate the search begins, and below which it ends."""
-        standing, name = self.standing(), self.names[candidate]
-        rival, start = None, None
-        if standing is not None:
-            last = self.outcome.visits[-1]
-            now_min = (last.began + last.seconds - self.outcome.visits[0].began) / 60
-            mean, error = standing.expected(candidate if against is None else against, now_min)
-            rate = math.exp(mean + math.log(self.units[name]))
+        start, rival = None, None
+        if known := self.value(against or candidate) or self.value(self.default):
+            rate = math.exp(known[0] + math.log(self.units[candidate]))
             start = float(f"{rate:.3g}")
-            rival = None if against is None else Rival(rate, math.hypot(error, START))
-        shown = self.visit(Ask(name, phase, number, start, rival))
-        self.outcome.visits.append(shown)
-        # A search that ended on invalid runs says nothing of its server. One of a first look is not made again.
-        if shown.middle is None and (shown.why in (*MISSES, "died") or phase == "first look"):
-            self.failed.add(candidate)
-        return shown
+            rival = Rival(rate, math.sqrt(known[1] + START**2)) if against else None
+        self.outcome.visits.append(self.visit(Ask(candidate, phase, number, start, rival)))
+        return self.outcome.visits[-1]
 
-    def seen(self) -> list[Seen]:
-        found, first = [], self.outcome.visits[:1]
-        for visit in self.outcome.visits:
-            if visit.middle is not None and visit.error is not None:
-                middle = visit.middle - math.log(self.units[visit.deployment])
-                at_min = (visit.began + visit.seconds / 2 - first[0].began) / 60
-                found.append(Seen(self.names.index(visit.deployment), middle, visit.error, at_min))
-        return found
+    def failed(self, candidate: str) -> bool:
+        """Whether a start of it shows that it is none to use. A search that ends on invalid runs says nothing of its server, but one of
+        a first look is not made again.
+        """
+        of = [visit for visit in self.outcome.visits if visit.deployment == candidate and visit.middle is None]
+        return any(visit.why in (*MISSES, "died") or visit.phase == "first look" for visit in of)
 
-    def standing(self) -> Standing | None:
-        """The posterior by all visits; None before the first that shows anything."""
-        seen = self.seen()
-        return Standing(self.space, seen) if seen else None
+    def value(self, candidate: str) -> tuple[float, float] | None:
+        """The logarithm of its objective, and its variance, by all its starts; None where none shows it."""
+        seen = [
+            (visit.middle - math.log(self.units[candidate]), 1 / (visit.error**2 + START**2))
+            for visit in self.outcome.visits
+            if visit.deployment == candidate and visit.middle is not None and visit.error is not None
+        ]
+        weight = sum(each for _, each in seen)
+        return (sum(middle * each for middle, each in seen) / weight, 1 / weight) if seen else None
 
-    def new(self) -> list[int]:
-        """The candidates that were never started."""
-        started = {visit.deployment for visit in self.outcome.visits}
-        return [candidate for candidate, name in enumerate(self.names) if name not in started]
+    def ahead(self, one: str, other: str) -> tuple[float, float]:
+        """The probability that one candidate is better than another, and how much better it is expected to be where it is (ln)."""
+        names = list(self.settings)
+        by = np.array([(each == one) - (each == other) for each in names], dtype=float)
+        means, covariance = self.expected()
+        mean, error = float(by @ means), math.sqrt(max(1e-9, float(by @ covariance @ by)))
+        return _NORMAL.cdf(mean / error), mean * _NORMAL.cdf(mean / error) + error * _NORMAL.pdf(mean / error)
 
-    def leader(self) -> int:
-        """The best of those that were visited and showed a rate each time; the default where none did."""
-        standing = self.standing()
-        tried = {each.candidate for each in self.seen()} - self.failed
-        return max(tried, key=lambda candidate: standing.means[candidate]) if standing and tried else 0
+    def expected(self) -> tuple[Floats, Floats]:
+        """What is expected of all candidates (ln objective), and its covariance: those that share settings are alike."""
+        settings = list(self.settings.values())
+        shared = [[sum(one[key] == other[key] for key in one) for other in settings] for one in settings]
+        prior = _EFFECT**2 * np.array(shared) + _TOGETHER**2 * np.eye(len(settings)) + 1.0
+        known = {i: found for i, name in enumerate(self.settings) if (found := self.value(name))}
+        at, middles = list(known), np.array([middle for middle, _ in known.values()])
+        gain = prior[:, at] @ np.linalg.inv(prior[np.ix_(at, at)] + np.diag([variance for _, variance in known.values()]))
+        mean = middles[0] if at else 0.0
+        return mean + gain @ (middles - mean), prior - gain @ prior[at]
 
-    def in_it(self) -> list[int]:
-        """Those that may be the best: neither failed nor worse than the leader (95 %), the most promising first."""
-        standing, leader = self.standing(), self.leader()
-        assert standing is not None
-        tried = {each.candidate for each in self.seen()} - self.failed
-        for candidate in sorted(tried - {leader}):
-            if standing.better(candidate, leader) < _LOST:
-                self.outcome.dropped.setdefault(self.names[candidate], len(self.outcome.visits))
-            else:
-                self.outcome.dropped.pop(self.names[candidate], None)
-        self.outcome.dropped.pop(self.names[leader], None)
-        left = [each for each in tried if self.names[each] not in self.outcome.dropped]
-        self.outcome.settled = len(left) == 1 and not self.outcome.untried
-        return sorted(left, key=lambda each: -standing.means[each])
+    @property
+    def tried(self) -> dict[str, float]:
+        """The candidates that showed a rate each time, with the logarithm of their objective, the best first."""
+        known = {name: found[0] for name in self.settings if (found := self.value(name)) and not self.failed(name)}
+        return dict(sorted(known.items(), key=lambda each: -each[1]))
+
+    @property
+    def leader(self) -> str:
+        """The best of those that were tried; the default where none was."""
+        return next(iter(self.tried), self.default)
+
+    def in_it(self) -> list[str]:
+        """Those that may be the best, the leader first: none of them failed or is worse than the leader (95 %)."""
+        outcome, leader = self.outcome, self.leader
+        left = [each for each in self.tried if each == leader or self.ahead(each, leader)[0] >= _LOST]
+        out = [each for each in self.tried if each not in left]
+        outcome.dropped = {each: outcome.dropped.get(each, len(outcome.visits)) for each in out}
+        outcome.settled = len(left) == 1 and not outcome.untried
+        return left
 
     @property
     def misses(self) -> bool:
         """Whether the default meets the SLOs at no rate."""
         return self.outcome.visits[0].middle is None
 
-    def pairs(self, kept: int) -> int:
-        """How many pairs of starts the confirmation gets, in what is left of the minutes. Args: kept: pairs that it gets anyway."""
-        left_s = self.budget_s - self.outcome.seconds
-        return max(kept, min(_PAIRS, math.floor(left_s / self.pair_s())))
-
+    @property
     def pair_s(self) -> float:
         """Seconds of a pair; of a start of the leader alone, where there is no rate of the default to compare it with."""
-        return self.whole_s() * (1 if self.misses else 2)
+        return self.whole_s * (1 if self.misses else 2)
 
-    def whole(self) -> list[Visit]:
-        """The visits that show a rate and were not ended early."""
-        return [visit for visit in self.outcome.visits if visit.middle is not None and visit.why != "lost"]
-
+    @property
     def whole_s(self) -> float:
-        """Seconds of one of these, without the first, which has to find the first rate, where there are others."""
-        first, *others = self.whole() or [max(self.outcome.visits, key=lambda visit: visit.seconds)]
-        return fmean(visit.seconds for visit in others) if others else _NEARER * first.seconds
+        """Seconds of a visit that shows a rate and is not ended early."""
+        whole = [visit.seconds for visit in self.outcome.visits if visit.middle is not None and visit.why != "lost"]
+        return fmean(whole or [max(visit.seconds for visit in self.outcome.visits)])
 
     def room(self, visits: float, pairs: int) -> bool:
         """Whether so many whole visits fit beside so many pairs of the confirmation."""
-        return self.outcome.seconds + visits * self.whole_s() + pairs * self.pair_s() <= self.budget_s
+        return self.outcome.seconds + visits * self.whole_s + pairs * self.pair_s <= self.budget_s
 
 
 def race(
-    names: Sequence[str], space: Space, units: Mapping[str, float], budget_s: float, visit: Callable[[Ask], Visit]
+    settings: Mapping[str, Mapping[str, Any]], units: Mapping[str, float], budget_s: float, visit: Callable[[Ask], Visit]
 ) -> Outcome:
     """Find the best candidate, and what it gains over the first one, the default.
 
     Args:
-        names: of the candidates. space: their settings, in the same order. units: by candidate, what its rate is divided by.
-        budget_s: seconds for all visits. The confirmation of a leader that the race finds beside the minutes kept for it is made even
-            where it does not fit, in its shortest form.
+        settings: of each candidate, by its name. units: by candidate, what its rate is divided by.
+        budget_s: seconds for all visits. A leader is confirmed by a pair even where it does not fit.
         visit: makes one. What it returns alone decides what is concluded.
     """
-    running = _Race(names, space, units, budget_s, visit)
-    outcome = running.outcome
-    default = running.start(0, "first look", 1)
-    if default.middle is None and default.why not in MISSES:  # nothing to hold the others against
-        outcome.untried = list(names[1:])
+    running = _Race(settings, units, budget_s, visit)
+    outcome, default = running.outcome, running.default
+    first = running.start(default, "first look", 1)
+    if first.middle is None and first.why not in MISSES:  # nothing to hold the others against
+        outcome.untried = list(settings)[1:]
         return outcome
-    for kept in range(_KEPT, -1, -1):
+    for kept in (_KEPT, 0):
         _first_looks(running, kept)
         _rounds(running, kept)
-        leader, pairs = running.leader(), running.pairs(kept)
-        if leader and pairs and _showable(running, leader, pairs):
+        if running.leader != default:
             break
-    outcome.standing = running.standing()
-    if outcome.standing is None or (running.misses and not leader):  # nobody meets the SLOs each time
+    if not running.tried:  # nobody meets the SLOs each time
         return outcome
     running.in_it()
-    outcome.leader = names[leader]
-    if leader and _showable(running, leader, max(1, pairs)):
-        outcome.confirmed = _confirmed(running, leader, pairs) if pairs else None
-        outcome.lacking_s = 0.0 if pairs else outcome.seconds + running.pair_s() - budget_s
-        outcome.standing = running.standing()
+    outcome.leader = leader = running.leader
+    if leader != default:
+        outcome.confirmed = _confirmed(running, leader)
     return outcome
 
 
 def _first_looks(running: _Race, kept: int) -> None:
     """Each candidate once, the most promising first, until none is worth its start. Args: kept: pairs to leave room for."""
-    outcome, left = running.outcome, running.new()
-    while left and running.room(_LOOK, kept):
-        standing, leader = running.standing(), running.leader()
-        best = max(left, key=lambda each: standing.improvement(each, leader)) if standing else left[0]
-        if standing and standing.improvement(best, leader) < _LITTLE:
+    outcome = running.outcome
+
+    def left() -> dict[str, float]:
+        started, leader = {visit.deployment for visit in outcome.visits}, running.leader
+        return {name: running.ahead(name, leader)[1] for name in running.settings if name not in started}
+
+    while (new := left()) and running.room(_LOOK, kept):
+        best = max(new, key=lambda name: new[name])
+        if new[best] < _LITTLE:
             break
-        running.start(best, "first look", 1, against=leader if standing else None)
-        left = running.new()
-    names = [running.names[each] for each in left]
-    outcome.unpromising, outcome.untried = (names, []) if running.room(_LOOK, kept) else ([], names)
+        running.start(best, "first look", 1, against=running.leader if running.tried else None)
+    outcome.untried = [name for name, gain in new.items() if gain >= _LITTLE]
 
 
 def _rounds(running: _Race, kept: int) -> None:
     """Those that may be the best by turns, until one is or the rest is not worth a start. Args: kept: pairs to leave room for."""
     before = max((visit.round for visit in running.outcome.visits if visit.phase == "race"), default=0)
     for number in range(before + 1, _ROUNDS + 1):
-        standing, leader = running.standing(), running.leader()
-        if standing is None:
-            return
-        left = running.in_it()
-        worth = [each for each in left if each != leader and standing.improvement(each, leader) >= _LITTLE]
+        leader = running.leader
+        worth = [each for each in running.in_it() if each != leader and running.ahead(each, leader)[1] >= _LITTLE]
         order = [leader, *worth] if number % 2 else [*reversed(worth), leader]
         if not worth:
             return
@@ -233,37 +236,28 @@ def _rounds(running: _Race, kept: int) -> None:
             running.start(candidate, "race", number, against=None if candidate == leader else leader)
 
 
-def _showable(running: _Race, leader: int, pairs: int) -> bool:
-    """Whether the gain may be so large that the confirmation can show it: more than half of what its interval leaves open."""
-    if running.misses:
-        return True
-    standing = running.standing()
-    assert standing is not None
-    error = median(visit.error for visit in running.whole() if visit.error is not None)
-    half = student_t(_FREEDOM + pairs - 1) * math.sqrt(2 * (error**2 + START**2) / pairs)
-    return standing.difference(leader, 0)[0] > half / 2
-
-
-def _confirmed(running: _Race, leader: int, pairs: int) -> Confirmed | None:
+def _confirmed(running: _Race, leader: str) -> Confirmed | None:
     """Leader and default by turns (default, leader, leader, default, …), and what that says of the gain; the leader alone where the
     default meets the SLOs at no rate.
     """
+    default, misses = running.default, running.misses
+    pairs = max(1, min(_PAIRS, math.floor((running.budget_s - running.outcome.seconds) / running.pair_s)))
     rates: list[tuple[float, float]] = []  # each with its variance
     gains: list[tuple[float, float]] = []
     for number in range(1, pairs + 1):
-        order = (leader,) if running.misses else (0, leader) if number % 2 else (leader, 0)
+        order = (leader,) if misses else (default, leader) if number % 2 else (leader, default)
         shown = {candidate: running.start(candidate, "confirmation", number) for candidate in order}
-        one, other = shown[leader], shown.get(0)
-        if leader in running.failed or (0 in running.failed and not running.misses):
+        one, other = shown[leader], shown.get(default)
+        if running.failed(leader) or (running.failed(default) and not misses):
             return None  # one that does not always carry a rate has no gain
         if one.middle is None or one.error is None:
             continue
         rates.append((one.middle, one.error**2 + START**2))
         if other is None or other.middle is None or other.error is None:
             continue
-        units = running.units[running.names[leader]] / running.units[running.names[0]]
+        units = running.units[leader] / running.units[default]
         gains.append((one.middle - other.middle - math.log(units), one.error**2 + other.error**2 + 2 * START**2))
-    counted = len(rates if running.misses else gains)
+    counted = len(rates if misses else gains)
     if counted < min(pairs, _KEPT):
         return None
     rate, rate_low, rate_high = _interval(rates)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,16 @@ from bench.measure.session import measure
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
-from bench.runs.searches import Contribution, TuningRecord, Visit, Visits, read_visits
+from bench.runs.searches import TuningRecord, Visit, Visits, read_visits
 from bench.runs.store import Store
 from bench.search.laddered import LadderSearches, Terms
 from bench.search.placing import Aim, Answer, Placing, Step, interval, place
 from bench.search.race import Ask, Outcome, Rival, race
-from bench.search.standing import Space
 from bench.servers.server import ServerDied
 from bench.servers.settings import varying_settings
 from bench.statistics.limit import Belief, believe
 from bench.statistics.observation import Observation
-from bench.statistics.textbook import CONFIDENCE, Z
+from bench.statistics.textbook import CONFIDENCE
 from bench.study.config import Config
 from bench.study.plan import Plan
 from bench.study.search import candidates, competing
@@ -168,9 +167,7 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
     before = read_visits(Path(Paths.VISITS), of)
     load = config.workloads[asked.workload]
     servers = _Servers(config, of, list(before.visits), say)
-    space = Space([settings[name] for name in names])
-    found = race(names, space, units, 60 * asked.minutes, servers.visit)
-    winner = _winner(found, names[0])
+    found = race(settings, units, 60 * asked.minutes, servers.visit)
     return TuningRecord(
         digest=of,
         objective=asked.objective,
@@ -183,15 +180,12 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
         visits=tuple(found.visits),
         dropped=found.dropped,
         untried=tuple(found.untried),
-        unpromising=tuple(found.unpromising),
         settled=found.settled,
         leader=found.leader,
         confirmed=found.confirmed,
-        winner=winner,
-        contributions=tuple(_contributions(found, space, names, winner)) if winner else (),
+        winner=_winner(found, names[0]),
         minutes=asked.minutes,
         seconds=round(found.seconds, 1),
-        lacking_s=round(found.lacking_s, 1),
         unit=AXES[load.axis].counted(conversations=bool(load.turns)),
     )
 
@@ -216,20 +210,3 @@ def _settings(plan: Plan, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     ]
     columns = varying_settings(rows, before=("model", "engine"))
     return {name: {column: row.get(column) for column in columns} for name, row in zip(names, rows, strict=True)}
-
-
-def _contributions(found: Outcome, space: Space, names: Sequence[str], winner: str) -> list[Contribution]:
-    standing, place = found.standing, names.index(winner)
-    assert standing is not None
-    default, chosen = space.settings[0], space.settings[place]
-    result = []
-    for column in space.columns:
-        if default[column] == chosen[column]:
-            continue
-        known = standing.contribution(column, place, 0) if found.visits[0].middle is not None else None
-        ends: Mapping[str, float | None] = {"gain": None, "low": None, "high": None}
-        if known is not None:
-            mean, error = known
-            ends = {"gain": math.exp(mean), "low": math.exp(mean - Z * error), "high": math.exp(mean + Z * error)}
-        result.append(Contribution(setting=column, default=default[column], winner=chosen[column], **ends))
-    return result

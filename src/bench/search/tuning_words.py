@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from bench.errors import count_text, listed, signed_percent
 from bench.report.blocks import Answer, shortened
-from bench.runs.searches import MISSES, Confirmed, Contribution, TuningRecord, Visit
+from bench.runs.searches import MISSES, Confirmed, TuningRecord, Visit
 from bench.servers.settings import setting_name, value_text
+
+_UNCONFIRMED = "and one of the starts that were to confirm it showed no rate"
 
 
 def tuning_lines(found: TuningRecord) -> list[str]:
@@ -29,7 +31,7 @@ def state_line(visits: Sequence[Visit], found: TuningRecord | None, candidates: 
 
 
 def answer(found: TuningRecord) -> Answer:
-    """Which settings are best, what they gain, and what each adds."""
+    """Which settings are best, and what they gain."""
     return Answer(
         name="tuning",
         question=f"Which settings sustain the most {_unit(found)} within the SLOs?",
@@ -42,9 +44,12 @@ def answer(found: TuningRecord) -> Answer:
 def _lines(found: TuningRecord) -> list[str]:
     rates, confirmed = _rates(found), found.confirmed
     if found.winner is None:
-        leader = found.leader and f" {found.leader}{rates.get(found.leader, '')} led the race, {_unconfirmed(found)}."
+        leader = found.leader and f" {found.leader}{rates.get(found.leader, '')} led the race, {_UNCONFIRMED}."
         return [f"Not known: {_first(found)}.{leader or ''}"]
-    changed = listed([f"{setting_name(each.setting)} {_value(each, each.winner)}" for each in found.contributions])
+    default_of, winner_of = (found.settings.get(name, {}) for name in (found.default, found.winner))
+    changed = listed(
+        [f"{setting_name(key)} {value_text(key, value)}" for key, value in winner_of.items() if value != default_of.get(key)]
+    )
     if confirmed and confirmed.gain is None:
         return [
             f"{found.winner}, with {changed}: it carries{_bare(rates, found.winner)}, as {count_text(confirmed.pairs, 'start')} of its "
@@ -53,29 +58,20 @@ def _lines(found: TuningRecord) -> list[str]:
     default = f"{found.default}{rates.get(found.default, '')}"
     if found.leader == found.default:
         if found.settled:
-            others = "candidate that was started" if found.unpromising else "other candidate"
-            return [f"The default, {default}: no {others} is better."]
+            return [f"The default, {default}: no other candidate is better."]
         return [f"No candidate is shown to be better than the default, {default}."]
     leader = f"{found.leader}{rates.get(found.leader or '', '')}"
     if confirmed is None or confirmed.gain is None or confirmed.low is None or confirmed.high is None:
-        return [f"No gain over the default, {default}, is shown: {leader} led the race, {_unconfirmed(found)}."]
+        return [f"No gain over the default, {default}, is shown: {leader} led the race, {_UNCONFIRMED}."]
     gain = _gain(confirmed)
     if found.winner != found.leader:
         return [f"No gain over the default, {default}, is shown: {leader} led the race, and has {gain}."]
     first = f"{found.leader}, with {changed}: {gain} over the default. It carries{_bare(rates, found.leader)}, the default"
-    return [f"{first}{_bare(rates, found.default)}.", *map(_contribution, found.contributions)]
+    return [f"{first}{_bare(rates, found.default)}."]
 
 
 def _bare(rates: Mapping[str, str], name: str | None) -> str:
     return f" {rates.get(name or '', ' (not known)').strip(' ()')}"
-
-
-def _unconfirmed(found: TuningRecord) -> str:
-    if any(visit.phase == "confirmation" for visit in found.visits):
-        return "and one of the starts that were to confirm it showed no rate"
-    if found.lacking_s:
-        return "and the minutes did not suffice to confirm it"
-    return "but not by so much that the confirmation could have shown it"
 
 
 def _first(found: TuningRecord) -> str:
@@ -86,14 +82,6 @@ def _first(found: TuningRecord) -> str:
     if first.why in MISSES:
         return f"no rate of the default, {found.default}, meets {listed(found.slos)}"
     return f"the search on the default, {found.default}, ended ({first.why}) before its rate was known"
-
-
-def _contribution(each: Contribution) -> str:
-    name = setting_name(each.setting)
-    values = f"{name} {_value(each, each.winner)} in place of {_value(each, each.default)}"
-    if each.gain is None or each.low is None or each.high is None:
-        return f"{values}: what it adds alone is not known, as no two candidates differ in it alone."
-    return f"{values} adds {_gain(each)}, in the mean over the other settings."
 
 
 def _sure(found: TuningRecord) -> list[str]:
@@ -123,8 +111,6 @@ def _sure(found: TuningRecord) -> list[str]:
             lines.append(f"{name} is out: its search ended ({visit.why}) before any run could be judged.")
         else:
             lines.append(f"A start of {name} shows no rate: its search ended ({visit.why}) before any run could be judged.")
-    if found.unpromising:
-        lines.append(f"Not started, as the others left too little to expect of them: {listed(shortened(found.unpromising))}.")
     if found.untried and found.winner is not None:
         lines.append(f"Not started, for want of minutes: {listed(shortened(found.untried))}.")
     return lines
@@ -132,10 +118,7 @@ def _sure(found: TuningRecord) -> list[str]:
 
 def _do(found: TuningRecord) -> list[str]:
     lines = []
-    if found.lacking_s:
-        enough = math.ceil(found.minutes + found.lacking_s / 60)
-        lines.append(f"With `tune.minutes` of {enough} or more, {found.leader} can be confirmed; what is measured is kept.")
-    elif found.winner is None:
+    if found.winner is None:
         return ["Let another server be the first of `tune.deployments` or of the sweep, or allow more in `decision.slo`."]
     if found.untried:
         lines.append("More `tune.minutes` go on from what is measured, and may reach the candidates that were not started.")
@@ -167,10 +150,6 @@ def measured_rates(found: TuningRecord) -> dict[str, float]:
     return {name: math.exp(sum(each) / len(each)) for name, each in logs.items()}
 
 
-def _gain(known: Confirmed | Contribution) -> str:
+def _gain(known: Confirmed) -> str:
     gain, low, high = (f"{signed_percent((factor or 0.0) - 1, 0)} %" for factor in (known.gain, known.low, known.high))
     return f"{gain} ({low} to {high})"
-
-
-def _value(each: Contribution, value: object) -> str:
-    return value_text(each.setting, value)
