@@ -8,7 +8,7 @@ import pytest
 
 from bench.predict.calibrate import MeasuredRun, calibrate, parameters
 from bench.predict.limits import Limits
-from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read, runs
+from bench.predict.passes import Neighbours, cells, passes_of, runs
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.step_time import StepTime
@@ -51,29 +51,22 @@ def groups_of(slots):
     return found
 
 
-def test_cells_and_passes_are_those_of_all_ways_to_choose_slots():
+def test_passes_are_those_of_all_ways_to_choose_slots():
     for busy in range(1, 9):
         every = [groups_of(chosen) for chosen in combinations(range(8), busy)]
         for size, number in runs(busy, 8):
             assert number == pytest.approx(np.mean([sum(len(group) == size for group in each) for each in every])), busy
-    for held in [[100, 300, 700], [255, 256, 10, 20, 900], [100] * 8]:
-        limits, random, seen = Limits(2048, 8, None, pass_tokens=512), np.random.default_rng(1), []
-        for _ in range(4000):
-            of = dict(zip(random.permutation(8).tolist(), held, strict=False))
-            seen.append(sum(len(group) * max(cells(of[slot] + 1) for slot in group) for group in groups_of(of)))
-        assert context_read(limits, dict(enumerate(held))) == pytest.approx(np.mean(seen), rel=0.02)
-    for start, count in [(0, 10), (0, 512), (0, 700), (0, 2048), (300, 1500)]:
-        prompt = Sequence(0, start + count, 1, 0.0, in_cache=start, slot=0)
-        passes, _, attended = split([(prompt, count)], [], LIMITS.pass_tokens)
-        assert prompt_read(LIMITS, start, count) == attended
+    for count in (10, 512, 700, 2048):
+        prompt = Sequence(0, count, 1, 0.0, slot=0)
+        passes, _, _ = split([(prompt, count)], [], LIMITS.pass_tokens)
         assert sum(number for _, number in passes_of(LIMITS, 0, 1, count)) == len(passes)
+    assert [cells(tokens) for tokens in (1, 256, 257)] == [256, 256, 512]
 
 
 def passes_with(slots, held, most):
-    """Of the naive engine: the sizes of the passes of slots that decode, which hold so many tokens each, and the cells that they read."""
+    """Of the naive engine: the sizes of the passes of slots that decode, which hold so many tokens each."""
     decodes = [Sequence(slot, tokens, 9, 0.0, in_cache=tokens, slot=slot) for slot, tokens in zip(slots, held, strict=True)]
-    passes, context, _ = split([(each, 1) for each in decodes], decodes, most)
-    return sorted(passes), context
+    return sorted(split([(each, 1) for each in decodes], decodes, most)[0])
 
 
 def test_a_pass_holds_no_more_slots_than_tokens():
@@ -89,9 +82,8 @@ def test_a_pass_holds_no_more_slots_than_tokens():
             known.take(request)
         beside = known.beside(slots)
         sizes = sorted(size for size, _ in passes_of(limits, 7, 0, 0, (beside, ())))
-        context = context_read(limits, dict(zip(slots, held, strict=True)), beside)
-        assert (sizes, context) == passes_with(slots, held, most), most
-        every = [len(passes_with(chosen, held, most)[0]) for chosen in combinations(range(8), 7)]
+        assert sizes == passes_with(slots, held, most), most
+        every = [len(passes_with(chosen, held, most)) for chosen in combinations(range(8), 7)]
         assert sum(number for _, number in passes_of(limits, 7, 0, 0)) == pytest.approx(np.mean(every)), most
 
 
@@ -133,23 +125,15 @@ def test_requests_are_in_flight_until_their_last_token_and_slots_unknown_where_s
 
 
 def test_the_replay_takes_as_long_as_the_naive_engine():
-    """Over the orders in which slots may have been left: within 3 %."""
+    """Over the orders in which slots may have been left: within 4 %, as each decode counts the cells of its own slot."""
     for held, requests in [(5, 120), (12, 150), (20, 150)]:
         load = drawn(requests, seed=held)
         truths = [measured(run_of(load, held=held, seed=seed)) for seed in range(8)]
         found = replay(planned(load), LIMITS, TRUE, held=held, turnaround_s=TURNAROUND_S).requests
         took = found["end_s"].max()
         assert found["output_tokens"].sum() / took == pytest.approx(
-            np.mean([each["throughput_tokens_per_s"] for each in truths]), rel=0.03
+            np.mean([each["throughput_tokens_per_s"] for each in truths]), rel=0.04
         ), held
-    # Twelve, twelve and eight, which have slots side by side: TPOT to a per mille.
-    load = drawn(32, fixed=(128, 64))
-    truth = run_of(load).requests
-    found = replay(planned(load), LIMITS, TRUE).requests.sort("index")
-    for table in (truth, found):
-        assert table.height == 32
-    tpot = [(table["end_s"] - table["first_token_s"])[24:].to_numpy() / 63 for table in (truth, found)]
-    assert tpot[1] == pytest.approx(tpot[0], rel=1e-3)
 
 
 def test_loads_of_other_kinds_are_predicted_from_bursts_and_a_closed_loop():

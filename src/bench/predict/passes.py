@@ -1,30 +1,30 @@
 """What goes through the layers together: a step as a whole, or on llama.cpp's slots the passes that it falls into.
 
 Source: llama.cpp's `llama_kv_cache::init_batch` and `llama_batch_allocr::split_equal`. Where each slot has a KV cache of its own, a
-step falls into passes of at most `--ubatch-size` tokens, in each of which the slots are consecutive and have as many tokens each. By
-`llama_kv_cache::get_n_kv`, all tokens of a pass read as many cells as its longest slot has, in steps of 256.
+step falls into passes of at most `--ubatch-size` tokens, in each of which the slots are consecutive and have as many tokens each.
 
-Which slots are busy depends on who was served before. The passes are those of slots taken at random, in the mean, until one step ends
-all requests of a full server: from then on the slots are known.
+Which slots are busy depends on who was served before. The passes are those of slots taken at random, in the mean; those of a measured
+run only until one step ends all requests of a full server: from then on its slots are known.
 
 Three simplifications: prompts have passes of their own, whereas the engine computes a token of each together with the decodes beside
-it; the prompts of a step count as equally long; and each reads the cells of passes that it has to itself.
+it; the prompts of a step count as equally long; and each decode reads the cells of its own slot, in steps of 256, whereas the engine
+reads as many for each slot of a pass as the longest one has.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache
 
 from bench.predict.limits import Limits
 
 _CELLS = 256  # cells of a slot's KV cache that are read at a time; source: llama.cpp's `llama_kv_cache::get_n_kv`
-#: (tokens that go through the layers together, how many such passes, in the mean)
-Passes = tuple[tuple[float, float], ...]
 #: Requests that have slots side by side, together.
 Groups = tuple[tuple[int, ...], ...]
+#: (tokens that go through the layers together, how many such passes, in the mean)
+Passes = tuple[tuple[float, float], ...]
 
 
 def cells(tokens: int) -> int:
@@ -49,14 +49,10 @@ def runs(busy: int, slots: int, most: int | None = None) -> Passes:
         found = {size: gaps * math.comb(busy - size + gaps - 2, gaps - 2) / every for size in range(1, busy + 1)}
     divided: dict[int, float] = {}
     for size, number in found.items():
-        for part in _parts(size, most):
+        for begun in range(0, size, most or size):
+            part = min(most or size, size - begun)
             divided[part] = divided.get(part, 0.0) + number
     return tuple((float(size), number) for size, number in sorted(divided.items()))
-
-
-def _parts(count: int, most: int | None) -> list[int]:
-    each = most or max(count, 1)
-    return [min(each, count - i) for i in range(0, count, each)]
 
 
 class Neighbours:
@@ -70,9 +66,9 @@ class Neighbours:
         self._free: deque[int] | None = None  # the longest free first; None while unknown
         self._of: dict[int, int] = {}  # by request; -1 while unknown
 
-    def take(self, request: int, *, alike: bool = False) -> None:
-        """Args: alike: whether it got its slot for the prompt that is there, so that nobody knows which."""
-        if alike or not self._free:  # stamps may show more requests than there are slots
+    def take(self, request: int) -> None:
+        """Give a request a slot."""
+        if not self._free:  # stamps may show more requests than there are slots
             self._free, self._of = None, dict.fromkeys(self._of, -1)
         self._of[request] = self._free.popleft() if self._free else -1
 
@@ -114,41 +110,3 @@ def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: 
         number = sum(count * math.ceil(prefill / prompts / (most // int(size))) for size, count in sizes)
         found.append((prefill / number, number))
     return tuple(found) or ((0.0, 1.0),)
-
-
-def context_read(limits: Limits, held: Mapping[int, int], beside: Groups | None = None) -> float:
-    """Tokens of context that the decodes of a step of slots read. Args: held: by each of them, tokens. beside: as of `Neighbours`."""
-    read = {request: cells(tokens + 1) for request, tokens in held.items()}
-    if beside is not None:
-        return float(sum(len(group) * max(read[request] for request in group) for group in beside))
-    return _longest(tuple(sorted(Counter(read.values()).items())), limits.sequences, limits.pass_tokens)
-
-
-def prompt_read(limits: Limits, start: int, count: int) -> float:
-    """Tokens of context that so many tokens of a prompt read. Args: start: tokens before them."""
-    if limits.pass_tokens is None:
-        return count * (start + count / 2)
-    total, done = 0, start
-    for part in _parts(count, limits.pass_tokens):
-        done += part
-        total += part * cells(done)
-    return float(total)
-
-
-@lru_cache(maxsize=65536)
-def _longest(levels: tuple[tuple[int, int], ...], slots: int, most: int | None) -> float:
-    """Cells that are read where each slot of a pass reads as many as its longest has.
-
-    Args:
-        levels: (cells, slots with so many). most: slots of a pass.
-    """
-    busy, total = sum(count for _, count in levels), 0.0
-    for size, number in runs(busy, slots, most):
-        below, before, longest = 0, 0.0, 0.0
-        for level, count in levels:
-            below += count
-            share = math.comb(below, int(size)) / math.comb(busy, int(size))
-            longest += level * (share - before)
-            before = share
-        total += number * size * longest
-    return total

@@ -11,12 +11,11 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
 from bench.predict.limits import Limits
-from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read
+from bench.predict.passes import cells, passes_of
 from bench.predict.step_time import StepTime
 from bench.workloads.pool import pool_of
 from bench.workloads.schedule import PlannedRequest
@@ -181,7 +180,6 @@ class ReplayedServer:
         self._random, self._strays = np.random.default_rng(seed), list[float]()
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits.blocks, limits.block_size, limits.sequences, cached=limits.cached)
-        self._neighbours = None if limits.pass_tokens is None else Neighbours(limits)
         self._begun: _Steps | None = None
         self._idle = True
         self._scheduled = now  # when the next step was, where that is ahead
@@ -277,8 +275,6 @@ class ReplayedServer:
             if math.isnan(request.admitted):
                 self.seen.cached += request.start
                 request.admitted = state.now
-            if self._neighbours:
-                self._neighbours.take(request.plan.index, alike=request.start > 0)
             state.running[request.plan.index] = request
             state.prefilling.append(request)
             chunks.append((request, min(request.left, budget)))
@@ -316,8 +312,6 @@ class ReplayedServer:
         self._end_those_that_are_done()
         if begun.chunks:
             self._computed(begun.chunks)
-        if self._neighbours:
-            self._neighbours.free(request.plan.index for request in self._ended)
         return self._ended
 
     def _computed(self, chunks: Chunks) -> None:
@@ -358,7 +352,7 @@ class ReplayedServer:
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
         if self._limits.pass_tokens is not None:  # a step of slots reads whole cells
-            steps, slope = min(steps, *(cells(held + 1) - held for held in self._held().values())), 0.0
+            steps, slope = min(steps, *(cells(held + 1) - held for held in self._held())), 0.0
         if state.leaving or (state.waiting and self._late(state.waiting[0])):
             steps = 1  # the step after this one may have what this one has not
         self.seen.tokens = max(self.seen.tokens, state.decodes)
@@ -383,20 +377,21 @@ class ReplayedServer:
         for request, tokens in chunks:
             prefill += tokens
             firsts += tokens == request.left
-            attended += prompt_read(limits, request.start, tokens)
-        seconds = partial(self._step.seconds, decodes=state.decodes, firsts=firsts, prefill=prefill, attended=attended)
-        if self._neighbours is None:
-            return seconds(context=state.context)
-        held = self._held()
-        decoding, prompts = (self._neighbours.beside(of) for of in (held, (request.plan.index for request, _ in chunks)))
-        beside = None if decoding is None or prompts is None else (decoding, prompts)
-        passes = passes_of(limits, state.decodes, len(chunks), prefill, beside)
-        return seconds(context=context_read(limits, held, decoding), passes=passes, in_flight=self.in_flight)
+            attended += tokens * (request.start + tokens / 2)
+        slots = limits.pass_tokens is not None
+        return self._step.seconds(
+            decodes=state.decodes,
+            firsts=firsts,
+            prefill=prefill,
+            context=sum(cells(held + 1) for held in self._held()) if slots else state.context,
+            attended=attended,
+            passes=passes_of(limits, state.decodes, len(chunks), prefill) if slots else None,
+            in_flight=self.in_flight if slots else 0,
+        )
 
-    def _held(self) -> dict[int, int]:
+    def _held(self) -> list[int]:
         """Tokens that each decode holds."""
-        steps = self._state.steps
-        return {index: request.base + steps for index, request in self._state.running.items() if not request.left}
+        return [request.base + self._state.steps for request in self._state.running.values() if not request.left]
 
     def _until_an_end(self) -> int:
         state = self._state

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from bench.predict.limits import Limits
-from bench.predict.passes import Neighbours, context_read, passes_of, prompt_read
+from bench.predict.passes import Neighbours, cells, passes_of
 
 _Row = dict[str, Any]
 
@@ -37,27 +37,19 @@ _PREEMPTED = 3  # groups without a token of a request, after which it was comput
 
 @dataclass
 class _Prompt:
-    """A request's prompt.
-
-    Attributes:
-        sent: when (s). tokens: of it. done: those that are computed, or that a cache served. served: by a cache.
-    """
+    """A request's prompt. Attributes: sent: when (s). tokens: of it. done: those that are computed, or that a cache served."""
 
     sent: float
     tokens: int
     done: int
-    served: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.served = self.done
 
     @property
     def left(self) -> int:
         return self.tokens - self.done
 
-    def compute(self, count: int, limits: Limits) -> float:
+    def compute(self, count: int) -> float:
         """Compute more tokens; returns the tokens that these read."""
-        read = prompt_read(limits, self.done, count)
+        read = count * (self.done + count / 2)
         self.done += count
         return read
 
@@ -80,11 +72,6 @@ class _Group:
     def firsts(self) -> list[int]:
         """Requests whose first token is in it."""
         return [request for request, number in self.tokens.items() if number == 0]
-
-    @property
-    def prompts(self) -> list[int]:
-        """Requests of whose prompts something was computed with them."""
-        return [*self.firsts, *self.again, *([] if self.ahead is None else [self.ahead])]
 
 
 def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
@@ -116,11 +103,12 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     groups = _groups(stamps["request"].to_list(), stamps["time"].to_list(), short or 0.0)
     served = ok["cached_tokens"].fill_null(0).to_list()
     prompts = [_Prompt(*row) for row in zip(ok["sent_s"].to_list(), ok["prompt_tokens"].to_list(), served, strict=True)]
-    rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
+    rows = [_row(groups[i - 1] if i else None, group, prompts, limits) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
     if limits.pass_tokens is not None:
         sent = requests.filter(pl.col("sent_s").is_not_null())
-        _split(rows, groups, prompts, limits, all_known=sent.height == ok.height)
+        # Those that failed may have held slots, as may those whose prompt a slot had in part, nobody knows which.
+        _split(rows, groups, limits, known=sent.height == ok.height and not any(served))
         _count_in_flight(rows, sent)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
@@ -154,7 +142,7 @@ def _whole(groups: list[_Group]) -> list[_Group]:
     return found
 
 
-def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
+def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: Limits) -> _Row:
     """An interval without its prompts' tokens."""
     firsts = group.firsts
     goes_on = before is not None and any(request in before.tokens for request in group.tokens)
@@ -163,6 +151,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         sent = min(prompts[request].sent for request in firsts)
         begin, idle = max(begin, sent), sent >= begin
     decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
+    held_by = [prompts[request].tokens + group.tokens[request] - 1 for request in decoding]
     return {
         "at_s": group.at,
         "took_s": group.at - begin if math.isfinite(begin) else math.nan,
@@ -170,7 +159,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         "decodes": len(decoding),
         "firsts": len(group.tokens) - len(decoding),
         "prefill": 0,
-        "context": float(sum(_held(group, decoding, prompts).values())),
+        "context": float(sum(held if limits.pass_tokens is None else cells(held + 1) for held in held_by)),
         "attended": 0.0,
         "pass_tokens": [],
         "passes": [],
@@ -195,7 +184,7 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
         for prompt in ending[i].values():
             order.popleft()
             spent += prompt.left
-            row["attended"] = float(row["attended"]) + prompt.compute(prompt.left, limits)
+            row["attended"] = float(row["attended"]) + prompt.compute(prompt.left)
         row["steps"] = steps = 1 if row["decodes"] else max(1, math.ceil(spent / rooms[i]))
         begin = float(row["at_s"]) - float(row["took_s"])
         scheduled, before = before if limits.ahead and not row["idle"] else begin, begin
@@ -210,7 +199,7 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
             in_time = prompt.sent <= scheduled and prompt.left > left + after - rooms[last]
             needed = prompt.left > after and rows[last]["decodes"]
             if needed or (in_time and fits):
-                row["attended"] = float(row["attended"]) + prompt.compute(left, limits)
+                row["attended"] = float(row["attended"]) + prompt.compute(left)
                 group.ahead = request
                 spent += left
         row["prefill"] = spent
@@ -225,31 +214,22 @@ def _ending(group: _Group, prompts: list[_Prompt]) -> dict[int, _Prompt]:
     return {request: prompts[request] for request in group.firsts} | again
 
 
-def _held(group: _Group, decoding: list[int], prompts: list[_Prompt]) -> dict[int, int]:
-    """Tokens that each decode of a group holds."""
-    return {request: prompts[request].tokens + group.tokens[request] - 1 for request in decoding}
-
-
-def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits, *, all_known: bool) -> None:
-    """Enter the passes that the steps of slots fall into, and what their decodes read.
-
-    Args:
-        all_known: whether all requests are among the prompts; those that failed may have held slots, nobody knows for how long.
-    """
+def _split(rows: list[_Row], groups: list[_Group], limits: Limits, *, known: bool) -> None:
+    """Enter the passes that the steps of slots fall into. Args: known: whether no request but these may have held a slot."""
     neighbours = Neighbours(limits)
     last = {request: i for i, group in enumerate(groups) for request in group.tokens}
     taken: set[int] = set()
     for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
-        for request in sorted({*group.prompts} - taken):
-            neighbours.take(request, alike=prompts[request].served > 0)
+        computed = [*group.firsts, *group.again, *([] if group.ahead is None else [group.ahead])]
+        for request in sorted({*computed} - taken):
+            neighbours.take(request)
             taken.add(request)
         decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
-        slots, beside = neighbours.beside(decoding), neighbours.beside(group.prompts)
-        both = (slots, beside) if all_known and slots is not None and beside is not None else None
+        slots, beside = neighbours.beside(decoding), neighbours.beside(computed)
+        both = (slots, beside) if known and slots is not None and beside is not None else None
         steps = int(row["steps"])
-        found = passes_of(limits, len(decoding), len(group.prompts), -(-int(row["prefill"]) // steps), both)
+        found = passes_of(limits, len(decoding), len(computed), -(-int(row["prefill"]) // steps), both)
         row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
-        row["context"] = context_read(limits, _held(group, decoding, prompts), slots if all_known else None)
         neighbours.free([request for request in group.tokens if last[request] == i])
 
 
