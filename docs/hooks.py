@@ -161,7 +161,7 @@ def endpoints() -> str:
 
 def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
     """The cells of an endpoint's row."""
-    words = {"text": "a text", "chat": "the messages of a chat", "query": "a query and its documents"}
+    words = {"text": "a text", "chat": "the messages of a chat"}
     kinds = [words[kind] for kind in endpoint.kinds if kind != "calls"]  # which are a chat's
     kinds = kinds if endpoint.sends_text(RequestForm()) else ["token ids", *kinds]
     work = endpoint.work
@@ -171,8 +171,7 @@ def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
     if work.generates:
         timed = f"TTFT, {'first output after reasoning, ' if endpoint.reasons else ''}ITL, TPOT, E2E"
         counted = f"prompt, cached{', reasoning' if endpoint.reasons else ''} and output tokens"
-        ends = " or ".join(f"`{event}`" for event in endpoint.endings) or "`[DONE]`"
-        checked += f", the answer's (`{endpoint.limits[0]}`), that a stream ends (with {ends})"
+        checked += f", the answer's (`{endpoint.limits[0]}`), that a stream ends (with `[DONE]`)"
     left_out = ", ".join(f"`{name}`" for name in OPTIONAL if name not in endpoint.lacks)
     return (
         f"`POST {endpoint.address}`: {' or '.join(kinds)}",

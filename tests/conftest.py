@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import importlib
 
 import pytest
 import scipy.linalg  # noqa: F401 - numpy's and scipy's own libraries, before they are limited
@@ -22,12 +21,6 @@ settings.load_profile("same")
 threadpool_limits(limits=1, user_api="blas")
 # Each report in a new folder bundles the libraries that it draws with, which takes a second.
 vl_convert.javascript_bundle = functools.cache(vl_convert.javascript_bundle)
-
-
-@pytest.fixture(scope="session")
-def anthropic():
-    """Anthropic's SDK, whose import takes as long as a third of all others together: only where it is used."""
-    return importlib.import_module("anthropic")
 
 
 @pytest.fixture

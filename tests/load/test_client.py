@@ -130,7 +130,7 @@ def test_a_load_process_says_nothing_at_ctrl_c_nor_when_its_parent_is_gone(told)
     assert process.returncode == 1
 
 
-@cases("content", [{}, {"stream": False}, {"endpoint": "chat"}, {"endpoint": "responses"}])
+@cases("content", [{}, {"stream": False}, {"endpoint": "chat"}])
 def test_a_request_is_what_the_sdk_would_send(content):
     """Byte for byte, but for the encodings that it would accept."""
     load, request = workload(**content), PlannedRequest(3, 3, 20, 7)
@@ -148,11 +148,7 @@ def test_a_request_is_what_the_sdk_would_send(content):
     if load.stream:
         common["stream_options"] = {"include_usage": True}
     with openai.OpenAI(base_url=f"{target.base_url}/v1", api_key="key", http_client=httpx2.Client(transport=Catch())) as sdk:
-        if load.endpoint == "responses":
-            common |= {"max_output_tokens": common.pop("max_tokens"), "store": False}
-            common.pop("stream_options")
-            sdk.responses.create(input=sent["input"], **common)
-        elif load.endpoint == "chat":
+        if load.endpoint == "chat":
             sdk.chat.completions.create(messages=sent["messages"], **common)
         else:
             sdk.completions.create(prompt=prompt_ids("s", 3, 20, 100), **common)

@@ -131,14 +131,13 @@ def test_it_speculates_and_says_what_it_drafted(engine, checkpoint, tmp_path):
 
 def test_chats_are_as_long_as_asked(server):
     """And each prompt is computed whole: the server has no prefix cache here."""
-    for endpoint in ("chat", "responses", "messages"):
-        target = introduce(Target(server.base_url, "tiny"), endpoint)
-        content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 150, "output_tokens": 4}
-        records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
-        told = {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records}
-        assert told == {("ok", 150, 4, 0)}, endpoint
-        assert 0 < target.form(endpoint).template_tokens < 150, endpoint
-        assert target.form(endpoint).sdk_differs is None, endpoint
+    target = introduce(Target(server.base_url, "tiny"), "chat")
+    content = {"arrival": "burst", "endpoint": "chat", "prompt_tokens": 150, "output_tokens": 4}
+    records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
+    told = {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records}
+    assert told == {("ok", 150, 4, 0)}
+    assert 0 < target.form("chat").template_tokens < 150
+    assert target.form("chat").sdk_differs is None
 
 
 def test_structured_output_is_output(server):
@@ -157,18 +156,13 @@ def test_structured_output_is_output(server):
 
 
 @pytest.mark.long(part="vllm")
-@pytest.mark.parametrize(
-    ("endpoint", "pooling", "work"), [("embeddings", "mean", "embedding"), ("rerank", "rank", "reranking")]
-)
-def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
-    engine, checkpoint, tmp_path, monkeypatch, endpoint, pooling, work
-):
+def test_what_a_pooling_model_answers_is_counted_by_its_prompts(engine, checkpoint, tmp_path, monkeypatch):
     """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
-    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": pooling}) as server:
-        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=TINY["vocab_size"])
-        assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": "mean"}) as server:
+        target = introduce(Target(server.base_url, "tiny"), "embeddings", stream=False, vocabulary=TINY["vocab_size"])
+        assert (target.form("embeddings").omitted, target.form("embeddings").sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
-        options = {"set": f"endpoint={endpoint}", "prompt-length": 40, "num-requests": 12, "concurrency": 2}
+        options = {"set": "endpoint=embeddings", "prompt-length": 40, "num-requests": 12, "concurrency": 2}
         options |= {"model": "tiny", "base-url": server.base_url, "output-dir": "run"}
         assert (
             main(["workload", "--scrape", "--set=vocabulary=512", *(f"--{name}={value}" for name, value in options.items())])
@@ -179,7 +173,7 @@ def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
     wrong = [summary[name] for name in ("wrong_prompt_tokens", "wrong_output_tokens", "uncounted_answers")]
     assert (summary["ok"], wrong) == (12, [0, 0, 0])
     assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
-    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == (work, None, 40)
+    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == ("embedding", None, 40)
     assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 

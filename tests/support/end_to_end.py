@@ -47,10 +47,7 @@ VLLM_CONFIG: dict[str, Any] = {
         "title": "End to end",
         "ladders": [
             {"deployment": "one", "workload": "burst", "concurrency": [2, 24]},
-            *(
-                {"deployment": "one", "workload": name, "concurrency": [2]}
-                for name in ("closed", "talk", "respond", "alike", "same")
-            ),
+            *({"deployment": "one", "workload": name, "concurrency": [2]} for name in ("closed", "talk", "alike", "same")),
             {"deployment": "one", "workload": "turns", "users": [2]},
         ],
     },
@@ -61,7 +58,6 @@ VLLM_CONFIG: dict[str, Any] = {
         "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 64},
         "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
         "talk": {"arrival": "burst", "endpoint": "chat", **LENGTHS},
-        "respond": {"arrival": "burst", "endpoint": "responses", **LENGTHS},
         "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **LENGTHS},
         "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **LENGTHS},
         "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **LENGTHS},

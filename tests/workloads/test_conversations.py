@@ -91,14 +91,13 @@ def test_the_server_s_answers_stand_in_the_history(stream):
 
 
 def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
-    """Some servers do not heed `stream`. An empty answer is a message, but none of Anthropic's."""
+    """Some servers do not heed `stream`."""
     whole = json.dumps({"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}).encode()
     continued = Continued(b"%d ", b'{"messages":[', b'{"role":"user"}')
     before, following = (Exchange(i, continued=continued, endpoint="chat") for i in (0, 1))
     before.times, before.reads = [0.0], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole]
     follow(before, following)
     assert following.payload.endswith(b'{"messages":[{"role":"user"},{"role":"assistant","content":"hello"},{"role":"user"}]}')
-    assert ENDPOINTS["messages"].message([{}]) == {}
     assert ENDPOINTS["chat"].message([{}]) == {"role": "assistant", "content": ""}
 
 
@@ -144,9 +143,9 @@ def test_calls_of_tools_and_their_results_are_sent(tmp_path, history, answer):
     assert followed == [[*asked, *AGENT[1:3]], [*asked, *AGENT[1:3], {"role": "assistant", "content": answer}, AGENT[4]]]
     assert all(body["tools"] for body in bodies)
     with pytest.raises(
-        BenchError, match=r"line 1 has a chat with calls of tools, and endpoint responses takes a text\. Use endpoint chat"
+        BenchError, match=r"line 1 has a chat with calls of tools, and endpoint completions takes a text\. Use endpoint chat"
     ):
-        load.prompts.check(ENDPOINTS["responses"])
+        load.prompts.check(ENDPOINTS["completions"])
 
 
 def test_the_history_of_a_file_s_chats_is_as_it_is_asked_for(chats):

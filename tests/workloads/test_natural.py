@@ -10,13 +10,11 @@ from bench.errors import BenchError
 from bench.findings.comparison.compare import LOCKED, differences
 from bench.load.payload import Payloads
 from bench.load.target import Target
-from bench.parse.run import cut_answers
 from bench.parse.validity import verdict
 from bench.predict.sources import load_to_predict
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
 from bench.study.read import load_workload, read_workload
-from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.schedule import PlannedRequest, schedule
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
@@ -39,7 +37,7 @@ def test_the_longest_is_asked_for_and_the_end_is_left_to_the_model():
     assert longest_request(load) == 28
 
 
-@cases("endpoint", ["completions", "chat", "responses"])
+@cases("endpoint", ["completions", "chat"])
 def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
     sent = body_of(endpoint=endpoint, body={"temperature": 0.7, "top_p": 0.9, "stop": ["."]})
     assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["."])
@@ -117,20 +115,3 @@ def _whole(row):
     missing: dict[str, float | None] = {f"{name}{side}": None for name in (*LOCKED, "axis") for side in ("", "_candidate")}
     missing |= {f"client_{name}{side}": 0.0 for name in ("cpu_s", "reads") for side in ("", "_candidate")}
     return pl.DataFrame([{**missing, **row}])
-
-
-@cases(
-    ("endpoint", "finish", "cut"),
-    [
-        (
-            "responses",
-            ["completed", "completed", "max_output_tokens"],
-            2,
-        ),  # llama.cpp says `completed` of one that was cut, too
-        ("chat", ["stop", "stop", "length"], 1),
-    ],
-)
-def test_an_answer_as_long_as_its_limit_was_cut_where_the_server_does_not_tell(endpoint, finish, cut):
-    ok = pl.DataFrame({"finish_reason": finish, "completion_tokens": [20, 7, 20], "output_asked": [20, 20, 20]})
-    assert cut_answers(ENDPOINTS[endpoint], ok) == cut
-    assert cut_answers(ENDPOINTS[endpoint], ok.with_columns(completion_tokens=pl.lit(None, dtype=pl.Int64))) == 1

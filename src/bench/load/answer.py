@@ -31,8 +31,8 @@ class Answer:
             says how many it carries. None where nothing is counted. first: how many of them came at the first moment, exact in the same
             cases, else the first moment's share of the text. arrivals: at how many moments they came.
         reasoned: tokens that are reasoning; None where neither the server nor the chunks show it.
-        usage: the server's counts. drafts: of speculative decoding. finish: why the answer ended. done: whether the stream ended as one
-            does, with [DONE] or the endpoint's own last event.
+        usage: the server's counts. drafts: of speculative decoding. finish: why the answer ended. done: whether the stream ended with
+            [DONE].
         error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
         whole: whether it came as one object instead of a stream. closed: whether the usage came that ends a stream.
     """
@@ -125,7 +125,6 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
             answer.usage = answer.usage.merged(counted)
             answer.closed = answer.closed or (counted.completion is not None and not content.get("choices"))
         answer.drafts = Drafts.of(content) or answer.drafts
-        answer.done = answer.done or content.get("type") in endpoint.endings
         if carries.text or carries.silent:
             chunks.append(_Chunk(event.stamp, carries, counted.completion if counted else None))
     _count(answer, chunks)
@@ -350,16 +349,15 @@ def follow(before: Exchange, following: Exchange) -> None:
     turn, earlier = following.continued, before.continued
     if turn is None or earlier is None:
         return
-    turn.messages = b",".join((earlier.messages, *([] if turn.recorded else _answered(before)), turn.messages))
+    turn.messages = b",".join((earlier.messages, *([] if turn.recorded else [_answered(before)]), turn.messages))
     following.payload = turn.payload()
 
 
-def _answered(before: Exchange) -> list[bytes]:
-    """The answer as a message of a chat, as far as it came; none where it cannot stand there."""
+def _answered(before: Exchange) -> bytes:
+    """The answer as a message of a chat, as far as it came."""
     contents = contents_of(Response(before), streamed=before.streamed)
     try:
         message = ENDPOINTS[before.endpoint].message(contents)
     except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
         message = {"role": "assistant", "content": ""}
-    said = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return [said] if message else []
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -50,19 +50,14 @@ class _Introduction:
     answered: Callable[[float], None]
     sent: int = 0
 
-    @property
-    def output(self) -> int:
-        """Tokens that a first request asks for."""
-        return max(_OUTPUT, self.endpoint.fewest_output)
-
     def ask(
-        self, form: RequestForm, *, letters_: int | None = None, output: int | None = None, turns: int = 1
+        self, form: RequestForm, *, letters_: int | None = None, output: int = _OUTPUT, turns: int = 1
     ) -> tuple[Reading, RequestRecord]:
         """One request in this form: how the SDK read its answer, and how we do. A busy server is asked again.
 
         Args:
-            letters_: of a prompt that is text; else there is one of ids where the form has them. output: tokens to ask for; None: as
-                many as a first request does. turns: of a chat, each of whose messages has so many letters; 1: the prompt is no chat.
+            letters_: of a prompt that is text; else there is one of ids where the form has them. output: tokens to ask for.
+            turns: of a chat, each of whose messages has so many letters; 1: the prompt is no chat.
         """
         text = letters_ is not None or self.endpoint.sends_text(form)
         # No prefix cache may know the prompt: of each request it is another one.
@@ -80,7 +75,7 @@ class _Introduction:
                     form,
                     self.endpoint,
                     prompt,
-                    output or self.output,
+                    output,
                     stream=self.stream,
                     timeout_s=self.timeout_s,
                 )
@@ -142,7 +137,7 @@ def introduce(
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
     if ignored := _ignored(known, form, record):
         generated = (
-            f"it generated {record.completion_tokens} tokens instead of {known.output} (finish_reason {record.finish_reason})"
+            f"it generated {record.completion_tokens} tokens instead of {_OUTPUT} (finish_reason {record.finish_reason})"
         )
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     counts = getattr(record, known.endpoint.work.counts) is not None
@@ -184,9 +179,9 @@ def _named(refusal: str, known: _Introduction, form: RequestForm) -> Omissible |
 def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
     """What the server took and did not heed, by its answer's length; None where it heeded all, or counts no tokens."""
     given = record.completion_tokens if known.endpoint.work.generates else None
-    if given is not None and given > known.output:
+    if given is not None and given > _OUTPUT:
         return known.endpoint.limit(form)
-    return "ignore_eos" if given is not None and given < known.output and form.sends("ignore_eos") else None
+    return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
 
 
 def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
@@ -203,7 +198,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
     if reading.endless:
         raise BenchError(
-            f"{base} ignores {known.endpoint.limit(form)}: it was asked for {known.output} tokens, and its answer was given up after "
+            f"{base} ignores {known.endpoint.limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
             f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
         )
     if record.status is None or record.outcome == "disconnect":
@@ -256,7 +251,7 @@ def _listed(target: Target) -> list[str] | None:
 
 def _turn_tokens(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> int:
     """Tokens that the server adds to a chat for its second turn, beyond those of the messages, by its count of one."""
-    record = known.ask(form, letters_=_FEW, output=known.endpoint.fewest_output, turns=2)[1]
+    record = known.ask(form, letters_=_FEW, output=1, turns=2)[1]
     rest = (record.prompt_tokens or 0) - form.template_tokens - 3 * _FEW * form.letter_tokens
     if rest < 0:
         said = record.prompt_tokens or record.error or "no"
@@ -269,10 +264,10 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
     """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
     counts = []
     for count in (_FEW, _MANY):
-        record = known.ask(form, letters_=count, output=known.endpoint.fewest_output)[1]
+        record = known.ask(form, letters_=count, output=1)[1]
         if not record.prompt_tokens:  # a stream without a usage: a whole answer has one
             whole = replace(known, stream=False)
-            record = whole.ask(form, letters_=count, output=known.endpoint.fewest_output)[1]
+            record = whole.ask(form, letters_=count, output=1)[1]
         counts.append(record.prompt_tokens or 0)
     few, many = counts
     each, rest = divmod(many - few, _MANY - _FEW)

@@ -276,7 +276,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural
         "asked_output_tokens": None if natural else ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
-        "cut_answers": cut_answers(endpoint, ok) if natural else None,
+        "cut_answers": ok.filter(pl.col("finish_reason") == "length").height if natural else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
         "uncounted_outputs": int(wrong["silent"].sum()),
         "reasoning_tokens": None if ok["reasoning_tokens"].null_count() else ok["reasoning_tokens"].mean(),
@@ -352,10 +352,3 @@ def _longest_gap(scrapes: list[float], begin: float, end: float) -> float | None
     gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > begin and a < end]
     gaps += [scrapes[0] - begin, end - scrapes[-1]]
     return round(max(0.0, *gaps), 4)
-
-
-def cut_answers(endpoint: Endpoint, ok: pl.DataFrame) -> int:
-    """Natural answers that ended at their limit."""
-    full = (pl.col("completion_tokens") >= pl.col("output_asked")).fill_null(value=False)
-    why = pl.col("finish_reason")
-    return ok.filter(why.is_in(endpoint.cuts) | (why.is_in(endpoint.hides_cuts) & full)).height

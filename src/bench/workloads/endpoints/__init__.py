@@ -10,11 +10,8 @@ from bench.workloads.endpoints.chat import Chat
 from bench.workloads.endpoints.completions import Completions
 from bench.workloads.endpoints.embeddings import Embeddings
 from bench.workloads.endpoints.kind import Drafts, Endpoint, Generated, Prompt, Read, Usage
-from bench.workloads.endpoints.messages import Messages
-from bench.workloads.endpoints.rerank import Rerank
-from bench.workloads.endpoints.responses import Responses
 
 __all__ = ["ENDPOINTS", "Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage"]
 
-_OWN: tuple[type[Endpoint], ...] = (Completions, Chat, Responses, Messages, Embeddings, Rerank)
+_OWN: tuple[type[Endpoint], ...] = (Completions, Chat, Embeddings)
 ENDPOINTS: Registry[Endpoint] = Registry("endpoint", {each.name: each() for each in _OWN}, lambda each: each())

@@ -26,7 +26,6 @@ class Work:
         unit: what throughput counts. counts: the column of a request that holds it.
         generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
             that there are TTFT, ITL and TPOT. Else only E2E is known.
-        divided: whether servers make several of a request, one a document, so that they count more requests than the client.
     """
 
     name: str
@@ -34,13 +33,11 @@ class Work:
     unit: str
     counts: str
     generates: bool
-    divided: bool = False
 
 
 GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
 EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
-RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False, divided=True)
-WORKS = {work.name: work for work in (GENERATION, EMBEDDING, RERANKING)}
+WORKS = {work.name: work for work in (GENERATION, EMBEDDING)}
 
 
 def unit_of(works: Iterable[str | None]) -> str:
@@ -49,8 +46,8 @@ def unit_of(works: Iterable[str | None]) -> str:
     return units.pop() if len(units) == 1 else "tokens"
 
 
-# A text, token ids, the messages of a chat, or a query and its documents.
-Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
+# A text, token ids, or the messages of a chat.
+Prompt = str | list[int] | list[Mapping[str, Any]]
 _MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`, whose import is dear
 _ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
@@ -197,17 +194,13 @@ class Endpoint(ABC):
     Attributes:
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
         path: below /v1, or with a slash ahead below the server's address. work: what a server does with a request.
-        always: what every request's body says, headers: what its head says, unless a header of the user's own does.
+        always: what every request's body says.
         keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
         lacks: names in `bench.runs.request.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
-        fewest_output: tokens that an answer may be limited to, at the least.
-        endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
-        hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        kinds: of prompts that it takes: a `text`, the messages of a `chat`, such with `calls` of tools as OpenAI has them, a `query`
-            and its documents.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, such with `calls` of tools as OpenAI has them.
     """
 
     name: ClassVar[str]
@@ -216,13 +209,8 @@ class Endpoint(ABC):
     path: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
     always: ClassVar[Mapping[str, Any]] = {}
-    headers: ClassVar[Mapping[str, str]] = {}
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
     lacks: ClassVar[tuple[Omissible, ...]] = ()
-    fewest_output: ClassVar[int] = 1
-    endings: ClassVar[tuple[str, ...]] = ()
-    cuts: ClassVar[tuple[str, ...]] = ("length",)
-    hides_cuts: ClassVar[tuple[str, ...]] = ()
     reasons: ClassVar[bool] = True
     kinds: ClassVar[tuple[str, ...]] = ("text", "chat")
 
@@ -230,11 +218,6 @@ class Endpoint(ABC):
     def chats(self) -> bool:
         """Whether a prompt may be the messages of a chat; else conversations hold their history as one prompt."""
         return "chat" in self.kinds
-
-    @property
-    def ranks(self) -> bool:
-        """Whether a prompt is a query and its documents."""
-        return "query" in self.kinds
 
     @property
     def address(self) -> str:
@@ -279,7 +262,7 @@ class Endpoint(ABC):
         """
         import openai  # noqa: PLC0415 - it takes a second to import, which nothing but a run should pay
 
-        further: Any = {"headers": dict(self.headers), "extra_json": options.get("extra_body")}
+        further: Any = {"extra_json": options.get("extra_body")}
         body = {"model": model, **{key: value for key, value in options.items() if key != "extra_body"}}
         streamed = bool(options.get("stream"))
         url = str(sdk.base_url).rstrip("/").removesuffix("/v1") + self.address
@@ -326,9 +309,7 @@ class Endpoint(ABC):
         """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
 
     def message(self, contents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """An answer, without reasoning, as a message of a chat's history; empty where it cannot stand there. Args: contents: its
-        events, or the whole.
-        """
+        """An answer, without reasoning, as a message of a chat's history. Args: contents: its events, or the whole."""
         return {"role": "assistant", "content": "".join(map(self.text, contents))}
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Prompts of one's own, from a file: texts, the messages of chats, or queries with their documents."""
+"""Prompts of one's own, from a file: texts, or the messages of chats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from bench.workloads.prompts.own import Own, OwnPrompt, drawn
 # Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
 _CHATS = ("messages", "conversations")
 _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
-_QUERY, _DOCUMENTS = "query", "documents"
 _TOOLS = ("tools", "tool_choice")  # columns that go into the request's body as they are
 _PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
@@ -102,8 +101,6 @@ def _lines(path: str) -> list[Row]:
 
 
 def _prompt(path: str, row: Row, column: str | None) -> Prompt:
-    if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
-        return _ranking(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
     if not names or (column and column not in row.values):
@@ -139,8 +136,7 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
 
 def _own(path: str, row: Row, column: str | None) -> OwnPrompt:
     prompt = _prompt(path, row, column)
-    chat = not isinstance(prompt, str) and not isinstance(prompt[0], str)
-    return OwnPrompt(row.place, prompt, _tools(path, row)) if chat else OwnPrompt(row.place, prompt)
+    return OwnPrompt(row.place, prompt) if isinstance(prompt, str) else OwnPrompt(row.place, prompt, _tools(path, row))
 
 
 def _tools(path: str, row: Row) -> Mapping[str, Any]:
@@ -173,14 +169,6 @@ def _chat(value: Any) -> list[Mapping[str, Any]] | None:
     return list(found) or None
 
 
-def _ranking(path: str, row: Row) -> Prompt:
-    query, documents = row.values[_QUERY], _listed(row.values[_DOCUMENTS])
-    texts = [query, *(documents if isinstance(documents, list) else ())]
-    for column, value in ((_QUERY, query), (_DOCUMENTS, documents)):
-        _refuse_unsent(path, row.place, column, value)
-    if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise BenchError(f"{path}: {row.place} needs {_QUERY}, a text, and {_DOCUMENTS}, a list of texts.")
-    return texts
 
 
 def _listed(cell: Any) -> Any:
