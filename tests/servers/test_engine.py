@@ -270,7 +270,7 @@ def test_what_fits_is_written_and_what_does_not_is_refused_with_the_sum(tmp_path
     assert write(tmp_path, content).plan.kv_tokens == 2048
     shorter = replace(CHECKPOINT, config={**CHECKPOINT.config, "max_position_embeddings": 63})
     for memory, checkpoint, said in (
-        ("16KiB", CHECKPOINT, r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 .*trace_longest\)"),
+        ("16KiB", CHECKPOINT, r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 .*"),
         ("900000GiB", CHECKPOINT, r"and this machine has .* GiB\. Lower kv_cache_memory"),
         ("1MiB", shorter, r"a request of 64 tokens exceeds the context of models\.m, 63 tokens"),
     ):

@@ -8,22 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.runs.request import RequestForm
-from bench.study.plan import Plan, longest_request
-from bench.study.precision import prompt_lines
-from bench.study.read import load_config
+from bench.study.plan import longest_request
 from bench.workloads.prompts.random_ids import letters
 from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
 from bench.workloads.trace import Chains, read_trace
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
-from tests.support.study import CONTENT, ROOT
 from tests.support.trace_blocks import common, written
 
 
@@ -118,28 +114,6 @@ def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
         read_trace(written(tmp_path, {"arrival_s": 0, "prompt_tokens": 40, "output_tokens": 1, "hash_ids": ["a", "b"]}))
 
 
-def studied(**files):
-    return {
-        **CONTENT,
-        "workloads": {name: {"arrival": "trace", "trace": file} for name, file in files.items()},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in files]},
-    }
-
-
-def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
-    """Runs of traces whose ids were ignored are measured again, and no others; a pack knows them without the file."""
-    shared = written(tmp_path, *mooncake((130, [0])))
-    plain = written(tmp_path, {"arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2}, name="plain.jsonl")
-    content = studied(w=shared, v=plain)
-    plan = Plan.of(load_config(content, source="t"), root=ROOT)
-    assert [run.definition.get("trace_block") for run in plan.runs] == [512, None]
-    study = packed_study(content, plan, "*")
-    monkeypatch.chdir(tmp_path)
-    for file in (shared, plain):
-        (tmp_path / file).unlink()
-    assert [run.digest for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.digest for run in plan.runs]
-
-
 def test_both_say_what_is_shared(tmp_path):
     file = written(tmp_path, *mooncake((1300, [0, 1, 2])))
     with pytest.raises(BenchError, match="say what prompts share, and so does cache shared"):
@@ -164,18 +138,18 @@ SESSION = [
 def test_a_session_stands_together_behind_its_first_request(tmp_path):
     requests = read_trace(written(tmp_path, *SESSION))
     assert [(x.arrival_s, x.after, x.after_s, x.root) for x in requests] == [
-        (0.0, (), 0.0, 0), (None, (0,), 0.5, 0), (None, (1,), 1.0, 0), (None, (0,), 0.0, 0), (2.5, (), 0.0, 4)
+        (0.0, (), 0.0, 0), (None, (0,), 0.0, 0), (None, (0,), 0.5, 0), (None, (2,), 1.0, 0), (2.5, (), 0.0, 4)
     ]  # fmt: skip
-    assert [x.prompt_tokens for x in requests] == [40, 40, 64, 9, 8]
+    assert [x.prompt_tokens for x in requests] == [40, 9, 40, 64, 8]
     planned = schedule(replay(written(tmp_path, *SESSION)), 2.0, "s")
     assert [(x.due_s, x.after, x.think_s, x.conversation) for x in planned] == [
-        (0.0, (), 0.0, 0), (None, (0,), 0.25, 0), (None, (1,), 0.5, 0), (None, (0,), 0.0, 0), (1.25, (), 0.0, 4)
+        (0.0, (), 0.0, 0), (None, (0,), 0.0, 0), (None, (0,), 0.25, 0), (None, (2,), 0.5, 0), (1.25, (), 0.0, 4)
     ]  # fmt: skip
-    assert [x.reusable_tokens for x in planned] == [0, 32, 40, 0, 0]
+    assert [x.reusable_tokens for x in planned] == [0, 0, 32, 40, 0]
     assert longest_request(replay(written(tmp_path, *SESSION))) == 68
     sent = prompts(replay(written(tmp_path, *SESSION)))
-    assert [len(each) for each in sent] == [40, 40, 64, 9, 8]
-    assert [common(sent[0], other) for other in sent[1:]] == [32, 40, 0, 0]
+    assert [len(each) for each in sent] == [40, 9, 40, 64, 8]
+    assert [common(sent[0], other) for other in sent[1:]] == [0, 32, 40, 0]
 
 
 # A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.
@@ -221,14 +195,3 @@ def test_a_request_leaves_after_the_last_of_those_that_it_waits_for(tmp_path):
     assert last.scheduled_s == pytest.approx(slow.end_s + 0.3, abs=1e-5)
     assert last.sent_s >= last.scheduled_s
     assert last.index == 4
-
-
-def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
-    content = studied(w=written(tmp_path, *SESSION), v=written(tmp_path, *SESSION[:1], name="alone.jsonl"))
-    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
-    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
-        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
-        "A KV cache of fewer than 89 tokens may evict some.",
-        "a has no prefix cache, so each turn of w computes the whole history again. Chats are usually served with "
-        "`prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both.",
-    ]

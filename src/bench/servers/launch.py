@@ -30,7 +30,7 @@ from bench.servers.settings import STEP_TOKENS
 from bench.servers.spec import DeploymentSpec
 from bench.servers.stages import Parallel, Stage, parallel_problem, stages_of
 
-_SHORTEN = "Shorten the workload (a trace by trace_longest)"
+_SHORTEN = "Shorten the workload"
 
 
 def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:

@@ -361,8 +361,7 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
             if prompt and output and not longest.turns
             else f"its longest request, {tokens} tokens with its output,"
         )
-        by = " by trace_longest" if longest.trace else ""
         yield (
             f"workloads.{ladder.workload}: {terms} exceeds the context of models.{model_name}, {model.context} tokens. "
-            f"Shorten the workload{by}, or remove it from that model's ladder."
+            f"Shorten the workload, or remove it from that model's ladder."
         )

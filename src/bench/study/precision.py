@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.axes import AXES, RATE
-from bench.errors import first_names, shown_share
+from bench.errors import first_names
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
-from bench.workloads.trace import TraceRequest, different_tokens, read_trace, thinned
 from bench.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -70,31 +69,14 @@ def auto_lines(plan: Plan) -> list[str]:
 
 
 def prompt_lines(plan: Plan) -> list[str]:
-    """A line for each workload whose file says what prompts are, unless nothing is sent: of one's own prompts how many there are and
-    how long, of a trace what they share and what of it is left out or cut; and for each server that computes histories again.
-    """
+    """A line for each workload with prompts of a file, how many and how long, and for each server that computes histories again."""
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
     own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
-    shared = {name: _shared(x.traced) for name, x in workloads.items()}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
-        *(f"{name}: {words}" for name, words in shared.items() if words),
-        *(f"{name}: {words}" for name, x in workloads.items() if (words := _thinned(x))),
         *_uncached_turns(plan),
     ]
-
-
-def _thinned(workload: Workload) -> str | None:
-    """What is left out of a trace, and cut; None where nothing is."""
-    if not (workload.trace and (workload.trace_every or workload.trace_longest)):
-        return None
-    whole = read_trace(workload.trace, workload.trace_unit, workload.trace_block)
-    sent, longest = workload.traced, workload.trace_longest
-    lengths = [(x.prompt_tokens, x.output_tokens) for x in thinned(whole, workload.trace_every or 1)]
-    prompts, answers = (sum(bool(longest) and each[i] > (longest or 0) for each in lengths) for i in (0, 1))
-    cut = f"; {prompts:,} prompts and {answers:,} answers are cut to {longest:,} tokens" if prompts or answers else ""
-    return f"{len(sent):,} of {len(whole):,} requests are sent{cut}."
 
 
 def _uncached_turns(plan: Plan) -> list[str]:
@@ -109,18 +91,6 @@ def _uncached_turns(plan: Plan) -> list[str]:
         "usually served with `prefix_caching: true`; `sweep: { prefix_caching: [false, true] }` compares both."
         for name, families in without.items()
     ]
-
-
-def _shared(trace: Sequence[TraceRequest]) -> str | None:
-    if not any(request.blocks for request in trace):
-        return None
-    prompts, different = sum(request.prompt_tokens for request in trace), different_tokens(trace)
-    sessions = len({request.root for request in trace})
-    among = f" in {sessions:,} session{'s' * (sessions > 1)}" if sessions < len(trace) else ""
-    return (
-        f"{len(trace):,} requests{among}; {shown_share(1 - different / prompts, 1)} of their {prompts:,} prompt tokens repeat what was "
-        f"sent before. A KV cache of fewer than {different:,} tokens may evict some."
-    )
 
 
 def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:

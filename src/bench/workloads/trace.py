@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Protocol
 
 from bench.errors import BenchError, shown
@@ -18,21 +18,7 @@ from bench.table_file import Row, read_rows
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
 # Columns that count the requests of a row, written without capitals and marks.
-_COUNTS = {
-    *(
-        "requests",
-        "nummodelrequests",
-        "numrequests",
-        "nrequests",
-        "requestcount",
-        "requestscount",
-        "totalrequests",
-        "modelrequests",
-    ),
-    *("apirequests", "numapirequests", "successfulrequests", "calls", "numcalls", "callcount", "apicalls", "count"),
-}
-#: Columns that say whose a request is.
-USERS = ("user", "user_id", "session_id", "conversation_id", "chat_id", "Session ID")
+_COUNTS = r"(num|n|total|model|api|successful)*(requests|calls)(count)?|(request|call)?count"
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
@@ -45,8 +31,7 @@ class TraceRequest:
         blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
             same, and nothing else. Empty where prompts share nothing.
         after: places of the requests that it follows, among those that `read_trace` returns: it waits for all. after_s: from the last
-            one's end to its own start (s). root: place of the request with which its session begins. user: whose it is, where a column
-            says it.
+            one's end to its own start (s). root: place of the request with which its session begins.
     """
 
     arrival_s: float | None
@@ -57,7 +42,6 @@ class TraceRequest:
     after: tuple[int, ...] = ()
     after_s: float = 0.0
     root: int = 0
-    user: str | None = None
 
 
 class Format(NamedTuple):
@@ -129,69 +113,21 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
         BenchError: the file is missing or broken, lacks a column, a row is not a request, or the arrivals' unit is not known.
     """
     rows, form = _read(path, unit)
-    trees = in_trees(path, rows, form.arrival) if form.own else None
-    roots = [row for row, after in zip(rows, trees.after, strict=True) if not after] if trees else rows
-    arrivals = _arrivals(path, roots, form, unit)
-    zero = min(arrivals)
-    moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
-    column = next((name for name in USERS if name in rows[0].values), "")
+    follows = _follows(path, rows, form.arrival) if form.own else [[] for _ in rows]
+    first = [row for row, after in zip(rows, follows, strict=True) if not after]
+    arrivals = _arrivals(path, first, form, unit) if first else []
+    moments = {row.place: float(moment - min(arrivals)) for row, moment in zip(first, arrivals, strict=True)}
     requests = [
         TraceRequest(
             moments.get(row.place),
-            _tokens(path, row, form.prompt, form),
-            _tokens(path, row, form.output, form),
-            user=None if row.values.get(column) in (None, "") else str(row.values[column]),
+            _tokens(path, row, form.prompt),
+            _tokens(path, row, form.output),
+            after=tuple(after),
+            after_s=_wait(path, row, after),
         )
-        for row in rows
+        for row, after in zip(rows, follows, strict=True)
     ]
-    requests = _with_blocks(path, rows, requests, form, block, alone=trees is None)
-    if trees is None:
-        ordered = sorted(requests, key=lambda request: request.arrival_s or 0.0)
-        return tuple(replace(request, root=place) for place, request in enumerate(ordered))
-    return _in_order(requests, trees)
-
-
-def thinned(requests: Sequence[TraceRequest], every: int = 1, longest: int | None = None) -> tuple[TraceRequest, ...]:
-    """The requests of each `every`-th user, or session where nothing says whose they are, in the order in which they come.
-
-    Args:
-        longest: to how many tokens prompts and answers are cut; None: as they are.
-    """
-    users: dict[str | int, int] = {}
-    kept: dict[int, int] = {}
-    for place, request in enumerate(requests):
-        number = users.setdefault(requests[request.root].user or request.root, len(users))
-        if number % every == 0:
-            kept[place] = len(kept)
-    most = longest or _LONGEST
-    return tuple(
-        replace(
-            x,
-            prompt_tokens=min(x.prompt_tokens, most),
-            output_tokens=min(x.output_tokens, most),
-            blocks=x.blocks[: -(-min(x.prompt_tokens, most) // x.block_tokens)] if x.blocks else (),
-            after=tuple(kept[before] for before in x.after),
-            root=kept[x.root],
-        )
-        for x in (requests[place] for place in kept)
-    )
-
-
-def different_tokens(requests: Iterable[TraceRequest]) -> int:
-    """Prompt tokens that a prefix cache without end computes, and then holds: those of each block once."""
-    longest: dict[int, int] = {}
-    for request in requests:
-        for place, block in enumerate(request.blocks):
-            tokens = min(request.block_tokens, request.prompt_tokens - place * request.block_tokens)
-            longest[block] = max(longest.get(block, 0), tokens)
-    return sum(longest.values())
-
-
-@cache
-def shared_block(path: str) -> int | None:
-    """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself."""
-    rows, form = _read(path)
-    return form.block if any(row.values.get("hash_ids") for row in rows) else None
+    return _in_order(path, rows, _with_blocks(path, rows, requests, form, block))
 
 
 class Converter(Protocol):
@@ -266,16 +202,16 @@ def refuse_sums(path: str, rows: Sequence[Row]) -> None:
 
 @cache
 def _counts_requests(name: Any) -> bool:
-    return re.sub("[^a-z]", "", str(name).lower()) in _COUNTS
+    return re.fullmatch(_COUNTS, re.sub("[^a-z]", "", str(name).lower())) is not None
 
 
 def _with_blocks(
-    path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: Format, block: int | None, *, alone: bool
-) -> list[TraceRequest]:
-    """Args: alone: whether no request follows another; then a trace without ids needs no blocks."""
+    path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: Format, block: int | None
+) -> Sequence[TraceRequest]:
+    """Without ids, requests that follow others need blocks too, each its own: else the prompts of a session would begin alike."""
     ids = [[] if block == 0 else hash_ids(row.values.get("hash_ids"), f"{path}: {row.place}, hash_ids") for row in rows]
-    if alone and not any(ids):
-        return list(requests)
+    if not any(ids) and not any(request.after for request in requests):
+        return requests
     chains, found = Chains(), []
     for row, request, names in zip(rows, requests, ids, strict=True):
         size = request.prompt_tokens
@@ -285,7 +221,7 @@ def _with_blocks(
                     f"{path}: {row.place} has hash_ids, but the tokens in a block are not known. Give a column block_tokens, or "
                     "trace_block in the workload; with 0 prompts share nothing."
                 )
-            size = block or form.block or _tokens(path, row, "block_tokens", form)
+            size = block or form.block or _tokens(path, row, "block_tokens")
         try:
             numbers = chains.of(names, request.prompt_tokens, size)
         except ValueError as error:
@@ -297,44 +233,30 @@ def _with_blocks(
     return found
 
 
-def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequest, ...]:
-    """Sessions in the order of their arrival, each as its first request and all that follows from it, behind those that it follows.
+def _in_order(path: str, rows: Sequence[Row], requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
+    """Sessions in the order of their arrival, each request behind those that it follows.
 
     Requests that follow the same one, or are followed by the same one, are of one session.
     """
-
-    def moment(i: int) -> float:
-        return requests[i].arrival_s or 0.0
-
-    place: dict[int, int] = {}
-    found: list[TraceRequest] = []
-    for first in sorted((i for i, after in enumerate(trees.after) if not after), key=moment):
-        if first in place:
-            continue
-        root = len(place)
-        ready = sorted((i for i in _session(first, trees) if not trees.after[i]), key=moment, reverse=True)
-        waits: dict[int, int] = {}
-        while ready:
-            i = ready.pop()
-            place[i] = len(place)
-            after = tuple(place[before] for before in trees.after[i])
-            found.append(replace(requests[i], after=after, after_s=trees.after_s[i], root=root))
-            for follower in reversed(trees.followers[i]):
-                waits[follower] = waits.get(follower, len(trees.after[follower])) - 1
-                if not waits[follower]:
-                    ready.append(follower)
-    return tuple(found)
-
-
-def _session(first: int, trees: Trees) -> set[int]:
-    """Places of all requests that are linked with `first`: one follows the other, directly or through others."""
-    reached = [first]
-    seen = {first}
-    for i in reached:
-        beside = {*trees.after[i], *trees.followers[i]} - seen
-        seen |= beside
-        reached += beside
-    return seen
+    try:
+        order = list(TopologicalSorter({i: x.after for i, x in enumerate(requests)}).static_order())
+    except CycleError as error:
+        raise _wrong(
+            path, rows[error.args[1][0]], "parent", "follows the request itself, by way of others or at once"
+        ) from None
+    begins: dict[int, float] = {}
+    roots: dict[int, int] = {}
+    for i in order:
+        x = requests[i]
+        begins[i] = max((begins[before] for before in x.after), default=x.arrival_s or 0.0) + x.after_s
+        joined = {roots[before] for before in x.after} or {i}
+        roots[i] = min(joined, key=lambda root: begins[root])
+        if len(joined) > 1:
+            roots |= {j: roots[i] for j, root in roots.items() if root in joined}
+    places = {i: place for place, i in enumerate(sorted(order, key=lambda i: (begins[roots[i]], roots[i], begins[i])))}
+    return tuple(
+        replace(requests[i], after=tuple(places[before] for before in requests[i].after), root=places[roots[i]]) for i in places
+    )
 
 
 def format_of(columns: Collection[str]) -> Format | None:
@@ -402,116 +324,54 @@ def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal |
     return [value for value in values if value is not None]
 
 
-def _tokens(path: str, row: Row, column: str, form: Format) -> int:
+def _tokens(path: str, row: Row, column: str) -> int:
     count = number_of(row.values.get(column))
     if count is None or not _whole(count) or abs(count) > _LONGEST:
         raise _wrong(path, row, column, "is not a whole number of tokens")
     if count < 1:
-        failed = (
-            "; the requests that failed have 0, and BurstGPT_without_fails_*.csv leaves them out"
-            if form.publisher == "BurstGPT"
-            else ""
-        )
-        raise _wrong(path, row, column, f"is less than 1 token{failed}. Remove the row")
+        raise _wrong(path, row, column, "is less than 1 token. Remove the row")
     return int(count)
 
 
 def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
     value = row.values.get(column)
     what = f"{shown(str(value), 60)} {problem}" if value not in (None, "") else "is empty"
-    follows = ". A request that follows another, after a delay, has its id as `parent`, and `after_s`"
-    return BenchError(
-        f"{path}: {row.place}, {column}: {what}{follows if 'delay' in row.values and value in (None, '') else ''}."
-    )
+    return BenchError(f"{path}: {row.place}, {column}: {what}.")
 
 
 def _whole(number: Decimal) -> bool:
     return number == number.to_integral_value()
 
 
-@dataclass(frozen=True)
-class Trees:
-    """Of each row, by its place in the file: the rows that it follows (none: it arrives by itself), how long after the last of their
-    answers (s), and the rows that follow it.
-    """
-
-    after: Sequence[Sequence[int]]
-    after_s: Sequence[float]
-    followers: Sequence[Sequence[int]]
-
-
-def in_trees(path: str, rows: Sequence[Row], arrival: str) -> Trees | None:
-    """Which request follows which; None where none does.
-
-    Args:
-        arrival: the column with moments, which a request that follows another has not.
-
-    Raises:
-        BenchError: a parent is not there, an id is there twice, requests follow each other in a circle, or a row has both a moment and
-            a parent.
-    """
-    if not any(_given(row, "parent") for row in rows):
-        return None
+def _follows(path: str, rows: Sequence[Row], arrival: str) -> list[list[int]]:
+    """Of each row, the places of the rows that it follows. Args: arrival: the column with moments, which those that follow lack."""
     places: dict[str, int] = {}
     for i, row in enumerate(rows):
         if _given(row, "id") and places.setdefault(str(row.values["id"]), i) != i:
             raise _wrong(path, row, "id", f"is that of {rows[places[str(row.values['id'])]].place} too")
-    after = [_parents(path, row, places) for row in rows]
-    after_s: list[float] = []
-    followers: list[list[int]] = [[] for _ in rows]
-    for i, (row, parents) in enumerate(zip(rows, after, strict=True)):
-        if parents and _given(row, arrival):
-            raise _wrong(path, row, arrival, "is a moment, and the request follows a parent. Remove one of them")
-        if not parents and _given(row, "after_s"):
-            raise _wrong(path, row, "after_s", "counts from the answer to a parent, which is not given")
-        after_s.append(_seconds(path, row) if _given(row, "after_s") else 0.0)
-        for parent in parents:
-            followers[parent].append(i)
-    _refuse_circles(path, rows, after, followers)
-    return Trees(after, after_s, followers)
-
-
-def _parents(path: str, row: Row, places: Mapping[str, int]) -> list[int]:
-    """`parent` is an id, or a list of ids (in a CSV file as JSON)."""
-    if not _given(row, "parent"):
-        return []
-    value = row.values["parent"]
-    names = [value]
-    if str(value) not in places:
-        names = value
-        if isinstance(value, str) and value.startswith("["):
+    found = []
+    for row in rows:
+        value = row.values["parent"] if _given(row, "parent") else []
+        if isinstance(value, str) and value.startswith("["):  # in a CSV file
             with suppress(ValueError):
-                names = json.loads(value)
-        names = names if isinstance(names, list) else [value]
-    for name in names:
-        if str(name) not in places:
-            raise _wrong(
-                path, row, "parent", "is no request's id" if len(names) == 1 else f"names {name!r}, which is no request's id"
-            )
-    return [*dict.fromkeys(places[str(name)] for name in names)]
+                value = json.loads(value)
+        names = [str(name) for name in (value if isinstance(value, list) else [value])]
+        if strange := [name for name in names if name not in places]:
+            raise _wrong(path, row, "parent", f"names {strange[0]!r}, which is no request's id")
+        if names and _given(row, arrival):
+            raise _wrong(path, row, arrival, "is a moment, and the request follows a parent. Remove one of them")
+        found.append([*dict.fromkeys(places[name] for name in names)])
+    return found
 
 
-def _refuse_circles(path: str, rows: Sequence[Row], after: Sequence[Sequence[int]], followers: Sequence[Sequence[int]]) -> None:
-    waits = list(map(len, after))
-    reached = [i for i, number in enumerate(waits) if not number]
-    for i in reached:
-        for follower in followers[i]:
-            waits[follower] -= 1
-            if not waits[follower]:
-                reached.append(follower)
-    left = sorted(set(range(len(rows))) - set(reached))
-    if left:
-        raise _wrong(path, rows[left[0]], "parent", "follows the request itself, by way of others or at once")
-
-
-def _seconds(path: str, row: Row) -> float:
-    try:
-        value = float(row.values["after_s"])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0 <= value < math.inf or isinstance(row.values["after_s"], bool):
-        raise _wrong(path, row, "after_s", "is not a number of seconds, 0 or more")
-    return value
+def _wait(path: str, row: Row, after: Sequence[int]) -> float:
+    """From the last answer that a request follows to its own start (s)."""
+    if not _given(row, "after_s"):
+        return 0.0
+    seconds = number_of(row.values["after_s"])
+    if not after or seconds is None or seconds < 0:
+        raise _wrong(path, row, "after_s", "is not 0 or more seconds from the answer to a parent")
+    return float(seconds)
 
 
 def _given(row: Row, column: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal
 
 from bench.errors import BenchError
@@ -15,14 +17,7 @@ TraceUnit = Literal["s", "ms", "us", "ns"]
 #: Seconds of each unit.
 SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
-_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_UTC = ("GMT", "UTC", "Z")
-# [28/Nov/2026:16:45:00 +0000] of nginx; Sat, 28 Nov 2026 16:45:00 +0000 of RFC 2822.
-_NAMED = re.compile(
-    r"\[?(?:[A-Za-z]{3}, *)?(\d{1,2})[ /-]([A-Za-z]{3})[ /-](\d{4})[ :](\d\d:\d\d:\d\d(?:\.\d+)?)(?: *([+-]\d\d:?\d\d|GMT|UTC|Z))?\]?"
-)
-# 2026-11-28 16:45:00.123 +0000 UTC m=+0.5 of Go; 2026-11-28 16:45:00 UTC.
-_ZONED = re.compile(r"(\d{4}-\d\d-\d\d[ T][\d:.,]+) (?:([+-]\d\d:?\d\d)(?: [A-Z]{3,5}| [+-]\d+)?|UTC|GMT)(?: m=\S+)?")
+_NGINX = "%d/%b/%Y:%H:%M:%S %z"
 _EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
 
 
@@ -52,24 +47,15 @@ def date_s(value: Any) -> Decimal | None:
 def date_of(value: Any) -> datetime | None:
     """A date and time, or what its text says, with a zone where it has one; None for anything else.
 
-    Text is as ISO 8601, RFC 2822, nginx or Go have it. A date such as 11/10/2026 may be of October or November, and is refused.
+    Text is as ISO 8601 or nginx have it. A date such as 11/10/2026 may be of October or November, and is refused.
     """
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        try:
-            return datetime.fromisoformat(_iso(value))
-        except ValueError:
-            return None
+        iso = re.sub(r" (?=[+-]\d\d:?\d\d$)", "", value.removesuffix(" UTC"))
+        for read in (partial(datetime.fromisoformat, iso), partial(datetime.strptime, value.strip("[]"), _NGINX)):
+            with suppress(ValueError):
+                return read()
+        return None
     return value if isinstance(value, datetime) else None
-
-
-def _iso(text: str) -> str:
-    """ISO's form of a date and time; any other text as it is."""
-    if named := _NAMED.fullmatch(text):
-        day, month, year, time, zone = named.groups(default="")
-        return f"{year}-{_MONTHS.index(month.lower()):02}-{day:0>2}T{time}{'Z' if zone in _UTC else zone}"
-    if zoned := _ZONED.fullmatch(text):
-        return f"{zoned[1]}{zoned[2] or 'Z'}"
-    return text
 
 
 def refuse_days(path: str, column: str, dates: Sequence[datetime | None]) -> None:
