@@ -10,11 +10,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
 from types import FrameType
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -152,7 +151,7 @@ def run(arguments: Sequence[str]) -> int:
         with _ending_in_order():
             status = app(arguments, prog_name="bench", standalone_mode=False)
     except typer.TyperException as error:  # from the parser
-        sys.stderr.write(_usage(error, arguments))
+        sys.stderr.write(_usage(error))
         return 2
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -171,36 +170,16 @@ def run(arguments: Sequence[str]) -> int:
     return status or 0
 
 
-def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
+def _usage(error: typer.TyperException) -> str:
     """What is wrong with the arguments, and where the help is; empty where the help was just printed."""
     message = re.sub(r"^Invalid value for '(.+?)': (Value error, )?", r"\1: ", error.format_message().strip())
     context = getattr(error, "ctx", None)
     if extra := re.match(r"Got unexpected extra argument\(s\) \((.*)\)$", message, re.DOTALL):
-        flags = (
-            {name for each in context.command.params if getattr(each, "is_flag", False) for name in each.opts}
-            if context
-            else set()
-        )
-        message = _unexpected(extra[1], arguments, flags)
+        message = f"{extra[1]} is not expected here. Name a study's file with --configfile, one workload's with --workload."
     if near := getattr(error, "possibilities", None):
         message = f"{error.message}. Did you mean {near[0]}?"
-    if (name := getattr(error, "option_name", None)) and context and any(each.name == "set" for each in context.command.params):
-        from bench.cli.sending import said_by_set
-
-        message = said_by_set(name, context.info_name) or message
     command = getattr(context, "command_path", "bench")
     return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
-
-
-def _unexpected(extra: str, arguments: Sequence[str], flags: Collection[str]) -> str:
-    """What to do with the first of the words that no option takes. Args: extra: all of them. flags: options that take no value."""
-    word = max((each for each in arguments if f"{extra} ".startswith(f"{each} ")), key=len, default=extra)
-    for before, each in pairwise(arguments):
-        if each == word and before in flags:
-            return f"{before} takes no value; leave out {word}."
-    if word.endswith((".yaml", ".yml")):
-        return f"{word} is not expected here. Name a study's file with --configfile, one workload's with --workload."
-    return f"{word} is not expected here."
 
 
 @contextmanager

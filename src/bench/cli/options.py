@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli import completion
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ def option(
     *names: str,
     parser: Callable[[str], Any] | None = None,
     default: str | None = None,
-    complete: Callable[[str], list[str]] | None = None,
 ) -> Any:
     """An option with a value.
 
@@ -39,7 +37,6 @@ def option(
         rich_help_panel=panel,
         parser=parser,
         show_default=default or True,
-        autocompletion=complete,
     )
 
 
@@ -111,9 +108,7 @@ Configfile = Annotated[
 ]
 Select = Annotated[
     str | None,
-    option(
-        "PATTERN", "Only runs whose deployment/run matches this shell pattern, such as '*_c0020_*'.", complete=completion.runs
-    ),
+    option("PATTERN", "Only runs whose deployment/run matches this shell pattern, such as '*_c0020_*'."),
 ]
 Scale = Annotated[str | None, option("NAME", "The one of the study's `scales`, such as cpu.")]
 WorkloadFile = Annotated[

@@ -210,18 +210,6 @@ class Sending:
         )
 
 
-def said_by_set(option: str, command: str) -> str | None:
-    """How to say what an unknown option of a command asks for, where it is a key that `--set` takes; None where it is none."""
-    from bench.workloads.workload import Workload
-
-    sending = next((each for each in Sending.__subclasses__() if each.__name__.lower() == command), None)
-    if sending is None:  # its `--set` takes other keys
-        return None
-    name, keys = option.lstrip("-").replace("-", "_"), {*Workload.model_fields, *sending.settings} - sending.decides
-    key = next((key for key in (name, f"{name}_s") if key in keys), None)
-    return key and f"No such option: {option}. Write --set {key}=VALUE."
-
-
 def key_and_value(pair: str) -> tuple[list[str], Any]:
     """The key of a `--set`, of which each further part is a key within the one before it, and the value."""
     import yaml

@@ -12,8 +12,9 @@ import typer
 
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, option
-from bench.cli.output import print_json, print_table, status
+from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
+from bench.terminal import live
 
 if TYPE_CHECKING:
     from bench.beside.archive.check import Check
@@ -106,10 +107,7 @@ def verify(
         raise BenchError(f"{path}: no such file or folder; name a pack, or a folder of results.")
     if configfile is not None and path.is_file():
         raise BenchError("--configfile: a pack holds its study. Leave it out.")
-    with status() as say:
-        # On a pipe there is no line that progress could replace.
-        progress = say if sys.stderr.isatty() else lambda _: None
-        checks = verify_pack(path) if path.is_file() else verify_results(path, configfile and configfile.absolute(), progress)
+    checks = verify_pack(path) if path.is_file() else verify_results(path, configfile and configfile.absolute(), live)
     here = f"{Path.cwd()}/"
     for check in checks:
         check.differs = [text.replace(here, "") for text in check.differs]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, option
 from bench.cli.output import print_json, print_table
@@ -153,7 +152,6 @@ def export(
             help="A deployment of the results in this folder, or results:DEPLOYMENT; of runs also what `bench compare` takes, such as "
             "runs/one.",
             show_default=False,
-            autocompletion=completion.deployments,
         ),
     ],
     form: Annotated[

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, option
-from bench.cli.output import print_json, print_table, status
+from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
+from bench.terminal import live
 
 
 @command(
@@ -22,7 +22,7 @@ from bench.errors import BenchError
 )
 def grade(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Results.", show_default=False, autocompletion=completion.deployments)
+        str, typer.Argument(metavar="SOURCE", help="Results.", show_default=False)
     ],
     tasks: Annotated[Path, option("FILE", "The graded set: the file whose prompts were sent.", None, "--set")],
     json: Json = False,
@@ -45,9 +45,8 @@ def grade(
     from bench.runs.sentences import load_cell
 
     (runs,) = of_windows(Results.open(source).own)
-    with status() as say:
-        say("running the tests")
-        rows = grade(runs.iter_rows(named=True), read_set(tasks), say)
+    live("running the tests")
+    rows = grade(runs.iter_rows(named=True), read_set(tasks), live)
     if not rows:
         raise BenchError(
             f"{source}: no answer to a prompt of {tasks} was kept. Give the file whose prompts were sent, and measure with "

@@ -116,7 +116,7 @@ def _print(log: Log, found: Described) -> None:
     from bench.beside.traffic.words import arrival_rows, length_rows, read_lines
 
     print(*read_lines(log), "", sep="\n")
-    print_table(arrival_rows(found), "<<", head=False)
+    print_table(arrival_rows(found), "<<")
     print()
     print_table(length_rows(found))
     if found.correlation is not None:

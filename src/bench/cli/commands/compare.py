@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, flag, option, percent
 from bench.cli.output import print_json, print_table
@@ -52,11 +51,11 @@ class Compare:
 
     baseline: Annotated[
         str | None,
-        typer.Argument(metavar="[A]", help="The baseline.", show_default=False, autocompletion=completion.deployments),
+        typer.Argument(metavar="[A]", help="The baseline.", show_default=False),
     ] = None
     candidate: Annotated[
         str | None,
-        typer.Argument(metavar="[B]", help="The candidate.", show_default=False, autocompletion=completion.deployments),
+        typer.Argument(metavar="[B]", help="The candidate.", show_default=False),
     ] = None
     metric: Annotated[
         list[str] | None,
@@ -65,7 +64,6 @@ class Compare:
             "Only this column of the summary table: one that is compared, or any percentile that an SLO may limit, such as ttft_p95_s. "
             "Repeatable; the fewer, the narrower their intervals.",
             default="all that are there",
-            complete=completion.metrics,
         ),
     ] = None
     between: Annotated[

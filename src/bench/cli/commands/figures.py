@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, OutputDir, ThresholdValues, option
 from bench.cli.output import print_json, tracked
@@ -35,7 +34,7 @@ def figures(
     output_dir: OutputDir,
     figure: Annotated[
         list[str] | None,
-        option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),
+        option("NAME", "Only this figure; repeatable.", default="those that the runs can answer"),
     ] = None,
     width: Annotated[
         str | None,

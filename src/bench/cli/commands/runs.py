@@ -14,7 +14,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, flag, option
 from bench.cli.output import print_json, print_table
@@ -53,7 +52,6 @@ def runs(
             "PATTERN",
             "Forget the runs whose deployment/run or run matches, so that the next workflow measures them again; `invalid`: those of "
             "which some part cannot be trusted. Repeatable.",
-            complete=completion.runs,
         ),
     ] = None,
     json: Json = False,
@@ -137,7 +135,7 @@ def _list(plan: Plan, *, json: bool) -> None:
     ]
     unended = unended_searches(plan, Store())
     rows += [[state, search.key, text] for search, state, text in _searches(plan, unended, rejected)]
-    print_table(rows, "<<<", head=False)
+    print_table(rows, "<<<")
     counts = Counter(state for _, state in states)
     if states or not plan.searches:
         print(

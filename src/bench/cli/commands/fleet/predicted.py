@@ -281,7 +281,7 @@ def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
         )
     rows.append([f"instances for {rate:,.4g} {unit}", _interval(peak.instances)])
     rows.append(["enough even if one fails (N + 1)", f"{peak.instances.high + 1:,.0f}"])
-    print_table(rows, head=False)
+    print_table(rows)
 
 
 def _print_course(course: Course, starts: str, price: float | None) -> None:
@@ -331,7 +331,7 @@ def _of_trace(question: Question, asked: Fleet) -> None:
         ["enough even if one fails (N + 1)", f"{needed.high + 1:,.0f}"],
         *([f"within all limits, {count:,} of them", _percent(share.within)] for count, share in shares.items()),
     ]
-    print_table(rows, head=False)
+    print_table(rows)
 
 
 def _interval(interval: Interval, text: Callable[[float], str] = "{:,.0f}".format, to: str = " to ") -> str:

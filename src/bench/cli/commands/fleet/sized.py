@@ -78,7 +78,7 @@ def _print(
         return
     if measured:
         print(f"{meets(measured)}\n")
-    print_table(sized_rows(found, measured, "machines" if is_machine(run) else "GPUs"), head=False)
+    print_table(sized_rows(found, measured, "machines" if is_machine(run) else "GPUs"))
     if found["gpus"] is None:
         print(f"\n{UNKNOWN_GPUS}")
     if found["consistent"] is False:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, limits, option, percent, positive
 from bench.cli.output import print_json, print_table
@@ -42,10 +41,7 @@ def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any
             raise typer.BadParameter(f"{given!r} is not one of {', '.join(known)}.")
         return name
 
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in known if name.startswith(incomplete)]
-
-    return option("DTYPE", text.format(", ".join(known)), parser=parse, default=default, complete=complete)
+    return option("DTYPE", text.format(", ".join(known)), parser=parse, default=default)
 
 
 @command(
@@ -70,16 +66,13 @@ class Plan:
             "MODEL",
             "A model of the catalogue, a config.json, a folder with one, or an id on the hub, such as Qwen/Qwen3-8B.",
             default="every model of the catalogue",
-            complete=completion.models,
         ),
     ] = None
     parameters: Annotated[
         int | None,
         option("N", "How many weights it has, where --model is a config.json without its *.safetensors.", parser=at_least_one),
     ] = None
-    accelerator: Annotated[
-        str | None, option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators)
-    ] = None
+    accelerator: Annotated[str | None, option("NAME", "A GPU that is known here or in --hardware, such as h100.")] = None
     prompt_length: Annotated[str, option("TOKENS", "Prompt tokens of a request; or percentiles, as in p50=800,p95=4000.")] = (
         "128"
     )
@@ -293,8 +286,7 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
                 f"decode ceiling, {most if held else 'all'} at once (tokens/s)",
                 number_text(ceilings["decode_tokens_per_s_at_saturation"]),
             ],
-        ],
-        head=False,
+        ]
     )
 
 
