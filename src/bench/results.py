@@ -23,8 +23,8 @@ from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.summary import read_run_summary, read_summary
 from bench.shipped import BENCH
+from bench.study.config import Thresholds
 from bench.study.decision import Decision
-from bench.study.read import kept_thresholds, thresholds_of
 from bench.study.slo import Slo, applying, parse_slo
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
-    """The rows of the parsed runs below a folder, judged by the thresholds with which they were taken."""
+    """The rows of the parsed runs below a folder, judged by the default thresholds."""
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(
@@ -249,5 +249,4 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
         )
     launches = {launch.deployment: launch for launch in (read(Launch, path) for path in folder.rglob("launch.json"))}
     facts = {fact.deployment: fact for fact in (read(DeploymentFacts, path) for path in folder.rglob("deployment.json"))}
-    thresholds = thresholds_of(kept_thresholds(run.parent for run in runs))
-    return summary_frame([read_run_summary(run).figures for run in runs], launches, facts, thresholds)
+    return summary_frame([read_run_summary(run).figures for run in runs], launches, facts, Thresholds())

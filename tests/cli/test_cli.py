@@ -1,7 +1,6 @@
 """The commands as a user runs them."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -237,40 +236,6 @@ def test_scrape_says_that_an_endpoint_gives_no_exposition(tmp_path):
             done = bench("scrape", "--url", url, "--interval", 0.05, "--duration", 0.1, "--output-dir", tmp_path)
         assert done.returncode == 0  # whatever it is, it is kept as it came
         assert f"warning: {url} gives no Prometheus exposition: {fault}" in done.stderr
-
-
-def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys, monkeypatch):
-    """In every command; options of a command's own hold in their place."""
-    one, other = tmp_path / "one", tmp_path / "other"
-    lenient = ("--threshold", "other_share=1", "--threshold", "client_delay_p99_s=9")
-    with fake_server() as server:
-        done = bench("workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
-                     f"{server.base_url}/v1", "--output-dir", one, *lenient)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    record = json.loads((one / "run.json").read_text())
-    record["host"]["other_share"] = 0.6
-    (one / "run.json").write_text(json.dumps(record))
-    shutil.copytree(one, other)
-    (other / "thresholds.json").unlink()
-    invalid = "other processes took 60 %"
-    for folder, options, said in ((one, (), False), (one, ("--threshold", "other_share=0.5"), True), (other, (), True)):
-        capsys.readouterr()
-        assert main(["parse", str(folder), *options]) == 0
-        out = capsys.readouterr().out
-        assert (invalid in out, "other_share=1, client_delay_p99_s=9, as the run was taken" in out) == (
-            said,
-            folder == one and not options,
-        )
-        assert "s (an estimate: n = 2 is too few for a 99 % bound)" in out
-    assert "`--threshold other_share=0.6` lets such runs count" in out
-    monkeypatch.setattr("bench.findings.registry.draw_figure", lambda name, *_, **__: [tmp_path / f"{name}.svg"])
-    figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "ttft"]
-    assert main([*figures, str(one)]) == 0
-    reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()
-    assert not any("other_processes" in reason for reason in reasons[0])
-    assert main([*figures, str(tmp_path)]) == 2
-    assert "had different thresholds." in capsys.readouterr().err
-    assert main([*figures, str(tmp_path), *lenient]) == 0
 
 
 def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):

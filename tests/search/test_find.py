@@ -178,13 +178,6 @@ def test_a_server_that_dies_in_the_probe_ends_the_search_with_a_next_step(server
     assert json.loads((tmp_path / "found/find.json").read_text())["why"] == "gone"
 
 
-def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path):
-    with fake_server(usage=False, pages=PAGES) as uncounted:
-        done = find(uncounted.base_url, cwd=tmp_path)
-    assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
-    assert "counts no tokens, so no run would be valid. Limit TTFT or E2E" in done.stderr
-
-
 def test_a_load_that_the_server_refuses_is_refused_in_its_words_and_what_it_refuses_in_part_too(tmp_path):
     """A context of 20 tokens; no threshold would help."""
     whole = "This model's maximum context length is 20 tokens."

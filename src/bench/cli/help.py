@@ -52,7 +52,7 @@ ABOUT = (
     "commands plan a study, look at one, or run a single stage against any OpenAI-compatible server.",
 )
 END = (
-    "`bench COMMAND --help` has examples. `bench --version` shows the version; `bench --install-completion` completes commands and options.",
+    "`bench COMMAND --help` has examples. `bench --version` shows the version; `bench --install-completion` completes options.",
     "Exit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where what was measured does not decide; 70 after a "
     "traceback, a fault of `bench` itself; 130 after Ctrl-C; 143 after SIGTERM.",
 )

@@ -12,7 +12,6 @@ TABLES = ("capacity.parquet", "saturation.parquet", "comparisons.parquet", "comp
 ANALYSES = (*TABLES, "causes.parquet", "findings.json")
 
 # Beside a run, the `--threshold` options with which `bench workload` took it.
-THRESHOLDS = "thresholds.json"
 
 
 class Paths:

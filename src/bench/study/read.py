@@ -4,7 +4,6 @@ job starts.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import types
@@ -18,7 +17,6 @@ from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, meant, shown
 from bench.fields import KINDS, NAME
-from bench.runs.paths import THRESHOLDS
 from bench.shipped import BENCH
 from bench.study.config import Config, Thresholds
 from bench.study.contradictions import contradictions
@@ -270,32 +268,6 @@ def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[Base
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def keep_thresholds(options: Iterable[str] | None, run: Path) -> None:
-    """Write the `--threshold` options beside the run that was taken with them, so that it has one verdict."""
-    if options:
-        (run / THRESHOLDS).write_text(json.dumps(list(options)) + "\n", encoding="utf-8")
-
-
-def kept_thresholds(runs: Iterable[Path]) -> list[str]:
-    """The `--threshold` options with which these runs were taken; none where they had none.
-
-    Raises:
-        BenchError: they had different ones, or a file of them cannot be read.
-    """
-    kept: dict[tuple[str, ...], Path] = {}
-    for run in runs:
-        file = run / THRESHOLDS
-        try:
-            options = tuple(map(str, json.loads(file.read_text(encoding="utf-8")) if file.exists() else ()))
-        except (OSError, ValueError, TypeError) as error:
-            raise BenchError(f"{file}: not readable ({error}). Remove it, or give --threshold.") from None
-        kept[options] = run
-    if len(kept) > 1:
-        (_, one), (_, other) = list(kept.items())[:2]
-        raise BenchError(f"{one} and {other} had different thresholds. `{BENCH} figures` with --threshold judges them alike.")
-    return [option for options in kept for option in options]
 
 
 def thresholds_of(options: Iterable[str] | None) -> Thresholds:

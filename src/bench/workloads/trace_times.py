@@ -50,7 +50,7 @@ def date_of(value: Any) -> datetime | None:
     Text is as ISO 8601 or nginx have it. A date such as 11/10/2026 may be of October or November, and is refused.
     """
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        iso = re.sub(r" (?=[+-]\d\d:?\d\d$)", "", value.removesuffix(" UTC"))
+        iso = re.sub(r" (?=[+-]\d\d:?\d\d$)", "", re.sub(" UTC$", "Z", value))
         for read in (partial(datetime.fromisoformat, iso), partial(datetime.strptime, value.strip("[]"), _NGINX)):
             with suppress(ValueError):
                 return read()

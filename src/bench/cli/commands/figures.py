@@ -92,14 +92,12 @@ def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Ta
     from bench.parse.table import aggregate
     from bench.runs.paths import Paths
     from bench.study.decision import Decision
-    from bench.study.read import kept_thresholds, thresholds_of
+    from bench.study.read import thresholds_of
 
     thresholds = thresholds_of(threshold)
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(f"{folder}: no summary.json at any depth; `bench parse` writes one into a run's folder.")
-    if not threshold:
-        thresholds = thresholds_of(kept_thresholds(run.parent for run in runs))
     summary, timeseries = output_dir / "summary.parquet", output_dir / "timeseries.parquet"
     aggregate(
         runs,

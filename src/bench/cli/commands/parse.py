@@ -21,7 +21,7 @@ def parse(
     json: Json = False,
 ) -> None:
     """Reads run.json, requests.jsonl and, if present, telemetry.jsonl.gz. Writes requests.parquet, telemetry.parquet, metrics.csv
-    (elapsed seconds, then a column a series) and summary.json beside them. Without --threshold, those of `bench workload` hold.
+    (elapsed seconds, then a column a series) and summary.json beside them.
     """
     from bench.findings.streams import stream_notes
     from bench.findings.trust import accept_option, of_others
@@ -29,11 +29,10 @@ def parse(
     from bench.parse.table import verdict_columns
     from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
     from bench.statistics.percentiles import tail_text
-    from bench.study.read import kept_thresholds, thresholds_of
+    from bench.study.read import thresholds_of
     from bench.workloads.endpoints.kind import WORKS
 
-    kept = [] if threshold else kept_thresholds([folder])
-    thresholds = thresholds_of(threshold or kept)
+    thresholds = thresholds_of(threshold)
     summary = parse_run(
         folder,
         requests=folder / "requests.parquet",
@@ -83,8 +82,7 @@ def parse(
         print(f"  {head:<20} {line}")
     valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
-    taken = [("thresholds", f"{', '.join(kept)}, as the run was taken")] if kept else []
-    for what, state in (*taken, ("latency, throughput", valid), ("the server's counts", counts)):
+    for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
     allowed = accept_option(of_others(judged.found), thresholds.other_share)
     for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):

@@ -17,7 +17,6 @@ from bench.cli.options import (
     LOAD,
     Json,
     OutputDir,
-    ThresholdValues,
     at_least_one,
     flag,
     option,
@@ -28,7 +27,6 @@ from bench.cli.options import (
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending, above, whole
 from bench.errors import BenchError, shown
-from bench.runs.paths import THRESHOLDS
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.endpoints.kind import Work
 
@@ -45,7 +43,7 @@ _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not wh
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
 _OF_A_RUN = (
     *("run.json", "requests.jsonl", "telemetry.jsonl.gz"),
-    *("requests.parquet", "telemetry.parquet", "metrics.csv", "summary.json", THRESHOLDS),
+    *("requests.parquet", "telemetry.parquet", "metrics.csv", "summary.json"),
 )
 
 
@@ -99,7 +97,6 @@ class Workload(Sending):
             _METRICS,
         ),
     ] = None
-    threshold: ThresholdValues = None
     json: Json = False
 
     def run(self) -> None:
@@ -111,11 +108,10 @@ class Workload(Sending):
         from bench.runs.files import digest
         from bench.runs.run import RunHeader
         from bench.shipped import commit_of
-        from bench.study.read import keep_thresholds, thresholds_of
         from bench.study.specs import PROTOCOL
         from bench.workloads.schedule import at_least_s, schedule
 
-        target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)
+        target, interval = self.target(), self._scrape_interval()
         given = self.setting("seed")
         seed = given or secrets.token_hex(8)
         content, level = self._workload()
@@ -168,7 +164,6 @@ class Workload(Sending):
                     endpoints=self.scrape_also or [],
                     say=lambda text: print(text, file=sys.stderr),
                 )
-            keep_thresholds(self.threshold, Path(aside))
             _put_in_place(Path(aside), output)
         outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
         if self.json:
@@ -182,7 +177,7 @@ class Workload(Sending):
                 }
             )
         else:
-            _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work, thresholds.other_share)
+            _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work)
         if recording.failed:
             sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
@@ -293,16 +288,14 @@ def _put_in_place(aside: Path, output: Path) -> None:
         file.rename(output / file.name)
 
 
-def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work, other_share: float) -> None:
+def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work) -> None:
     from bench.errors import count_text, throughput_text
-    from bench.findings.trust import accept_option
     from bench.measure.rounds import disturbed
+    from bench.study.config import Thresholds
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{throughput_text(recording.tokens_per_s, work.unit)}; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
-          + disturbed(recording.other_share, other_share, recording.busy_share))  # fmt: skip
-    if allowed := accept_option(recording.other_share, other_share):
-        print(f"  {allowed}")
+          + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
     # Of other failures the words are Saturate's, about what it saw.
     errors = {
         f"the server answered: {record.error}" if record.outcome in ("http_error", "stream_error") else record.error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,22 +102,23 @@ class Find(Sending):
         content, workload = self._workload()
         refuse_strange_classes(slos, workload.classes, "the workload does")
         aim = self._aim(slos, workload)
-        self._refuse_conversations(aim)
+        if aim.turns > 1 and aim.held:
+            raise BenchError(
+                "The workload with --concurrency: conversations that begin together keep in step, and so do their latencies. Use "
+                "--request-rate, which counts conversations/s."
+            )
         target = self.target()
         refuse_wrong_address(self.metrics)
         other_share = thresholds_of(self.threshold).other_share
         _refuse_unreachable(target)
         budget = Budget(self.setting("max_runs"), 60 * self.max_minutes)
-        server = self._server(content, workload, aim, target)
-        found = searched(server, aim, budget)
+        found = searched(self._server(content, workload, aim, target), aim, budget)
         result = {
             **as_json(found, CONCURRENCY if aim.held else RATE, aim),
             "server": target.base_url,
             "model": self.model,
             "slos": self.slo,
             "workload": content,
-            "omit": self.setting("omit"),
-            "requests_omit": server.target.form(content["endpoint"]).omitted,
             "met": met(found, self.at_least),
         }
         write_object(result, self.output_dir / _RESULT)
@@ -142,24 +142,6 @@ class Find(Sending):
             raise BenchError(f"--set start={start:g}: above the highest load to try, {most:g} (most).")
         if self.concurrency and any(value is not None and value % 1 for value in (start, most)):
             raise BenchError("--set start=N and most=N of --concurrency are whole numbers.")
-
-    def _refuse_conversations(self, aim: Aim) -> None:
-        """Refuses conversations of a closed loop, and those whose pauses alone take longer than the search may."""
-        from bench.search.placing import FEWEST_RUNS
-
-        if aim.turns > 1 and aim.held:
-            raise BenchError(
-                "The workload with --concurrency: conversations that begin together keep in step, and so do their latencies. Use "
-                "--request-rate, which counts conversations/s."
-            )
-        pauses_s = (aim.turns - 1) * aim.think_s
-        minutes = FEWEST_RUNS * aim.latencies(near=False) * pauses_s / 60
-        if minutes > self.max_minutes:
-            raise BenchError(
-                f"The workload: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
-                f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {self.max_minutes:g}. Raise it, or give "
-                "shorter pauses: --set turns.think_s=SECONDS."
-            )
 
     def _workload(self) -> tuple[dict[str, Any], Workload]:
         """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request."""
@@ -202,7 +184,6 @@ class Find(Sending):
         from bench.study.read import thresholds_of
 
         target = self.introduced(target, workload)
-        _refuse_uncounted(target, workload, aim)
         found = find_metrics(target.base_url, self.metrics, target.headers, served=True)
         read = worth_reading(found, named="--metrics" if self.metrics else None, say=partial(print, file=sys.stderr))
         recording = {
@@ -240,17 +221,6 @@ def _refuse_unreachable(target: Target) -> None:
     names = listed_models(answer)
     if names and target.model not in names:  # else a request decides
         print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
-
-
-def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
-    """Raises BenchError where a server that counts no tokens leaves an SLO on TPOT unknown, or makes all runs invalid."""
-    sized = not workload.natural or any(part.prompts.sized for part in workload.parts.values())
-    if not target.counts and (sized or any(slo.metric == "tpot" for slo in aim.slos)):
-        raise BenchError(
-            f"{target.base_url} counts no tokens, so no run would be valid. Limit TTFT or E2E (such as --slo e2e_p90=8s), and send "
-            "prompts that have no exact length: --prompts FILE --set 'output_tokens={distribution: natural, max: 400}'; or let the "
-            "server send `usage`."
-        )
 
 
 def _print(found: Found, aim: Aim, other_share: float, at_least: float | None) -> None:
