@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,25 +69,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path}: not a mapping; a configuration starts with `study:`, a file of devices with a device's name."
         )
     return content
-
-
-def line_of(path: Path, keys: Sequence[str]) -> int | None:
-    """The line of a key in a file that `read_yaml` reads, or of the nearest key above it: what comes by `<<` stands elsewhere.
-
-    Args:
-        keys: from the file's outermost mapping on.
-
-    Returns:
-        From 1; None where the file has not even the first.
-    """
-    node, line = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=_UniqueKeys), None
-    for key in keys:
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        found = next(((name, value) for name, value in pairs if name.value == key), None)
-        if found is None:
-            break
-        line, node = found[0].start_mark.line + 1, found[1]
-    return line
 
 
 class _Named(io.StringIO):

@@ -17,7 +17,6 @@ from bench.study.precision import prompt_lines
 from bench.study.read import load_config
 from bench.workloads.schedule import PlannedRequest, schedule
 from bench.workloads.workload import Workload
-from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.study import CONTENT, ROOT

@@ -23,10 +23,9 @@ from bench.study.contradictions import contradictions
 from bench.study.plan import Plan
 from bench.study.search import with_ladder
 from bench.study.sweep import expand
-from bench.workloads.lengths import LengthDistribution
 from bench.workloads.prompts import SOURCES, Source
 from bench.workloads.workload import Workload
-from bench.yaml_file import line_of, read_yaml
+from bench.yaml_file import read_yaml
 
 
 def at_scale(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -56,22 +55,11 @@ def at_scale(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MOST_FAULTS = 30  # most faults that a message names; convention
-_NOT = {  # what a value is not, by pydantic's code
-    "int_type": "not a whole number",
-    "int_from_float": "not a whole number",
-    "float_type": "not a number",
-    "bool_type": "neither true nor false",
-    "string_type": "not a text",
-    "list_type": "not a list",
-    "dict_type": "not a mapping of keys to values",
-    "model_type": "not a mapping of keys to values",
-}
-_LENGTH = "neither a whole number nor a distribution, such as {distribution: lognormal, median: 500, sigma: 0.6}"
 
 
 def load_file(path: Path, **overrides: Any) -> Config:
     """The configuration in `path`, with top-level keys replaced by `overrides`."""
-    return _checked({**read_yaml(path), **overrides}, str(path), [path])
+    return _checked({**read_yaml(path), **overrides}, str(path))
 
 
 def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path] = ()) -> Config:
@@ -92,7 +80,7 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
                 f"{name} is a target and no study. Write `--` before the targets: snakemake --configfile FILE -- {name}"
             )
         read_yaml(file)
-    return _checked(content, source, files)
+    return _checked(content, source)
 
 
 def plan_of(content: Mapping[str, Any]) -> Plan:
@@ -100,7 +88,7 @@ def plan_of(content: Mapping[str, Any]) -> Plan:
     return Plan.of(load_config(content, source="the workflow's configuration"))
 
 
-def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> Config:
+def _checked(content: Mapping[str, Any], source: str) -> Config:
     try:
         expansion = expand(at_scale(content))
     except BenchError as error:
@@ -111,18 +99,9 @@ def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> 
         faults = contradictions(config, expansion.swept)
     except ValidationError as error:
         faults = map(_explain, _faults(error))
-    # Nothing else is known of a deployment whose sweep is wrong, nor of a ladder that names it.
-    told: list[tuple[str | None, str]] = list(expansion.faults or expansion.told(faults))
-    if told:
-        raise BenchError(_lines(source, (_at_line(base, fault, files) for base, fault in told)))
+    if told := expansion.told(faults):
+        raise BenchError(_lines(source, told))
     return config if config.study.ladders else with_ladder(config)
-
-
-def _at_line(base: str | None, fault: str, files: Sequence[Path]) -> str:
-    """Args: base: the deployment whose sweep the fault belongs to; None without one."""
-    lines = [line_of(file, ("deployments", base, "sweep")) for file in files] if base is not None else []
-    line = next(filter(None, reversed(lines)), None)
-    return f"line {line}: {fault}" if line else fault
 
 
 def _lines(source: str, faults: Iterable[str]) -> str:
@@ -186,7 +165,10 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     if error["type"] == "missing":
         return f"{key} is missing.{meaning}"
     message = _wrong(error)
-    if isinstance(value, dict) and error["type"] not in _NOT:  # a rule between several keys: the message names them
+    if isinstance(value, dict) and error["type"] in (
+        "value_error",
+        "union_tag_invalid",
+    ):  # a rule between several keys: the message names them
         return f"{key}: {message}." if key else f"{message}."
     if message.startswith(shown(value)):  # it quotes the value, and says what one looks like
         return f"{key}: {message}."
@@ -202,43 +184,20 @@ def _without_secret(value: Any) -> Any:
 
 
 def _wrong(error: ErrorDetails) -> str:
-    """What is wrong with a value, as a clause: pydantic's own words name classes of Python."""
+    """What is wrong with a value, as a clause."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "string_pattern_mismatch":
         hint = "; a name has lower case letters, digits, `.` and `-`" if context["pattern"] == NAME else ""
-        words = context["pattern"].strip("^()$").split("|")  # of `balance`, whose form is a list of words
-        return _with_meant(f"not of the form {context['pattern']}{hint}", value, words)
-    length = context.get("class_name") == LengthDistribution.__name__
-    message = _LENGTH if length else _NOT.get(kind) or error["msg"].removeprefix("Value error, ").rstrip(".")
-    message = message.replace("Input should", "it should", 1)
+        return f"not of the form {context['pattern']}{hint}"
     if kind == "union_tag_invalid":  # the source of prompts, the only key by which a mapping is read as one class or another
-        given, known = value.get("source") if isinstance(value, dict) else context["tag"], context["expected_tags"]
-        return f"source is {shown(given)}: " + _with_meant(f"it should be one of {known}", given, _quoted(known))
-    if kind == "literal_error" and context["expected"] == "'auto'":  # or values, of which a text is none
-        values = "a whole number, such as 250" if error["loc"][-1] == "num_requests" else "a list of levels, such as [4, 8, 16]"
-        message = _with_meant(f"neither {values}, nor `auto`", value, ["auto"])
-    elif kind == "literal_error":
-        message = _with_meant(message, value, _quoted(context["expected"]))
-    if kind == "string_type" and isinstance(value, int | float):
-        message += "; quote it"
-    if (
-        (length or kind in ("int_type", "float_type") or message.startswith("neither a whole number"))
-        and isinstance(value, str)
-        and value.strip().replace(".", "", 1).isdecimal()
-    ):
-        message += "; write it without quotes"
-    if kind == "list_type" and isinstance(value, int | float | str) and not isinstance(value, bool):
-        message += f"; write [{value}]"
+        given = value.get("source") if isinstance(value, dict) else context["tag"]
+        return f"source is {shown(given)}: it should be one of {context['expected_tags']}"
+    message = error["msg"].removeprefix("Value error, ").rstrip(".").replace("Input should", "it should", 1)
+    message = message.partition(" or instance of")[0]  # a class of Python
+    if kind == "literal_error":
+        near = meant(value, re.findall(r"'(.*?)'", context["expected"])) if isinstance(value, str) else None
+        return f"did you mean {near}? {message[0].upper()}{message[1:]}" if near else message
     return message
-
-
-def _quoted(text: str) -> list[str]:
-    return re.findall(r"'(.*?)'", text)
-
-
-def _with_meant(message: str, value: Any, known: Sequence[str]) -> str:
-    near = meant(value, known) if isinstance(value, str) else None
-    return f"did you mean {near}? {message[0].upper()}{message[1:]}" if near else message
 
 
 def _is_tag(location: Sequence[int | str], place: int) -> bool:

@@ -159,7 +159,7 @@ def _tuning(plan: Plan, store: Store) -> tuple[list[RunSpec], dict[str, Path]]:
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
     """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files.
 
-    It has what elsewhere nobody can read (digests of the files that it names, also of models, and block lengths of traces), and
+    It has what elsewhere nobody can read (digests of the files that it names, also of models), and
     `<secret>` in place of what looks like one; a deployment's digest is the same with it.
     """
     plans = [plan, *filter(None, [plan.competition()])]
@@ -167,14 +167,10 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     specs = [*plan.started.values(), *plan.deployments.values()]
     files |= {str(spec.model.here): spec.checkpoint for spec in specs if spec.checkpoint}
-    blocks = {
-        run.family: {"trace_block": run.workload.trace_block} for run in plan.every if run.workload.trace_block is not None
-    }
     packed = {
         key: value for key, value in expand(at_scale({**content, "scale": plan.config.scale})).content.items() if key != "scale"
     }
     changes: dict[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]] = {
-        "workloads": lambda name, _: blocks.get(name, {}),
         "deployments": lambda _, entry: {key: redacted(entry[key]) for key in ("environment",) if entry.get(key)},
     }
     for section, change in changes.items():
