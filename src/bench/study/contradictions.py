@@ -20,8 +20,8 @@ from bench.servers.stages import Parallel, parallel_problem
 from bench.study.config import Config, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.precision import with_requests
-from bench.study.search import Search, tuning_faults
-from bench.study.slo import applying, parse_slo
+from bench.study.search import tuning_faults
+from bench.study.slo import parse_slo
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
@@ -40,7 +40,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
     }
     yield from _deployments(config, tables)
     yield from _absent(config)
-    asked: dict[tuple[str, str, float], int] = {}
+    asked: dict[tuple[str, str, float | str], int] = {}
     for i, ladder in enumerate(config.study.ladders):
         where = f"study.ladders[{i}]"
         for key in ("deployment", "workload"):
@@ -69,12 +69,9 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
                 + (f"{why_not[0].upper()}{why_not[1:]}." if why_not else f"Write {workload.axis}: [...] in its place.")
             )
             continue
-        if ladder.auto:
-            yield from _unsearchable(where, ladder, workload, config)
-            continue
-        yield from _unmeasurable(where, ladder, workload, config)
+        yield from (_unsearchable if ladder.auto else _unmeasurable)(where, ladder, workload, config)
         for name, _ in swept(ladder, workload):
-            for level in ladder.levels:
+            for level in ["auto"] if ladder.auto else ladder.levels:
                 key3 = (ladder.deployment, name, level)
                 if key3 in asked:
                     yield (
@@ -82,7 +79,6 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
                         f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
                     )
                 asked[key3] = i
-    yield from _searched_twice(config)
     yield from _classless(config)
     yield from _baseline(config.study.baseline, config, asked, swept_names)
     yield from _hardware(config)
@@ -139,20 +135,6 @@ def _classless(config: Config) -> typing.Iterator[str]:
                 yield f"{where} limits {slo.name}, a class that no workload has. There are: {names_text(known)}."
 
 
-def _searched_twice(config: Config) -> typing.Iterator[str]:
-    searched: dict[tuple[str, str], int] = {}
-    for i, ladder in enumerate(config.study.ladders):
-        if not ladder.auto or ladder.workload not in config.workloads:
-            continue
-        for name, _ in swept(ladder, config.workloads[ladder.workload]):
-            first = searched.setdefault((ladder.deployment, name), i)
-            if first != i:
-                yield (
-                    f"study.ladders[{i}].{ladder.axis}: study.ladders[{first}] searches for the load of {name} on "
-                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, to be met together."
-                )
-
-
 def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
     if workload.arrival == "burst":
         yield (
@@ -161,63 +143,36 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
         )
     if workload.step:
         yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has step. Give levels, or remove it."
-    search = ladder.search or Search()
-    bounds = {key: getattr(search, key) for key in ("start", "highest") if getattr(search, key) is not None}
-    for key, bound in bounds.items():
-        if AXES[ladder.axis].held and (bound < 1 or bound % 1):
-            yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."
-    if not config.packed:  # which searches nothing, and comes without the files that say how long answers are
-        yield from _unsearchable_slos(where, ladder, workload, config)
-
-
-def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
-    search = ladder.search or Search()
-    slos = applying((parse_slo(text) for text in search.slo or config.decision.slo), workload.classes)
-    if not slos and (search.slo or config.decision.slo):
-        yield (
-            f"{where}: auto searches for the highest load within SLOs, but all of them limit classes that workloads.{ladder.workload} "
-            "lacks. Give search.slo."
-        )
-    for slo in slos:
-        outputs = [part.output_tokens for name, part in workload.parts.items() if slo.request_class in (None, name)]
-        single = all(output is not None and output.longest == 1 for output in outputs)
-        if (slo.metric in ("ttft", "ttfo") and not workload.stream) or (
-            slo.metric == "tpot" and (single or not workload.stream)
-        ):
-            why = "has no streaming" if not workload.stream else "asks for single tokens"
-            yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
-    if not (ladder.search and ladder.search.slo) and not config.decision.slo:
+    texts = (ladder.search and ladder.search.slo) or config.decision.slo
+    if not texts and not config.packed:
         yield (
             f"{where}: auto searches for the highest load within SLOs, but there are none. Give decision.slo, or search.slo."
         )
+    for slo in map(parse_slo, texts):
+        if not workload.stream and slo.metric in ("ttft", "ttfo", "tpot"):
+            yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it is not streamed."
 
 
 def _baseline(
-    name: str | None, config: Config, asked: Iterable[tuple[str, str, float]], swept_names: Mapping[str, Sequence[str]]
+    name: str | None,
+    config: Config,
+    asked: Iterable[tuple[str, str, float | str]],
+    swept_names: Mapping[str, Sequence[str]],
 ) -> typing.Iterator[str]:
     """Args: asked: deployment, workload and level of what is measured. swept_names: as of `contradictions`."""
-    loads: dict[str, set[tuple[str, float]]] = {}
-    for deployment, workload, level in asked:
-        loads.setdefault(deployment, set()).add((workload, level))
     if name is None:
         return
-    if name in swept_names and name not in config.deployments:
+    loads: dict[str, set[tuple[str, float | str]]] = {}
+    for deployment, workload, level in asked:
+        if level != "auto":
+            loads.setdefault(deployment, set()).add((workload, level))
+    if name not in config.deployments:
+        known = names_text(swept_names.get(name) or as_written(config.deployments, swept_names))
+        yield f"study.baseline is {name!r}, which is none of the servers that are measured. Those are: {known}."
+    elif not any(loads.get(name, set()) & other for deployment, other in loads.items() if deployment != name):
         yield (
-            f"study.baseline is {name!r}, which has a sweep, but a baseline is one server. Name one of its combinations: "
-            f"{names_text(swept_names[name])}."
-        )
-    elif name not in config.deployments:
-        known = names_text(as_written(config.deployments, swept_names))
-        yield f"study.baseline is {name!r}, which deployments does not define. Defined: {known}."
-    elif name not in loads and any(ladder.deployment == name for ladder in config.study.ladders):
-        yield (f"study.baseline is {name!r}, whose load is searched for, but a comparison needs shared loads. Give its levels.")
-    elif name not in loads:
-        yield f"study.baseline is {name!r}, which no ladder measures. Measured: {names_text(loads)}."
-    elif not any(loads[name] & other for deployment, other in loads.items() if deployment != name):
-        workload, level = min(loads[name])
-        yield (
-            f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give another one's ladder "
-            f"such a load (level {level:g} of {workload}, say), or remove baseline."
+            f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give both a ladder with such "
+            "levels, or remove baseline."
         )
 
 
@@ -227,12 +182,6 @@ def _hardware(config: Config) -> typing.Iterator[str]:
         known = accelerators(config.hardware)
         if config.decision.accelerator is not None:
             accelerator_named(config.decision.accelerator, known)
-            engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
-            if engines and all(engine.backend == "cpu" for engine in engines):
-                yield (
-                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU. "
-                    "Remove it, and give the machine's price_per_hour instead."
-                )
     except BenchError as error:
         yield f"decision.accelerator: {error}" if known else str(error)
 
@@ -347,21 +296,12 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
     if model is None or model.context is None or config.packed:
         return
     try:
-        tokens, longest = max(
-            ((longest_request(workload), workload) for _, workload in swept(ladder, config.workloads[ladder.workload])),
-            key=lambda pair: pair[0],
-        )
+        tokens = max(longest_request(workload) for _, workload in swept(ladder, config.workloads[ladder.workload]))
     except BenchError as error:
         yield f"workloads.{ladder.workload}: {error}"
         return
     if tokens > model.context:
-        prompt, output = longest.prompt_tokens, longest.output_tokens
-        terms = (
-            f"prompt_tokens {prompt.longest} + output_tokens {output.longest} = {tokens}"
-            if prompt and output and not longest.turns
-            else f"its longest request, {tokens} tokens with its output,"
-        )
         yield (
-            f"workloads.{ladder.workload}: {terms} exceeds the context of models.{model_name}, {model.context} tokens. "
-            f"Shorten the workload, or remove it from that model's ladder."
+            f"workloads.{ladder.workload}: its longest request, {tokens} tokens with its output, exceeds the context of "
+            f"models.{model_name}, {model.context} tokens. Shorten the workload, or remove it from that model's ladder."
         )

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from bench.axes import AXES, RATE
-from bench.errors import first_names
+from bench.axes import AXES
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
 from bench.workloads.workload import Workload
@@ -54,18 +53,20 @@ def _share(workload: Workload, slo: Slo) -> float:
 
 
 def auto_lines(plan: Plan) -> list[str]:
-    """A line for each workload with `num_requests: auto`: how many requests that is, and about how long they take.
-
-    An open loop lasts as long as its requests take to leave. Of a closed loop it is estimated where the SLOs bound a request's E2E: its
-    time where they are just met.
-    """
-    workloads = {} if plan.config.packed else plan.config.workloads  # of a pack, nothing is sent
-    asked = {name for name, workload in workloads.items() if workload.num_requests == "auto"}
-    found: dict[str, list[RunSpec]] = {}
+    """A line for each workload with `num_requests: auto`: how many requests that is."""
+    if plan.config.packed:  # nothing is sent
+        return []
+    counts: dict[str, dict[int, dict[float, None]]] = {}
     for run in plan.listed:
-        if run.family in asked:
-            found.setdefault(run.workload_name, []).append(run)
-    return [_auto_line(workload, runs, plan.config.decision.slos) for workload, runs in found.items()]
+        if plan.config.workloads[run.family].num_requests == "auto" and isinstance(number := run.workload.num_requests, int):
+            counts.setdefault(run.workload_name, {}).setdefault(number, {})[run.level] = None
+    return [
+        f"{name}: `num_requests: auto` is "
+        + "; ".join(
+            f"{number:,} a run at {', '.join(f'{level:g}' for level in sorted(levels))}" for number, levels in of.items()
+        )
+        for name, of in counts.items()
+    ]
 
 
 def prompt_lines(plan: Plan) -> list[str]:
@@ -93,46 +94,6 @@ def _uncached_turns(plan: Plan) -> list[str]:
     ]
 
 
-def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:
-    levels: dict[int, list[float]] = {}
-    for run in sorted(runs, key=lambda run: run.level):
-        at = levels.setdefault(_number(run.workload), [])
-        at.extend([run.level] * (run.level not in at))
-    each = "; ".join(f"{number:,} a run at {', '.join(f'{level:g}' for level in at)}" for number, at in levels.items())
-    what = "conversations" if runs[0].workload.turns else "requests"
-    seconds = [_seconds(run.workload, run.level, slos) for run in runs]
-    known = sum(each for each in seconds if each is not None)
-    if None in seconds:
-        cost = "How long they take is known after the first run."
-    elif runs[0].workload.axis == RATE:
-        cost = f"They take about {known:,.0f} s to send."
-    else:
-        cost = f"They take about {known:,.0f} s where the SLOs are just met."
-    return f"{name}: `num_requests: auto` is {each}: {sum(_number(run.workload) for run in runs):,} {what} in all. {cost}"
-
-
-def _number(workload: Workload) -> int:
-    assert isinstance(workload.num_requests, int)  # `with_requests` has replaced the word
-    return workload.num_requests
-
-
-def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | None:
-    """How long the requests of a run take (s); None where nothing bounds it."""
-    if workload.axis == RATE:
-        return _number(workload) / level
-    if not AXES[workload.axis].held:
-        return None
-    limits = {slo.metric: slo.limit_s for slo in slos if slo.request_class is None}
-    if "e2e" in limits:
-        request = limits["e2e"]
-    elif {"ttft", "tpot"} <= limits.keys() and workload.output_tokens:
-        request = limits["ttft"] + limits["tpot"] * (workload.output_tokens.longest - 1)
-    else:
-        return None
-    conversation = workload.turn_count * request + (workload.turn_count - 1) * workload.think_s
-    return math.ceil(_number(workload) / level) * conversation
-
-
 def _clustered(workload: Workload) -> float:
     """How many requests of bursty arrivals are worth one of Poisson's: the gaps' variance ÷ mean² (1 ÷ the gamma's shape).
 
@@ -147,45 +108,29 @@ def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
 
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
-    """A line for each percentile of the SLOs for which levels of some workloads have too few requests, to be read before measuring.
+    """A line for each workload with levels that have too few requests for the strictest SLO, to be read before measuring.
 
     Bursts are left out: no rate is read off them.
     """
     counts: dict[str, dict[tuple[str, float], float]] = {}
-    needs: dict[str, int] = {}
-    units: dict[str, str] = {}
-    strictest: dict[str, Slo] = {}
+    workloads: dict[str, Workload] = {}
     for run in runs:
-        needed = enough_requests(run.workload, slos)
-        if run.workload.arrival in ("burst", "trace") or not needed:
-            continue
-        of = run.workload
-        strictest[run.workload_name] = max(
-            applying(slos, of.classes), key=lambda slo: (requests_for([slo]) or 0) / _share(of, slo)
-        )
-        levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
-        levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
-        needs[run.workload_name], units[run.workload_name] = needed, AXES[of.axis].short
-    groups: dict[tuple[str, int], dict[str, dict[tuple[str, int], list[str]]]] = {}
-    for workload, levels in counts.items():
-        for (deployment, value), count in levels.items():
-            if count < needs[workload]:
-                group = groups.setdefault((strictest[workload].name, needs[workload]), {}).setdefault(workload, {})
-                group.setdefault((deployment, int(count)), []).append(f"{value:g}")
+        if run.workload.arrival not in ("burst", "trace"):
+            workloads[run.workload_name] = run.workload
+            levels = counts.setdefault(run.workload_name, {})
+            level = run.deployment.name, run.level
+            levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
     lines = []
-    for (what, needed), thin in groups.items():
-        has = "; ".join(
-            f"{deployment} at {', '.join(loads)} {units[workload]} has {count:,}"
-            for workload, levels in thin.items()
-            for (deployment, count), loads in levels.items()
-        )
-        if len(thin) > 1:
-            few = sorted({count for levels in thin.values() for _, count in levels})
-            has = f"they have {few[0]:,}" + (f" to {few[-1]:,}" if len(few) > 1 else "")
-        lines.append(
-            f"{first_names(list(thin), 3)}: too few requests to show that {what} is met, so C_max may get no lower bound. Each load "
-            f"needs {needed:,} over all repeats: {has}. Raise num_requests, duration_s or repeats, or write `num_requests: auto`."
-        )
+    for name, levels in counts.items():
+        needed = enough_requests(workloads[name], slos)
+        if thin := {level: int(count) for level, count in levels.items() if count < needed}:
+            strictest = max(applying(slos, workloads[name].classes), key=lambda slo: slo.share)
+            loads = ", ".join(f"{level:g}" for level in sorted({level for _, level in thin}))
+            lines.append(
+                f"{name}: too few requests to show that {strictest.name} is met, so C_max may get no lower bound. Each load needs "
+                f"{needed:,} over all repeats, and at {loads} {AXES[workloads[name].axis].short} it has {min(thin.values()):,} or "
+                "more. Raise num_requests, duration_s or repeats, or write `num_requests: auto`."
+            )
     return lines
 
 
