@@ -12,8 +12,6 @@ from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.study.read import load_workload
 from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.schedule import schedule
-from bench.workloads.turns import Pause, Turns, pauses
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 
@@ -75,21 +73,6 @@ def test_a_server_that_drops_earlier_turns_and_turns_shorter_than_its_template()
         run_load(introduce(Target(server.base_url, "m"), "chat", scripted=True), Load(talk(), 2, "a seed", vocabulary=500))
 
 
-@cases("stream", [True, False])
-def test_the_server_s_answers_stand_in_the_history(stream):
-    with fake_server(chat_template=7) as server:
-        records, bodies = sent(server, talk(turns={"count": 3, "new_tokens": 12, "history": "own"}, stream=stream))
-    said = "".join(f" t{i}" for i in range(8)) if stream else "all of it"
-    assert [(r.outcome, r.prompt_asked) for r in records[:3]] == [("ok", 30), ("ok", None), ("ok", None)]
-    last = [body["messages"] for body in bodies if len(body["messages"]) == 5]
-    assert len(last) == 2
-    for messages in last:
-        assert [m["content"] for m in messages if m["role"] == "assistant"] == [said, said]
-        assert [m["role"] for m in messages] == ["user", "assistant", "user", "assistant", "user"]
-        assert len({m["content"] for m in messages if m["role"] == "user"}) == 3
-    assert all(body["max_tokens"] == 8 and body["ignore_eos"] for body in bodies)
-
-
 def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
     """Some servers do not heed `stream`."""
     whole = json.dumps({"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}).encode()
@@ -128,19 +111,21 @@ AGENT = [
 ]
 
 
-@cases(("history", "answer"), [(None, " t0 t1 t2 t3"), ("scripted", "recorded")])
-def test_calls_of_tools_and_their_results_are_sent(tmp_path, history, answer):
+def test_calls_of_tools_and_their_results_are_sent(tmp_path):
     """The results answer the recorded call, so it stands in place of the server's own answer; a turn follows what tools answered."""
     file = tmp_path / "agent.jsonl"
     file.write_text(json.dumps({"messages": AGENT, "tools": [{"type": "function", "function": {"name": "weather"}}]}) + "\n")
-    load = own_chats(str(file), count=3, history=history)
+    load = own_chats(str(file), count=3)
     load = load.model_copy(update={"num_requests": 1})
     with fake_server() as server:
         records, bodies = sent(server, load, level=1)
     assert [(r.outcome, r.after) for r in records] == [("ok", None), ("ok", 0), ("ok", 1)]
     asked, *followed = [body["messages"] for body in bodies]
     assert asked[0]["content"].endswith("Weather?")
-    assert followed == [[*asked, *AGENT[1:3]], [*asked, *AGENT[1:3], {"role": "assistant", "content": answer}, AGENT[4]]]
+    assert followed == [
+        [*asked, *AGENT[1:3]],
+        [*asked, *AGENT[1:3], {"role": "assistant", "content": " t0 t1 t2 t3"}, AGENT[4]],
+    ]
     assert all(body["tools"] for body in bodies)
     with pytest.raises(
         BenchError, match=r"line 1 has a chat with calls of tools, and endpoint completions takes a text\. Use endpoint chat"
@@ -148,13 +133,9 @@ def test_calls_of_tools_and_their_results_are_sent(tmp_path, history, answer):
         load.prompts.check(ENDPOINTS["completions"])
 
 
-def test_the_history_of_a_file_s_chats_is_as_it_is_asked_for(chats):
-    """The answers of the file, or the server's, without its reasoning; a header of its own for each conversation."""
+def test_the_history_of_a_file_s_chats_is_what_the_server_answered(chats):
+    """Without its reasoning; a header of its own for each conversation."""
     with fake_server(reasons=1) as server:
-        _, bodies = sent(server, own_chats(chats, history="scripted"))
-        contents = [[m["content"] for m in body["messages"]] for body in bodies]
-        assert sum("recorded" in each for each in contents) == 2
-        assert not any(" t1 t2 t3" in each for each in contents)
         before = len(server.requests)
         _, bodies = sent(server, own_chats(chats, session_header="X-Session-Id"))
         answers = [m for body in bodies for m in body["messages"] if m["role"] == "assistant"]
@@ -172,16 +153,6 @@ def test_a_failed_answer_stands_in_the_history_as_far_as_it_came(chats):
     assert [r.outcome for r in records] == ["truncated"] * 8
     answers = [m["content"] for body in server.bodies[before:] for m in body["messages"] if m["role"] == "assistant"]
     assert answers == [" t0 t1"] * 4
-
-
-def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
-    exponential = Turns(count=2, think_s=Pause(distribution="exponential", mean_s=2.0))
-    assert pauses(Turns(count=3, think_s=1.5), "s", 2) == [1.5, 1.5]
-    drawn = pauses(exponential, "s", 20_000)
-    assert drawn == pauses(exponential, "s", 20_000)
-    assert sum(drawn) / len(drawn) == pytest.approx(exponential.think_mean_s, rel=0.03)
-    planned = schedule(talk(turns={**TALK["turns"], "think_s": {"distribution": "exponential", "mean_s": 3}}), 4, "s")
-    assert len({request.think_s for request in planned if request.after}) == 8
 
 
 def test_a_file_without_such_chats_is_refused(chats):

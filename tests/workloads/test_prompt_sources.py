@@ -31,13 +31,10 @@ def prompts(**more):
     ("name", "content", "more", "read"),
     [
         ("sharegpt.json", json.dumps([{"id": "x", "conversations": HUMAN}]), {}, [CHAT]),
-        ("squad.csv", "id,question\n1,Why?\n", {"column": "question"}, ["Why?"]),
         ("lines.txt", "One?\n\nTwo, [and] more?\n", {}, ["One?", "Two, [and] more?"]),
         ("rows.json", json.dumps([{"conversations": []}, {"conversations": HUMAN[1:2]}, {"conversations": HUMAN}]), {}, [CHAT]),
         ("known.jsonl", json.dumps({"prompt": "text", "conversations": HUMAN}), {}, ["text"]),
         ("ranked.jsonl", json.dumps({"prompt": "text", "query": "q", "documents": ["d"]}), {}, ["text"]),
-        ("cells.csv", 'dialog\n"[{""role"": ""user"", ""content"": ""Hi""}]"\n', {"column": "dialog"}, [CHAT[:1]]),
-        ("both.jsonl", json.dumps({"prompt": "text", "messages": CHAT}), {"column": "prompt"}, ["text"]),
     ],
 )
 @cases("packed", [False, True])

@@ -163,7 +163,7 @@ def load_to_predict(content: dict[str, Any], source: str, axis: str, *, also: st
     workload = load_workload(content, source=source)
     if not workload.lengths_known:
         raise BenchError(
-            f"{source}: no prediction for prompts from a file, natural answers, a server's own answers in the history, or "
+            f"{source}: no prediction for prompts from a file, natural answers, or "
             "answers without tokens. Give lengths as numbers or distributions."
         )
     # What a class does not say, such as `cache`, is the workload's.

@@ -53,7 +53,6 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     *((f"`workloads.NAME.prompts` with `source: {name}`", source) for name, source in SOURCES.items()),
     ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
     ("`workloads.NAME.turns`", turns.Turns),
-    ("`workloads.NAME.turns.think_s`", turns.Pause),
     ("`workloads.NAME.step`", workload.Step),
     ("`workloads.NAME.classes.NAME`", classes.RequestClass),
     ("`measurement`", config.Measurement),

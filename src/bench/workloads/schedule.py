@@ -14,7 +14,6 @@ from bench.fields import MOST_REQUESTS
 from bench.workloads.classes import dealt
 from bench.workloads.gaps import GAPS
 from bench.workloads.lengths import LengthDistribution, Lengths
-from bench.workloads.turns import pauses
 from bench.workloads.workload import Workload
 
 
@@ -24,8 +23,8 @@ class PlannedRequest:
 
     Attributes:
         index: its number in the run. conversation: number of the conversation that it is a turn of; its own where it has one turn.
-        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own, or the server's own answers
-            stand in the history, the latter 0 where answers are no tokens.
+        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own, the latter 0 where answers
+            are no tokens.
         due_s: when it leaves (s since the run's start); None where an end lets it go.
         after, think_s: indices of the requests that it waits for, as the turn before it, and the time between the last one's end and
             this one (s).
@@ -69,8 +68,7 @@ class PlannedRequest:
         """
         if self.prompt_asked is None:
             raise BenchError(
-                "Prompts of a file, and those with a server's own answers, have lengths that only its count shows, so nothing is "
-                "predicted of them."
+                "Prompts of a file have lengths that only the server's count shows, so nothing is predicted of them."
             )
         return self.prompt_asked
 
@@ -135,14 +133,12 @@ class _Source:
 class _Turns:
     def __init__(self, workload: Workload, seed: str) -> None:
         assert workload.turns is not None
-        self._turns, self._seed, self._own = workload.turns, seed, workload.own_history
+        self._turns = workload.turns
         self._added = Lengths(self._turns.new_tokens, f"{seed}/turns") if self._turns.new_tokens else None
 
     def after(self, first: PlannedRequest, outputs: Lengths) -> list[PlannedRequest]:
         found, before = [], first
-        for turn, think_s in enumerate(
-            pauses(self._turns, f"{self._seed}/pauses/{first.conversation}", self._turns.count - 1), start=1
-        ):
+        for turn in range(1, self._turns.count):
             before = replace(
                 before,
                 index=before.index + 1,
@@ -150,7 +146,7 @@ class _Turns:
                 output_tokens=outputs.draw(),
                 due_s=None,
                 after=(before.index,),
-                think_s=think_s,
+                think_s=self._turns.think_s,
                 **self._prompt(before),
             )
             found.append(before)
@@ -161,8 +157,6 @@ class _Turns:
             return {}
         added = self._added.draw()
         messages = (*before.messages, before.output_tokens, added)
-        if self._own:
-            return {"prompt_asked": None, "messages": messages, "reusable_tokens": 0}
         return {"prompt_asked": sum(messages), "messages": messages, "reusable_tokens": before.prompt_tokens}
 
 

@@ -1,14 +1,12 @@
-"""Conversations: how many requests they have, what stands in their history, and how long a user thinks."""
+"""Conversations: how many requests they have, what each adds, and how long a user thinks."""
 
 from __future__ import annotations
 
-import math
-import random
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from bench.fields import MOST_REQUESTS, MOST_S, Seconds, Strict
+from bench.fields import MOST_REQUESTS, MOST_S, Strict
 from bench.headers import checked_name
 from bench.workloads.lengths import Length
 
@@ -21,22 +19,10 @@ def _session_header(name: str) -> str:
     return checked_name(name)
 
 
-class Pause(Strict):
-    """Pauses (s) that are drawn."""
-
-    distribution: Literal["exponential"] = Field(description="`exponential`, with mean_s.")
-    mean_s: Seconds = Field(description="Mean (s).")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole(cls, content: Any) -> Any:
-        if isinstance(content, dict) and content.keys() != {"distribution", "mean_s"}:
-            raise ValueError("write a drawn pause as { distribution: exponential, mean_s: SECONDS }")
-        return content
-
-
 class Turns(Strict):
-    """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history."""
+    """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history:
+    the answers of random prompts are drawn too, those of a file are the server's own.
+    """
 
     count: Annotated[int, Field(ge=2, le=MOST_REQUESTS)] = Field(
         description="Requests in a conversation. Of a file of `prompts`, chats with as many turns or more are sent."
@@ -44,29 +30,10 @@ class Turns(Strict):
     new_tokens: Length | None = Field(
         default=None, description="Tokens that each further turn adds to the prompt; a file of `prompts` has its own."
     )
-    think_s: Annotated[float, Field(ge=0, le=MOST_S)] | Pause = Field(
+    think_s: Annotated[float, Field(ge=0, le=MOST_S)] = Field(
         default=0.0, description="Pause between an answer and the next turn (s)."
-    )
-    history: Literal["scripted", "own"] | None = Field(
-        default=None,
-        description="Answers in the history. `scripted`, the default of random prompts: drawn from the seed, or those of the "
-        "file, so that every server gets the same prompts. `own`, the default of a file: what the server answered, "
-        "without reasoning. Calls of tools and their results are as recorded.",
     )
     session_header: Annotated[str, AfterValidator(_session_header)] | None = Field(
         default=None,
         description="A header that names the conversation, by which a router can keep it on one server.",
     )
-
-    @property
-    def think_mean_s(self) -> float:
-        """Mean of the pauses (s)."""
-        return self.think_s.mean_s if isinstance(self.think_s, Pause) else self.think_s
-
-
-def pauses(turns: Turns, seed: str, count: int) -> list[float]:
-    """Pauses of a conversation (s), the same for the same seed on any machine."""
-    if not isinstance(turns.think_s, Pause):
-        return [turns.think_s] * count
-    draw = random.Random(seed)  # noqa: S311 - a schedule, no secret
-    return [round(-turns.think_s.mean_s * math.log1p(-(draw.random() or 0.5)), 6) for _ in range(count)]

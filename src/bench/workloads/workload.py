@@ -254,7 +254,7 @@ class Workload(Strict):
         work = ENDPOINTS[self.endpoint].work
         own, generates = not self.prompts.sized, work.generates
         lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
-        talks, server_said = ENDPOINTS[self.endpoint].chats, self.own_history
+        talks = ENDPOINTS[self.endpoint].chats
         taken = sorted(self.body.keys() & {*_OURS, *ENDPOINTS[self.endpoint].keys, *ENDPOINTS[self.endpoint].limits})
         secret, unsent = secret_in(self.body), _unsent(self.body)
         for key, arrivals in _ONLY.items():
@@ -275,9 +275,6 @@ class Workload(Strict):
              "turns.new_tokens says how many tokens a turn adds; give it, or prompts of a file with chats"),
             (self.turns is not None and not generates, f"endpoint {self.endpoint} answers no turns; remove turns"),
             (own and self.turns is not None and not talks, f"endpoint {self.endpoint} takes no chats of a file; use endpoint chat"),
-            (server_said and not talks,
-             f"history: own does not go with endpoint {self.endpoint}, whose prompts are token ids and whose answers are text; use "
-             "endpoint chat"),
             (not generates and self.output_tokens is not None,
              f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
             (not generates and self.arrival == "trace",
@@ -289,8 +286,8 @@ class Workload(Strict):
              f"endpoint {self.endpoint} answers with {work.answer}, which are no texts; remove keep_answers"),
             (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
             (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
-            (self.natural and self.turns is not None and not own and not server_said,
-             "scripted answers of random prompts have the lengths asked for, and natural answers none; use turns.history: own"),
+            (self.natural and self.turns is not None and not own,
+             "answers in the history of random prompts have the lengths asked for, and natural answers none; use prompts of a file"),
             (secret is not None, f"body.{secret} looks like a secret, and bodies are recorded; send it in a header"),
             (unsent is not None, f"body cannot be sent: {unsent}"),
             (bool(taken), f"body holds {' and '.join(taken)}, which other keys of the workload say; remove it there"),
@@ -337,7 +334,7 @@ class Workload(Strict):
         """Whether requests have lengths, and they are known before they are sent."""
         generates = ENDPOINTS[self.endpoint].work.generates
         sized = all(part.prompts.sized for part in self.parts.values())
-        return sized and not self.natural and not self.own_history and generates
+        return sized and not self.natural and generates
 
     @property
     def turn_count(self) -> int:
@@ -378,7 +375,7 @@ class Workload(Strict):
     @property
     def think_s(self) -> float:
         """Mean pause between two turns (s)."""
-        return self.turns.think_mean_s if self.turns else 0.0
+        return self.turns.think_s if self.turns else 0.0
 
     @property
     def scripted_chats(self) -> bool:
@@ -388,7 +385,7 @@ class Workload(Strict):
     @property
     def own_history(self) -> bool:
         """Whether the server's own answers stand in the history of conversations."""
-        return self.turns is not None and (self.turns.history or ("scripted" if self.prompts.sized else "own")) == "own"
+        return self.turns is not None and not self.prompts.sized
 
     def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
         """A plain load of such requests: from the same source, to the same endpoint, without `body`, which may end answers.

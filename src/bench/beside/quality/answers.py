@@ -55,11 +55,9 @@ class Grading:
     sets = staticmethod(graded_sets)
 
     @staticmethod
-    def grade(
-        runs: Iterable[Mapping[str, Any]], sets: Iterable[tuple[str, str | None]], say: Callable[[str], None]
-    ) -> list[dict[str, Any]]:
+    def grade(runs: Iterable[Mapping[str, Any]], sets: Iterable[str], say: Callable[[str], None]) -> list[dict[str, Any]]:
         """As `grade`. Args: sets: of `sets`."""
-        return grade(runs, {key: task for file, column in sets for key, task in read_set(Path(file), column).items()}, say)
+        return grade(runs, {key: task for file in sets for key, task in read_set(Path(file)).items()}, say)
 
 
 def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Callable[[str], None]) -> list[dict[str, Any]]:

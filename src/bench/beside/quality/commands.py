@@ -21,9 +21,7 @@ from bench.terminal import live
     after="Answers that are programs run in a sandbox that limits what they can do: read what SECURITY.md says of it first.",
 )
 def grade(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Results.", show_default=False)
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Results.", show_default=False)],
     tasks: Annotated[Path, option("FILE", "The graded set: the file whose prompts were sent.", None, "--set")],
     json: Json = False,
 ) -> None:

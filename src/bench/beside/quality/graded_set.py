@@ -31,27 +31,27 @@ class Task:
     test: str
 
 
-def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> list[tuple[str, str | None]]:
-    """The graded sets to which workloads keep single answers, as `read_set` takes them: the file, and the column of its prompts.
+def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> list[str]:
+    """The graded sets to which workloads keep single answers, as `read_set` takes them.
 
     Args:
         say: takes a line on each that cannot be graded, which must not cost a study its report.
     """
     kept = {
-        (workload.prompts.files[0], workload.prompts.column)
+        workload.prompts.files[0]
         for mixed in workloads
         for workload in mixed.parts.values()
         if workload.keep_answers and workload.turn_count == 1 and isinstance(workload.prompts, PromptFile)
     }
     found = []
-    for file, column in sorted(kept, key=str):
+    for file in sorted(kept):
         if Path(file).is_file() and _is_set(file):
             try:
-                read_set(Path(file), column)
+                read_set(Path(file))
             except BenchError as error:
                 say(f"Note: answers are not graded: {error}")
                 continue
-            found.append((file, column))
+            found.append(file)
     return found
 
 
@@ -63,16 +63,13 @@ def _is_set(file: str) -> bool:
     return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
 
 
-def read_set(path: Path, column: str | None = None) -> dict[str, Task]:
+def read_set(path: Path) -> dict[str, Task]:
     """The tasks of a file, by the digest of the prompt that is sent, as `RequestRecord.prompt_digest` has it.
-
-    Args:
-        column: of the prompts, as the configuration names it.
 
     Raises:
         BenchError: it cannot be read, lacks a column, or asks the same twice.
     """
-    sent = PromptFile(source="file", file=str(path), column=column).read()
+    sent = PromptFile(source="file", file=str(path)).read()
     found = [_task(path, row) for row in read_rows(str(path), what="graded set")]
     tasks: dict[str, Task] = {}
     for (place, prompt, _), task in zip(sent, found, strict=True):

