@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -76,13 +76,6 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
         return None
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
     return Calibrated(limits, fitted, tuple(run.name for run in runs), longest)
-
-
-def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:
-    """The model on a device with so many times the bandwidth and FLOP/s: an extrapolation, of which no run and no interval tells."""
-    fitted = model.fitted
-    draws = tuple(step.elsewhere(bandwidth=bandwidth, flops=flops) for step in fitted.draws)
-    return replace(model, fitted=replace(fitted, best=fitted.best.elsewhere(bandwidth=bandwidth, flops=flops), draws=draws))
 
 
 def parameters(model: Calibrated) -> dict[str, Interval]:

@@ -87,21 +87,6 @@ class StepTime:
         named = {name: factor * getattr(self, name) for name in _NAMED}
         return replace(self, **named, slopes_s=tuple(factor * slope for slope in self.slopes_s))
 
-    def elsewhere(self, *, bandwidth: float, flops: float) -> StepTime:
-        """These step times on a device with other bandwidth and FLOP/s (factors).
-
-        What a step reads whatever is in it (weights) and the context of decodes go by the bandwidth, what tokens compute by the FLOP/s;
-        what the host does stays.
-        """
-        return replace(
-            self,
-            fixed_s=self.fixed_s / bandwidth,
-            pass_s=self.pass_s / bandwidth,
-            context_s=self.context_s / bandwidth,
-            slopes_s=tuple(slope / flops for slope in self.slopes_s),
-            attended_s=self.attended_s / flops,
-        )
-
     def seconds(
         self,
         *,

@@ -42,7 +42,7 @@ ANSWERS = {
         {"sustained_rps", "prompt_length", "output_length", "limit", "latency_s", "kv_tokens"} | _PRICED,
     ),
     "measured": Answer("a fleet for a measured load", ("slo", "peak_rps"), {"results", "workload", "failed_share"} | _PRICED),
-    "loads": Answer("a load of one instance", (), {"concurrency", "request_rate", "bandwidth", "flops"} | _LOADED),
+    "loads": Answer("a load of one instance", (), {"concurrency", "request_rate"} | _LOADED),
     "unmeasured": Answer(
         "a fleet for a load that was not measured",
         ("slo",),
@@ -64,7 +64,7 @@ def _switch(value: Any) -> bool:
 
 _SET: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("kv_tokens", "max_num_seqs", "max_num_batched_tokens"), whole(1)),
-    **dict.fromkeys(("bandwidth", "flops", "limit", "latency_s", "time_scale"), above(0)),
+    **dict.fromkeys(("limit", "latency_s", "time_scale"), above(0)),
     "prefix_caching": _switch,
     "start_up_s": above(0, least=True),
     "failed_share": above(0, 1, least=True),
@@ -95,10 +95,10 @@ class Fleet:
     traffic` writes it, is the traffic itself. With --concurrency or --request-rate, loads of one instance are predicted. What lies
     beyond anything measured is refused. Each predicted number has a 90 % interval.
 
-    Of --set, what if: kv_tokens, max_num_seqs, max_num_batched_tokens and prefix_caching (true or false) in place of the server's;
-    bandwidth and flops of another device, in times of this one's. Of a trace time_scale, how many times as fast it is replayed; with
-    --traffic start_up_s, of a new instance (as measured, or 120). Of a measured load failed_share, the largest share that may fail
-    (0.01). Beside --sustained-rps limit (requests in flight), latency_s and kv_tokens.
+    Of --set, what if: kv_tokens, max_num_seqs, max_num_batched_tokens and prefix_caching (true or false) in place of the server's. Of a
+    trace time_scale, how many times as fast it is replayed; with --traffic start_up_s, of a new instance (as measured, or 120). Of a
+    measured load failed_share, the largest share that may fail (0.01). Beside --sustained-rps limit (requests in flight), latency_s and
+    kv_tokens.
     """
 
     results: Annotated[

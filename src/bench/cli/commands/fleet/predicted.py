@@ -19,7 +19,7 @@ from bench.cli.output import print_json, print_table, tracked
 from bench.errors import BenchError, is_are, shown_share, three_digits
 from bench.findings.predicted import REPORTED, doubt_text, shares_text
 from bench.predict.asked import Traffic, read_traffic
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
 from bench.predict.calibration import METRICS, Interval
 from bench.predict.instances import (
     HOUR_S,
@@ -52,21 +52,19 @@ _KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
 def loads(asked: Fleet) -> None:
     """One instance at the levels of `--concurrency` or `--request-rate`."""
     levels, axis = _levels(asked), CONCURRENCY if asked.concurrency else RATE
-    times = {key: asked.settings.get(key, 1.0) for key in ("bandwidth", "flops")}
     workload = _load(asked, axis)
     server = _Server(asked)
-    there, found = elsewhere(server.judged, **times), {}
+    found = {}
     for level in tracked(levels, "Replaying"):
         load = workload
         if load.num_requests == "auto":
             count = _OPEN_REQUESTS if axis == RATE else max(200, int(_CLOSED_REQUESTS * level))
             load = load.model_copy(update={"num_requests": count})
         held = int(level) if load.arrival == "closed" else None
-        found[level] = predict(there, partial(_plans, load, level), held=held, limits=server.what_if)
-    extrapolated = dict(times) if set(times.values()) != {1.0} else None
+        found[level] = predict(server.judged, partial(_plans, load, level), held=held, limits=server.what_if)
     if asked.json:
         predictions = [{"level": level, **_plain(predicted)} for level, predicted in found.items()]
-        print_json({"extrapolated": extrapolated, "predictions": predictions})
+        print_json({"predictions": predictions})
     else:
         if changed := server.changed:
             print(f"What if: {', '.join(changed)}.\n")
@@ -75,11 +73,6 @@ def loads(asked: Fleet) -> None:
         for level, predicted in found.items():
             for doubt in predicted.doubts:
                 print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")
-        if extrapolated:
-            print(
-                f"\nExtrapolated to a device with {times['bandwidth']:g} times the bandwidth and {times['flops']:g} times the FLOP/s: "
-                "nothing was measured there, and the intervals do not hold what that leaves open."
-            )
     if any(each.doubts for each in found.values()):
         raise SystemExit(1)
 
