@@ -152,7 +152,7 @@ def test_the_table_says_what_was_compared(summary):
     other = runs(summary, {**SLOWER, 16: [1.0]}, deployment="c", facts=(records.launch(), records.facts(engine_version="2")))
     bad = (pl.col("level") == 8) & (pl.col("repeat") == 2)
     other.with_columns(valid=~bad, tpot_p50_s=0.01).write_parquet("c.parquet")
-    _, text, _ = compared("a", "c.parquet", "--runs", "--difference", "5")
+    _, text, _ = compared("a", "c.parquet", "--runs")
     lines = text.splitlines()
     assert lines[:6] == ["baseline   a: 8 runs", "candidate  c.parquet: 9 runs, 1 of them invalid and left out",
                          "compared   7 pairs of runs at 4 levels, 1 session",
@@ -160,13 +160,12 @@ def test_the_table_says_what_was_compared(summary):
                          "alone      short at 16 requests in flight, repeat 1: candidate only",
                          "absent     tpot_p50_s: no pair has it on both sides"]  # fmt: skip
     assert next(line for line in lines if line.startswith(TOKENS)).split()[1:3] == ["−50.0", "%"]
-    assert "differs    engine_version: 1 → 2" in text and "sessions of each side that find 5 % over all levels" in text
+    assert "differs    engine_version: 1 → 2" in text
     # And for another program.
-    told = json.loads(compared("a", "b", "--json", "--metric", TOKENS, "--metric", TOKENS, "--difference", "5")[1])
+    told = json.loads(compared("a", "b", "--json", "--metric", TOKENS, "--metric", TOKENS)[1])
     assert (told["pairs"], told["baseline"]) == (8, {"source": "a", "runs": 8, "invalid": 0})
     assert [row["verdict"] for row in told["overall"]] == ["worse"]
     assert [row["level"] for row in told["configurations"]] == [1, 2, 4, 8]
-    assert (told["plan"][0]["metric"], told["plan"][0]["sessions"] > 20) == (TOKENS, True)
 
 
 def test_a_plan_before_anything_is_measured(monkeypatch):

@@ -78,7 +78,7 @@ class Compare:
     ] = None
     difference: Annotated[
         float | None,
-        option("PERCENT", "How many sessions find such a difference over all levels; also without A and B.", parser=percent),
+        option("PERCENT", "Without A and B: how many sessions find such a difference over all levels.", _PLAN, parser=percent),
     ] = None
     runs: Annotated[bool, flag("--runs", "Show each level too.")] = False
     json: Json = False
@@ -99,7 +99,6 @@ class Compare:
     ] = False
     noise: Annotated[float, option("PERCENT", "Standard deviation of a run.", _PLAN, parser=percent)] = 4.0
     levels: Annotated[int, option("N", "Levels of load.", _PLAN, parser=at_least_one)] = 6
-    repeats: Annotated[int, option("N", "Runs of a level in a session.", _PLAN, parser=at_least_one)] = 1
 
     def run(self) -> None:
         """Print the comparison, or what one would take; end with the status of the gate."""
@@ -120,9 +119,9 @@ class Compare:
             "cannot_see": blind_spots(found, limit),
         }
         if self.json:
-            print_json(_content(found, sources, self.difference) | told)
+            print_json(_content(found, sources) | told)
         else:
-            _print(found, sources, self.difference, parts=self.runs)
+            _print(found, sources, parts=self.runs)
         if self.fail_on_regression is not None:
             self._decide(*told.values())
 
@@ -183,9 +182,9 @@ class Compare:
         noise = Noise(self.noise / 100, between / 100)
         self._refuse_unknown()
         metrics = len(self.metric) if self.metric else EXPECTED
-        takes = sessions_for(difference / 100, noise, self.levels, self.repeats, metrics)
-        sees = {k: 100 * visible(noise, k, self.levels, self.repeats, metrics) for k in sorted({*_LADDER, takes or 4})}
-        runs = None if takes is None else 2 * takes * self.levels * self.repeats
+        takes = sessions_for(difference / 100, noise, self.levels, 1, metrics)
+        sees = {k: 100 * visible(noise, k, self.levels, 1, metrics) for k in sorted({*_LADDER, takes or 4})}
+        runs = None if takes is None else 2 * takes * self.levels
         if self.json:
             print_json(
                 {
@@ -193,7 +192,6 @@ class Compare:
                     "noise": self.noise,
                     "between": between,
                     "levels": self.levels,
-                    "repeats": self.repeats,
                     "metrics": metrics,
                     "sessions": takes,
                     "runs": runs,
@@ -208,7 +206,7 @@ class Compare:
         )
         print(
             f"Runs differ by {self.noise:g} %, sessions next to each other by {between:g} % (standard deviations; --noise, --between); "
-            f"repeats: {self.repeats}; metrics: {metrics}."
+            f"metrics: {metrics}."
         )
         print()
         rows = [[str(sessions), f"{two_digits(seen)} %"] for sessions, seen in sees.items()]
@@ -250,11 +248,11 @@ def _loads(side: str, runs: pl.DataFrame) -> str:
     return f"the {side} has {'; '.join(f'{workload} at {loads_text(each)}' for workload, each in levels.iter_rows())}"
 
 
-def _content(found: Comparison, sources: tuple[str, str], difference: float | None) -> dict[str, Any]:
+def _content(found: Comparison, sources: tuple[str, str]) -> dict[str, Any]:
     """The comparison as plain data; ratios are candidate / baseline.
 
     Args:
-        sources: of the baseline and of the candidate, as the user names them. difference: percent to plan sessions for.
+        sources: of the baseline and of the candidate, as the user names them.
     """
     from bench.findings.comparison import words
 
@@ -271,23 +269,10 @@ def _content(found: Comparison, sources: tuple[str, str], difference: float | No
         "failures": found.failures,
         "overall": [{**row, "sentence": text} for row, text in texts],
         "configurations": found.configurations.rows(named=True),
-        "plan": _plan(found, difference) if difference else None,
     }
 
 
-def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
-    """Of each metric, the sessions that a difference of `percent` takes at the noise of these results."""
-    from bench.findings.comparison import gate
-
-    metrics = found.overall["metric"].n_unique()
-    keys = ("deployment", "metric", "noise", "spread", "spread_assumed")
-    return [
-        {**{key: row[key] for key in keys}, "difference": percent, "sessions": gate.needed(row, percent, metrics)}
-        for row in found.overall.iter_rows(named=True)
-    ]
-
-
-def _print(found: Comparison, sources: tuple[str, str], difference: float | None, *, parts: bool) -> None:
+def _print(found: Comparison, sources: tuple[str, str], *, parts: bool) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
     from bench.findings.comparison import words
 
@@ -318,8 +303,6 @@ def _print(found: Comparison, sources: tuple[str, str], difference: float | None
         if row["verdict"] != "no evidence"
     ]
     print("".join(f"{line}\n" for line in (["", *shown] if shown else [])), end="")
-    if difference:
-        _print_plan(found, difference)
     print(
         "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
     )
@@ -336,18 +319,6 @@ def _print(found: Comparison, sources: tuple[str, str], difference: float | None
         heading = f"{deployment} · {metric}" if words.several(found) else str(metric)
         print()
         print_table([[heading, "difference", "interval", "verdict", "pairs"], *lines], "<><<>")
-
-
-def _print_plan(found: Comparison, percent: float) -> None:
-    print(f"\nsessions of each side that find {percent:g} % over all levels in 8 of 10 cases, at the noise of these results:")
-    rows = [["metric", "sessions", "runs differ by", "sessions differ by"]]
-    for row in _plan(found, percent):
-        takes = "not known" if row["noise"] is None else row["sessions"] or "more than 100"
-        assumed = " (assumed)" if row["spread_assumed"] or row["noise"] is None else ""
-        spread = f"{two_digits(100 * row['spread'])} %{assumed}"
-        noise = "not known" if row["noise"] is None else f"{two_digits(100 * row['noise'])} %"
-        rows.append([_metric(found, row), str(takes), noise, spread])
-    print_table(rows)
 
 
 def _metric(found: Comparison, row: dict[str, Any]) -> str:
