@@ -105,8 +105,7 @@ def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, ca
     plan = with_searches(content, "b", "c")
     assert left() == [
         *(f"missing  {each.key}" for each in (*plan.runs, *plan.searches)),
-        "To measure: 2 runs and 2 searches, 3 starts of a server, a time that the first runs will show. How long a search takes is "
-        "not known ahead, and not in this.",
+        "To measure: 2 runs and 2 searches, in 3 starts of a server.",
     ]
     search, other = plan.searches
     ended(plan, search)
@@ -114,7 +113,7 @@ def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, ca
         measured(run)
     assert left() == [
         f"missing   {other.key}",
-        "To measure: 1 search, 1 start of a server. How long a search takes is not known ahead.",
+        "To measure: 1 search, in 1 start of a server.",
     ]
     (line, *_) = measuring_lines(plan, Store().holds, unended_searches(plan, Store()))
     assert "to measure: 1 search of " in line

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, flag, option
@@ -178,35 +178,17 @@ def _tuning_text(plan: Plan) -> str:
 
 
 def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
-    """What is left to measure: the starts of servers, and the time at the speed of what is measured; empty where nothing is.
-
-    Args:
-        searches: those that have not ended.
-    """
-    from bench.measure.progress import Clock, duration_text
+    """What is left to measure; empty where nothing is. Args: searches: those that have not ended."""
     from bench.report.measuring import runs_and_searches, starts
     from bench.runs.store import Store
 
     holds = Store().holds
-    missing = [run for run in plan.listed if not holds(run)]
+    missing = sum(not holds(run) for run in plan.listed)
     if not missing and not searches:
         return ""
-    clock, known = Clock(), _durations()
-    clock.add([*missing, *(run for run in plan.runs if run.digest in known)])
-    for run in plan.runs:
-        if run.digest in known:
-            clock.finish(run, known[run.digest])
     begun = starts(plan, holds, searches)
-    takes = (
-        f"about {duration_text(clock.left_s)} of load" if clock.left_s is not None else "a time that the first runs will show"
-    )
-    parts = [
-        runs_and_searches(len(missing), len(searches)),
-        *([f"{count_text(begun, 'start')} of a server"] if begun else []),
-        *([takes] if missing else []),
-    ]
-    unknown = f" How long a search takes is not known ahead{', and not in this' if missing else ''}." if searches else ""
-    return f"To measure: {', '.join(parts)}.{unknown}"
+    of = f", in {count_text(begun, 'start')} of a server" if begun else ""
+    return f"To measure: {runs_and_searches(missing, len(searches))}{of}."
 
 
 def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[tuple[SearchSpec, str, str]]:
@@ -241,34 +223,23 @@ def judged_runs() -> dict[str, Verdict]:
     """The verdict on each run, by digest, from the last aggregate; none where there was none."""
     if not Path(Paths.SUMMARY).exists():
         return {}
+    import polars as pl
+
     from bench.parse.validity import failures, stopped  # with polars, which a list of runs without a table must not cost
 
     needed = ["digest", "faults", "reasons", "failed", "requests"]
-    return {
-        row["digest"]: {"faults": row["faults"], "reasons": row["reasons"], "failures": failures(row), "stopped": stopped(row)}
-        for row in _summary(needed, "^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
-    }
-
-
-def _durations() -> dict[str, float]:
-    """How long each run of the last aggregate took (s), by digest."""
-    rows = _summary(["digest", "duration_s"])
-    return {row["digest"]: row["duration_s"] for row in rows if row["duration_s"] is not None}
-
-
-def _summary(columns: Sequence[str], further: str = "^$") -> list[dict[str, Any]]:
-    """Columns of the last aggregate's table, and those of a pattern; none where there is no table."""
-    path = Path(Paths.SUMMARY)
-    if not path.exists():
-        return []
-    import polars as pl  # as above
-
+    further = pl.col("^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
     try:
-        return pl.scan_parquet(path).select(*columns, pl.col(further)).collect().to_dicts()
+        rows = pl.scan_parquet(Paths.SUMMARY).select(*needed, further).collect().to_dicts()
     except pl.exceptions.PolarsError as error:
         raise BenchError(
-            f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
+            f"{Paths.SUMMARY}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both "
+            "again."
         ) from None
+    return {
+        row["digest"]: {"faults": row["faults"], "reasons": row["reasons"], "failures": failures(row), "stopped": stopped(row)}
+        for row in rows
+    }
 
 
 def _in_words(verdict: Verdict) -> Verdict:
