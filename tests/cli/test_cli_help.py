@@ -78,7 +78,7 @@ def test_commands_and_jobs_import_no_more_than_they_need():
     """Each would pay up to half a second, and a load process shares its interpreter. Nor do they colour what goes into a pipe."""
     heavy = {"polars", "numpy", "scipy", "requests", "altair"}
     for code, needed, spared in (
-        ("main(['--help'])", "bench.cli.help", heavy | {"typer", "rich", "pydantic", "yaml", "bench.study", "bench.models"}),
+        ("main(['--help'])", "bench.cli.help", heavy | {"pydantic", "yaml", "bench.study", "bench.models"}),
         ("main(['plan', '--model', 'gpt2'])", "bench.models", heavy | {"rich", "bench.study"}),
         (
             "import bench.load.__main__",

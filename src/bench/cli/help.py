@@ -1,15 +1,9 @@
 """The help page: groups of commands, with a line of help each.
 
 A command is a file of `bench.cli.commands`, or what the entry point `command.NAME` in `saturate.plugins` names.
-
-Nothing is imported that takes time: the page is there at once.
 """
 
 from __future__ import annotations
-
-import shutil
-import sys
-import textwrap
 
 from bench.plugins import names, origin
 
@@ -63,28 +57,3 @@ def others() -> dict[str, dict[str, str]]:
     own = {name for group in COMMANDS.values() for name in group}
     found = {name: f"Added by {origin('command', name)}." for name in names("command") if name not in own}
     return {"Of other packages": found} if found else {}
-
-
-def print_page() -> None:
-    """Print it; who reads it may leave before its end."""
-    try:
-        print(page(), flush=True)
-    except BrokenPipeError:
-        sys.stderr.close()
-
-
-def page() -> str:
-    """The help of `bench` itself, as wide as the terminal, up to 100 characters."""
-    width = min(100, shutil.get_terminal_size().columns)
-    groups = {**COMMANDS, **others()}
-    column = max(len(name) for group in groups.values() for name in group) + 4
-    lines = ["Usage: bench COMMAND [OPTIONS]"]
-    for text in ABOUT:
-        lines += ["", *textwrap.wrap(text, width)]
-    for title, group in groups.items():
-        lines += ["", f"{title}:"]
-        for name, line in group.items():
-            lines += textwrap.wrap(line, width, initial_indent=f"  {name}".ljust(column), subsequent_indent=" " * column)
-    for text in END:
-        lines += ["", *textwrap.wrap(text, width)]
-    return "\n".join(lines)
