@@ -197,11 +197,11 @@ def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
 
     kept = [load(file, keep_answers=True) for file in (graded_file, plain)]
     said = []
-    assert graded_sets([*kept, load(graded_file)], said.append) == [(str(graded_file), None)]
+    assert graded_sets([*kept, load(graded_file)], said.append) == [str(graded_file)]
     assert graded_sets([load(graded_file)], said.append) == []
     mixed = {name: {"share": 0.5, "prompts": str(file)} for name, file in (("a", graded_file), ("b", plain))}
     mix = load(arrival="closed", num_requests=8, keep_answers=True, classes=mixed)
-    assert graded_sets([mix], said.append) == [(str(graded_file), None)]
+    assert graded_sets([mix], said.append) == [str(graded_file)]
     graded_file.write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, "test": ""}))
     assert said == []
     assert graded_sets(kept, said.append) == []

@@ -13,6 +13,6 @@ rule grade:
         code=code_of("grade", GRADING.__module__),
         sets=GRADED_SETS,
         # What is sent is part of the runs' digests; by what it is graded is not.
-        holds=[checksum(Path(file)) for file, _ in GRADED_SETS],
+        holds=[checksum(Path(file)) for file in GRADED_SETS],
     script:
         "../scripts/grade.py"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _METRICS = "Metrics of the server"
 _SCRAPE_INTERVAL_S = 0.2
-_COUNT_MISSING = "--num-requests is missing: how many requests to send."
-_TOO_MANY = "--concurrency is {level}, and --num-requests {count}: that many would never be in flight. Raise --num-requests."
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -185,57 +183,39 @@ class Workload(Sending):
         """The workload that the options and `--workload` describe, as a configuration would say it, and its level."""
         from bench.workloads.gaps import GAPS
 
-        held, rate = self.concurrency, self.request_rate
-        if held is not None and rate is not None:
-            raise BenchError("--concurrency and --request-rate: give only one of them.")
-        content = self.content(self._arrival(), num_requests=self.num_requests, duration_s=self.duration)
-        for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
-            if getattr(self, given.removesuffix("_s")) is not None and getattr(self, other.removesuffix("_s")) is None:
-                content.pop(other, None)  # the file's
-        count = _counted(content.get("num_requests"))
+        given = {"concurrency": self.concurrency, "request_rate": self.request_rate, "time_scale": self.setting("time_scale")}
+        traced = any(pair.startswith("trace=") for pair in self.set or [])
+        content = self.content(
+            "trace" if traced else "poisson" if self.request_rate is not None and not self.workload else None,
+            num_requests=self.num_requests,
+            duration_s=self.duration,
+        )
+        if self.num_requests is None or self.duration is None:  # one of them takes the place of the file's other
+            for mine, other in ((self.num_requests, "duration_s"), (self.duration, "num_requests")):
+                if mine is not None:
+                    content.pop(other, None)
+        count, held = content.get("num_requests"), self.concurrency
         if not self.workload:
             content.setdefault("arrival", "closed" if held and isinstance(count, int) and held < count else "burst")
         arrival = content.get("arrival")
-        if arrival is None:
-            raise BenchError(f"--workload {self.workload} has no arrival. Give closed, or one of {', '.join(GAPS)}.")
-        if arrival not in (known := ("burst", "closed", *GAPS, "trace")):
-            raise BenchError(f"arrival {shown(arrival)} cannot be sent here. Known: {', '.join(known)}.")
-        self._refuse_ignored(arrival)
-        if arrival == "trace":
-            return content, self.setting("time_scale") or 1.0
-        if arrival in GAPS:
-            return content, _given(rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
-        if arrival == "closed":
-            what = "users, each in a conversation" if content.get("turns") else "requests in flight"
-            level = _given(held, f"--concurrency is missing: {what} of arrival closed.")
-            if _given(count, _COUNT_MISSING) != "auto" and level > count:
-                raise BenchError(_TOO_MANY.format(level=level, count=count))
-            return content, level
-        content.pop("num_requests", None)  # of a burst it is the level, which a file may leave to --concurrency
-        level = _given((None if count == "auto" else count) or (held if self.workload else None), _COUNT_MISSING)
-        if held and held > level:
-            raise BenchError(_TOO_MANY.format(level=held, count=level))
-        if held and held < level:
-            raise BenchError("--concurrency: a burst sends all of --num-requests at once. Leave one of them out.")
-        return content, level
-
-    def _refuse_ignored(self, arrival: str) -> None:
-        from bench.workloads.gaps import GAPS
-
-        if self.setting("time_scale") is not None and arrival != "trace":
-            raise BenchError("--set time_scale: for a trace only. Add --set trace=FILE, or leave it out.")
-        if self.request_rate is not None and arrival not in GAPS:
-            raise BenchError(f"--request-rate: arrival {arrival} has no rate. Leave it out, or --set arrival=poisson.")
-        if self.concurrency is not None and arrival not in ("burst", "closed"):
-            raise BenchError(f"--concurrency: arrival {arrival} does not fix the requests in flight. Leave it out.")
-
-    def _arrival(self) -> str | None:
-        """The arrival that options ask for, but for the number of requests; None where that or `--workload` decides."""
-        if any(pair.startswith("trace=") for pair in self.set or []):
-            return "trace"
-        if self.workload:
-            return None
-        return None if self.request_rate is None else "poisson"
+        axes = {"burst": "concurrency", "closed": "concurrency", **dict.fromkeys(GAPS, "request_rate"), "trace": "time_scale"}
+        if not isinstance(arrival, str) or arrival not in axes:
+            raise BenchError(f"arrival {shown(arrival)} cannot be sent here. Known: {', '.join(axes)}.")
+        axis = axes[arrival]
+        if strange := next((name for name, value in given.items() if value is not None and name != axis), None):
+            raise BenchError(f"--{strange.replace('_', '-')}: arrival {arrival} has {axis} as its load. Leave it out.")
+        level = given[axis]
+        if arrival == "burst":  # as many as the level, which a file may leave to --concurrency
+            content.pop("num_requests", None)
+            level = count if isinstance(count, int) else level if self.workload else None
+        if level is None and arrival != "trace":
+            name = "num-requests" if arrival == "burst" else axis.replace("_", "-")
+            raise BenchError(f"--{name} is missing: the load of arrival {arrival}.")
+        if held and ((arrival == "burst" and held != level) or (isinstance(count, int) and held > count)):
+            raise BenchError(
+                f"--concurrency is {held}, and --num-requests {count}: that many are not in flight. Leave one of them out."
+            )
+        return content, level or 1.0
 
     def _scrape_interval(self) -> float | None:
         """Seconds between scrapes; None where nothing is scraped."""
@@ -265,18 +245,6 @@ class Workload(Sending):
             "repeat": 1,
             "seed": seed,
         }
-
-
-def _counted(count: Any) -> Any:
-    if count not in (None, "auto") and not (isinstance(count, int) and count >= 1):
-        raise BenchError(f"num_requests is {shown(count)}: give a whole number of 1 or more.")
-    return count
-
-
-def _given(value: Any, otherwise: str) -> Any:
-    if value is None:
-        raise BenchError(otherwise)
-    return value
 
 
 def _put_in_place(aside: Path, output: Path) -> None:
