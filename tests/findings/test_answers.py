@@ -12,7 +12,6 @@ from bench.findings.capacity.curves import curves_of
 from bench.findings.lengths import streaming_gains
 from bench.findings.tables import Tables
 from bench.findings.trust import alike, changed_thresholds, first_line, remedy
-from bench.report.blocks import by_advice
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.questions import crossed_factors, levels, plain, with_and_without_streaming
@@ -169,11 +168,6 @@ def test_what_is_alike_is_one_line():
     assert alike(parts) == expected
     reasons = ["others took 17 %, over 15 %", "late by 2 s", "others took 53 %, over 15 %"]
     assert alike(reasons) == [("others took 17–53 %, over 15 %", 2), ("late by 2 s", 1)]
-    # The same advice for several curves is one line.
-    found = [("a", "send less."), ("b", "send less."), ("c", ""), ("d", "send no more than 2.")]
-    assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
-    assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
-    assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]
 
 
 def test_little_is_judged_by_the_requests_that_the_table_counts(summary):

@@ -348,18 +348,18 @@ def test_lengths_and_streaming():
 def test_settings_and_devices():
     gain = Ratio(1.5, 1.4, 1.6)
     loads = (
-        Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,), 0.42),
+        Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,)),
         Load(16.0, Ratio(3.5, None, None), "no evidence", None, (1, 2), ()),
     )
     devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), gain, "better",
-                          loads, 12, True, True, ())  # fmt: skip
-    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False, loads=loads[:1])
+                          loads, True, ())  # fmt: skip
+    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), loads=loads[:1])
     ngram = replace(seqs, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_type",), deployments=("plain", "ngram"),
                     differences=(Differs("flag_spec_type", None, "ngram"),))  # fmt: skip
     cases = {
         "devices": [devices],
         "workers": [replace(devices, devices=(1, 4), gpus=False)],
-        "without a pair": [replace(devices, pairs=0, whole=None, verdict=None, loads=())],
+        "without a pair": [replace(devices, whole=None, verdict=None, loads=())],
         "a setting": [seqs],
         "for the worse, and not established": [
             replace(seqs, verdict="worse"),

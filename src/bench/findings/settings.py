@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from bench.axes import AXES, HELD
@@ -21,7 +20,6 @@ from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
 from bench.runs.sentences import between_text, load_text
 from bench.servers.settings import setting_name, settings_in, value_text, varying_settings
-from bench.statistics.textbook import FEWEST_POINTS
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -49,7 +47,6 @@ class Load:
         latency: the same of E2E P50; None where it is not known.
         most: of devices, the numbers that may give the most output tokens/s each: no other one is significantly better. quickest:
             likewise with the shortest E2E P50. Empty for other settings.
-        power: of a number with three values or more, the b with which throughput is most nearly proportional to its bth power.
     """
 
     level: float
@@ -58,7 +55,6 @@ class Load:
     latency: Ratio | None = None
     most: tuple[int, ...] = ()
     quickest: tuple[int, ...] = ()
-    power: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,6 @@ class SettingGain:
         devices: of an instance with either: tensor × pipeline × data parallelism.
         deployments: with either.
         whole: the ratio over all loads; None where no pair of runs is valid. verdict: on it. loads: each load, ascending.
-        pairs: of valid runs. spread_assumed: whether how far sessions differ is assumed, and not measured.
         gpus: whether they run on GPUs.
         differences: what differs besides the setting and what follows from it.
     """
@@ -88,8 +83,6 @@ class SettingGain:
     whole: Ratio | None
     verdict: str | None
     loads: tuple[Load, ...]
-    pairs: int
-    spread_assumed: bool
     gpus: bool
     differences: tuple[Differs, ...]
 
@@ -185,8 +178,6 @@ def _gain(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> SettingGain
         loads=tuple(
             Load(each["level"], _ratio(each), each["verdict"], slower.get(each["level"])) for each in _levels(found.effects)
         ),
-        pairs=found.matched,
-        spread_assumed=bool(found.overall["spread_assumed"].any()),
         gpus=row["device"] == "cuda",
         differences=tuple(each for each in found.differences if each.variable not in follows),
     )
@@ -201,13 +192,12 @@ def _ratio(row: dict[str, Any]) -> Ratio:
 
 
 def _judged(gain: SettingGain, load: Load, same: Sequence[SettingGain]) -> Load:
-    """The load with what it shows together with those of the setting's other values: `power`, `most` and `quickest`.
+    """The load with what it shows together with those of the setting's other values: `most` and `quickest`.
 
     Args:
         same: the gains of all values against the same first deployment, this one among them.
     """
     there = [(each, at) for each in same for at in each.loads if at.level == load.level]
-    load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at for _, at in there]))
     if not any(each.times for each, _ in there):
         return load
     speeds = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)} | {
@@ -233,14 +223,6 @@ def _best(speeds: Mapping[int, Ratio]) -> tuple[int, ...]:
     return tuple(sorted(devices for devices, ratio in speeds.items() if ratio.high is None or ratio.high >= highest))
 
 
-def _power(values: Iterable[Any], others: Iterable[Load]) -> float | None:
-    """The slope of ln throughput over ln value; None for fewer than three values, or for one that is no number above 0."""
-    numbers = [_rank(value)[1] if not isinstance(value, bool) else 0.0 for value in values]
-    if len(numbers) < FEWEST_POINTS or min(numbers) <= 0 or not all(map(math.isfinite, numbers)):
-        return None
-    return float(np.polyfit(np.log(numbers), [0.0, *(math.log(each.ratio.value) for each in others)], 1)[0])
-
-
 _VERDICTS = {"better": "more", "worse": "less", "no evidence": "not established"}
 
 
@@ -250,7 +232,6 @@ def answer(gains: Sequence[SettingGain]) -> Answer:
     what = f"does another value of {names[0]} change" if len(names) == 1 else "do the settings change"
     if all(each.times for each in gains):
         what = f"do more {names[0]} bring"
-    assumed = "How far two starts of a server differ is assumed; several sessions (study.sessions) would measure it."
     beside = [f"{name(each)}: {listed([*map(difference_text, each.differences)])}" for each in gains if each.differences]
     return Answer(
         name="settings",
@@ -259,7 +240,6 @@ def answer(gains: Sequence[SettingGain]) -> Answer:
         sure=(
             "Intervals are of 95 %, by pairs of valid runs under the same load.",
             *([f"What else differs, and may explain it: {'; '.join(beside)}."] if beside else []),
-            *([assumed] if any(each.spread_assumed for each in gains) else []),
         ),
     )
 
@@ -307,7 +287,6 @@ def rows(gains: Sequence[SettingGain]) -> list[dict[str, Any]]:
             "ratio": _ratio_text(load.ratio),
             "verdict": _VERDICTS[load.verdict],
             "best": _best_text(load),
-            "form": "–" if load.power is None else f"{setting_name(gain.setting)}^{load.power:.2f}",
         }
         for gain in gains
         for load in gain.loads
@@ -390,11 +369,7 @@ def section(view: View) -> Section:
         Column("ratio (95 %)", "ratio"),
         Column("verdict", "verdict"),
         Column("best number of devices", "best"),
-        Column("nearest power", "form"),
     ]
-    meaning = (
-        "Best: the numbers of devices that no other one significantly beats. Nearest power: the power of a number (with three values "
-        "or more) to which throughput is most nearly proportional; no test says that it fits."
-    )
+    meaning = "Best: the numbers of devices that no other one significantly beats."
     table = Table("Throughput with another value of a setting, against the first one", columns, found)
     return Section("settings", "What each setting changes", [table, Text(meaning)] if found else [])

@@ -4,7 +4,7 @@ HTML and as Markdown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,15 +188,6 @@ def shortened(lines: Sequence[str], most: int = MOST_LINES, where: str = "in the
     """The first lines, and how many more there are, and where."""
     left = len(lines) - most
     return tuple(lines) if left <= 1 else (*lines[:most], f"And {left} more, {where}.")
-
-
-def by_advice(found: Iterable[tuple[str, str]]) -> list[str]:
-    """Advice for curves, the same for several in one line. Args: found: a curve's name and its advice; empty where there is none."""
-    curves: dict[str, list[str]] = {}
-    for name, text in found:
-        if text:
-            curves.setdefault(text, []).append(name)
-    return [f"{in_line(names)}: {text}" for text, names in curves.items()]
 
 
 def in_line(names: Sequence[str]) -> str:
