@@ -20,7 +20,6 @@ from tests.support.answers import EMPTY, TWO, length_rows, named, rows_of
 from tests.support.answers import study as of_rows
 from tests.support.crossed import planted as crossed
 from tests.support.figures import results
-from tests.support.findings import study as served
 from tests.support.planted import rate_row
 from tests.support.words import CAUSE
 
@@ -75,14 +74,12 @@ def read_again(study, kind, folder):
     assert getattr(read, kind), kind
 
 
-def test_findings_are_read_again(tmp_path, summary, compared):
+def test_findings_are_read_again(tmp_path, compared):
     read_again(compared, "settings", tmp_path)
-    read_again(served(summary), "economics", tmp_path)
 
 
 @pytest.mark.long(part="outputs")
 def test_findings_of_every_kind_are_read_again(tmp_path, summary):
-    read_again(of_rows([rate_row(summary, level) for level in (1, 2)]), "curves", tmp_path)
     read_again(of_rows(length_rows(summary)), "lengths", tmp_path)
     read_again(Tables(named(crossed(1, 0.05)), EMPTY), "factors", tmp_path)
 

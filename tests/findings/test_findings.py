@@ -45,7 +45,7 @@ def test_the_fleet_and_the_cause_in_a_sentence(summary):
     # A burst has no fleet and says why.
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
     found = curves_of(burst)[0]
-    assert (found.fleet, found.plan, found.found.measured) == (None, "", None)
+    assert (found.fleet, found.plan, found.measured) == (None, "", None)
     # Nothing is claimed of a server that tells nothing.
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})

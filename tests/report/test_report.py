@@ -40,7 +40,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     manifest = json.loads((tmp_path / "all").read_text())
     assert set(manifest["figures"]) == {path.name for path in paths} and len(manifest["runs"]) == 6
     assert "Client on c, 2 cores, 1.0 GiB, Linux." in page.text
-    for unknown, said in ((("cores", "system"), "Client on c, 1.0 GiB."), (("memory_bytes",), "Client on c, 2 cores; Linux.")):
+    for unknown, said in ((("cores", "system"), "Client on c, 1.0 GiB."), (("memory_bytes",), "Client on c, 2 cores, Linux.")):
         write_record(replace(FACTS, hardware=replace(FACTS.hardware, **dict.fromkeys(unknown))), tmp_path / "facts.json")
         assert said in drawn(tmp_path, study, facts=[tmp_path / "facts.json"]).text, unknown
 

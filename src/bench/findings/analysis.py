@@ -90,7 +90,6 @@ class Analysis:
         return find(
             *(self.runs, self.decision, self.device, self.servers),
             plain=plain_of(self.runs),
-            curves=curves_of(self.runs),
             points=self._points,
         )
 

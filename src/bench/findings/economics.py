@@ -198,9 +198,9 @@ def _panel(results: Tables, part: pl.DataFrame, best: dict[str, float], operated
 def section(view: View) -> Section:
     results, counted = view.results, view.results.counted
     prices = Prices.of(results.decision, results.device)
-    within = {(curve.deployment, curve.workload): curve.found.there["profit_per_h"] for curve in view.curves}
+    within = {(curve.deployment, curve.workload): curve.there["profit_per_h"] for curve in view.curves}
     rows = view.of_curves(
-        {**row, "within": within[row["deployment"], row["workload"]]} for row in results.analysis.findings.economics
+        {**row, "within": within[row["deployment"], row["workload"]]} for row in best_points(results.priced_curves).to_dicts()
     )
     if not rows:
         return Section("economics", "Economics", [])

@@ -138,12 +138,13 @@ def section(view: View) -> Section:
     """What one instance gives at what it sustains, and what a peak takes of each curve. Bursts have neither."""
     rows = view.of_curves(
         {
-            **vars(curve.found),
-            **curve.found.there,
+            "deployment": curve.deployment,
+            "workload": curve.workload,
+            **curve.there,
             **(curve.point or {}),
             **_sized(curve),
             "curve": curve.name,
-            "ttft": _ttft(curve.found.there),
+            "ttft": _ttft(curve.there),
         }
         for curve in view.curves
         if curve.point and curve.point["usable_rps"] is not None

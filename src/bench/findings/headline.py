@@ -45,7 +45,9 @@ def curve_rows(curves: Sequence[Curve], *, limited: bool) -> list[dict[str, Any]
     """What is known of each curve that was judged; titles, tables and lines are made of it. Args: limited: an SLO limits some curve."""
     return [
         {
-            **vars(curve.found),
+            "deployment": curve.deployment,
+            "workload": curve.workload,
+            "burst": curve.burst,
             "name": curve.name,
             "sustains": curve.sustains + (", no SLO limits it" if limited and not curve.slos else ""),
             "limit": curve.ends or None,

@@ -11,7 +11,7 @@ from bench.axes import AXES, CONCURRENCY
 from bench.errors import listed
 from bench.findings.capacity.words import UNFILLED
 from bench.findings.predicted import ceiling_text
-from bench.findings.regions import POINTS, regions, turning_point
+from bench.findings.regions import POINTS, knees, regions, turning_point
 from bench.parse.windows import level_value
 from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, shortened
 from bench.runs.columns import schema_of
@@ -200,12 +200,12 @@ def section(view: View) -> Section:
         (pl.col("workload") != pl.col("family")) & (pl.col("level").n_unique().over("deployment", "workload") == 1)
     )
     known = results.saturation.join(swept, on=["deployment", "workload"], how="anti", maintain_order="left")
-    knees = {(each.deployment, each.workload): each.knee for each in results.analysis.findings.curves}
+    bent = knees(results.curves)
     rows = [
         {
             **row,
             "full": _first(row["measured"], row["below"], known=row["cache_known"]),
-            "knee": _first(knees.get((row["deployment"], row["workload"])), None),
+            "knee": _first(bent.get((row["deployment"], row["workload"])), None),
             "queue": _first(row["queue"], None),
             **{str(name): turning_point(row, name) for name in POINTS},
         }

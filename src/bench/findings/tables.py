@@ -212,6 +212,11 @@ class Tables:
         return economics(self.runs, Prices.of(self.decision, self.device))
 
     @property
+    def priced_curves(self) -> pl.DataFrame:
+        """Those of `priced` from which an instance's capacity may be read."""
+        return self.priced.join(self.curves, on=["deployment", "run"], how="semi", maintain_order="left")
+
+    @property
     def comparisons(self) -> dict[str, Comparison]:
         """Each deployment that shares a load with the study's baseline, compared with it, over all that the study measured."""
         return self.analysis.comparisons

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import polars as pl
 
 from bench.errors import listed
 from bench.findings import causes, fleet
 from bench.findings.capacity import words as capacity
 from bench.findings.causes import Bottleneck
-from bench.findings.found import CurveFindings
+from bench.findings.economics import Prices
+from bench.findings.sizing import OperatingPoint, is_machine, sized
 from bench.findings.tables import Tables
+from bench.models.catalogue import Accelerator
+from bench.parse.windows import level_values
 from bench.runs.searches import SearchRecord
 from bench.search import words as searches
+from bench.statistics.percentiles import upper_bound
+from bench.study.decision import Decision
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,39 +31,31 @@ class Curve:
     """One deployment under one workload.
 
     Attributes:
-        found: what is known of it beyond tables. point: row of `capacity`; None for a closed loop without SLOs.
-        saturation: row of `saturation`; None where no run can be trusted. limit: why it sustains no more; None without SLOs.
+        burst: whether its arrivals are bursts. machine: whether an instance is a machine with an engine on its CPU.
+        there: the values at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (None without one), and `profit_per_h` (USD).
+        measured: the operating point; None without SLOs, or where no load meets them. fleet: of `sized`; None without a peak, too.
+        point: row of `capacity`; None for a closed loop without SLOs. saturation: row of `saturation`; None where no run can be
+            trusted. limit: why it sustains no more; None without SLOs.
         searched: what a search for the decision's SLOs found; None without one.
     """
 
     name: str
-    found: CurveFindings
-    point: Mapping[str, Any] | None
-    saturation: Mapping[str, Any] | None
+    deployment: str
+    workload: str
+    burst: bool
+    machine: bool
+    there: Row
+    measured: OperatingPoint | None
+    fleet: Row | None
+    point: Row | None
+    saturation: Row | None
     limit: Bottleneck | None
     searched: SearchRecord | None
 
     @property
-    def deployment(self) -> str:
-        return self.found.deployment
-
-    @property
-    def workload(self) -> str:
-        return self.found.workload
-
-    @property
-    def burst(self) -> bool:
-        return self.found.burst
-
-    @property
-    def fleet(self) -> Mapping[str, Any] | None:
-        """As `sized` gives it; None without a peak, or where no load meets the SLOs."""
-        return self.found.fleet
-
-    @property
     def gpu(self) -> str:
         """What a GPU of the fleet is called."""
-        return "machine" if self.found.machine else "GPU"
+        return "machine" if self.machine else "GPU"
 
     @property
     def slos(self) -> tuple[str, ...]:
@@ -105,7 +107,7 @@ class Curve:
     @property
     def contradiction(self) -> str:
         """That load, latency and rate contradict one another; empty where they do not, or nothing is known."""
-        measured = self.found.measured
+        measured = self.measured
         if measured is None or measured.little is None or measured.consistent:
             return ""
         return fleet.little(measured.little)
@@ -136,16 +138,52 @@ def limits_text(judged: Sequence[Sequence[object]]) -> str:
 
 def curves_of(results: Tables) -> list[Curve]:
     """The curves of a study, bursts last: what a decision can rest on comes first."""
-    key = ("deployment", "workload")
-    points, saturates = (
-        {tuple(row[k] for k in key): row for row in table.iter_rows(named=True)}
-        for table in (results.capacity, results.saturation)
+    points, saturates, judged = (
+        {(row["deployment"], row["workload"]): row for row in table.iter_rows(named=True)}
+        for table in (results.capacity, results.saturation, results.points)
     )
     found = []
-    for each in results.analysis.findings.curves:
-        at = (each.deployment, each.workload)
-        name = " · ".join(at) if results.several_workloads else each.deployment
+    for _, rows in results.priced_curves.group_by("deployment", "workload", maintain_order=True):
+        first = rows.row(0, named=True)
+        at = (first["deployment"], first["workload"])
+        measured = OperatingPoint.of(judged[at], first) if at in judged else None
         found.append(
-            Curve(name, each, points.get(at), saturates.get(at), results.analysis.causes.get(at), results.limits.get(at))
+            Curve(
+                name=" · ".join(at) if results.several_workloads else at[0],
+                deployment=at[0],
+                workload=at[1],
+                burst=first["arrival"] == "burst",
+                machine=is_machine(first),
+                there=_there(rows, judged.get(at)),
+                measured=measured,
+                fleet=_fleet(measured, results.decision, results.device) if measured else None,
+                point=points.get(at),
+                saturation=saturates.get(at),
+                limit=results.analysis.causes.get(at),
+                searched=results.limits.get(at),
+            )
         )
     return sorted(found, key=lambda curve: curve.burst)
+
+
+def _fleet(measured: OperatingPoint, decision: Decision, device: Accelerator | None) -> dict[str, Any] | None:
+    if decision.peak_rps is None:
+        return None
+    return sized(
+        measured,
+        decision.peak_rps,
+        safety=decision.safety,
+        slos=decision.slos,
+        gpu_hour=Prices.of(decision, device).gpu_hour,
+        token_price=decision.price_per_million_tokens,
+    )
+
+
+def _there(rows: pl.DataFrame, point: Row | None) -> dict[str, float | None]:
+    """The values of a curve at its operating point. Args: rows: of `economics`, of the curve."""
+    columns = ("ttft_p50_s", "ttft_p99_s", "profit_per_h")
+    at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
+    values: dict[str, Any] = next(level_values(at, columns).select(columns).iter_rows(named=True), dict.fromkeys(columns))
+    judged = [each for run in at["judged"].to_list() for each in run or ()]
+    bound = upper_bound(pl.Series([each["ttft"] if each["ok"] else math.inf for each in judged], dtype=pl.Float64), 0.99)
+    return {**values, "ttft_p99_bound_s": None if bound is None or math.isinf(bound) else bound}
