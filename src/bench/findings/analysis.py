@@ -13,12 +13,16 @@ import polars as pl
 
 from bench.axes import HELD
 from bench.errors import BenchError
+from bench.findings.advice import advice
 from bench.findings.capacity.points import operating_points
 from bench.findings.causes import Bottleneck, bottleneck
-from bench.findings.ceilings import Server
+from bench.findings.ceilings import Ceiling, Server, ceilings
 from bench.findings.comparison.compare import Comparison, compare_with_baseline
-from bench.findings.found import Findings, find
+from bench.findings.factors.decided import Decided, decided
+from bench.findings.lengths import LengthCost, StreamingGain, length_costs, streaming_gains
 from bench.findings.saturation import saturation
+from bench.findings.settings import SettingGain, setting_gains
+from bench.findings.workers import Efficiency, efficiencies
 from bench.models.catalogue import Accelerator
 from bench.predict.calibration import CurveRelief
 from bench.runs.columns import schema_of
@@ -26,13 +30,38 @@ from bench.runs.files import read, read_as, typed, write_object, write_record
 from bench.servers.settings import settings_in
 from bench.study import questions
 from bench.study.decision import Decision
+from bench.workloads.workload import ALIKE
 
 TABLES = ("capacity", "saturation", "comparisons")  # what figures are drawn from
 FINDINGS = ("causes", "findings")  # what the report says beyond them
 _CURVE = ["deployment", "workload"]
+_ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
 _REMEDY = "Make it again from the summary: `make figures`."
 Curve = tuple[str, str]
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What the report says beyond tables.
+
+    Attributes:
+        factors, lengths, streaming, settings: what answers those questions; empty where the runs do not ask them.
+        efficiencies: of each fleet that was measured beside one of its replicas.
+    """
+
+    advice: tuple[str, ...]
+    ceilings: tuple[Ceiling, ...]
+    factors: tuple[Decided, ...]
+    lengths: tuple[LengthCost, ...]
+    streaming: tuple[StreamingGain, ...]
+    settings: tuple[SettingGain, ...]
+    efficiencies: tuple[Efficiency, ...] = ()
+
+
+def asked_of(runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """The runs by what tells which questions they ask, for the conditions in `bench.study.questions`."""
+    return runs.select(*dict.fromkeys((*_ASKED, *settings_in(runs.columns)))).to_dicts()
 
 
 def _part(make: Callable[[Analysis], R]) -> cached_property[R]:
@@ -87,10 +116,15 @@ class Analysis:
     @_part
     def findings(self) -> Findings:
         """What the report says beyond these tables."""
-        return find(
-            *(self.runs, self.decision, self.device, self.servers),
-            plain=plain_of(self.runs),
-            points=self._points,
+        runs, asked, plain = self.runs, asked_of(self.runs), plain_of(self.runs)
+        return Findings(
+            advice=tuple(advice(runs, self._points)),
+            ceilings=tuple(ceilings(runs, self.servers, self.device)) if self.device else (),
+            factors=tuple(decided(runs)) if questions.crossed_factors(asked) else (),
+            lengths=tuple(length_costs(runs)) if questions.swept_length(asked) else (),
+            streaming=tuple(streaming_gains(runs)) if questions.with_and_without_streaming(asked) else (),
+            settings=tuple(setting_gains(plain)) if questions.several_settings(asked) else (),
+            efficiencies=tuple(efficiencies(plain, self.decision.slos, self.decision.failed_share)),
         )
 
     @property

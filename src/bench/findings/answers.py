@@ -12,10 +12,10 @@ from bench.axes import AXES
 from bench.findings import advice, lengths
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
+from bench.findings.analysis import asked_of
 from bench.findings.capacity.curves import Curve
 from bench.findings.comparison import words as against
 from bench.findings.factors.decided import answer as factors_answer
-from bench.findings.found import asked_of
 from bench.findings.tables import Tables
 from bench.report.blocks import Answer, Article, Section
 from bench.search import tuning_words as tuning
