@@ -76,7 +76,7 @@ AGAIN = {"aggregate", "analyse", "figure"}
     ("file", "jobs"),
     [
         ("findings/ttft.py", {"figure"}),
-        ("findings/found.py", {"analyse", "figure"}),
+        ("findings/advice.py", {"analyse", "figure"}),
         ("parse/latency.py", {"parse", *AGAIN}),
         # Its flags, and its names of metrics.
         ("servers/vllm.py", {"deploy", "measure", "parse", *AGAIN}),
