@@ -9,8 +9,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.measure.gpus import further_endpoints
 from bench.measure.nvml import GpuReader, nvml_problem
+from bench.measure.preflight import further_endpoints
 from bench.measure.scraper import scrape
 from bench.measure.session import measure
 from bench.parse.run import parse_run

@@ -1,9 +1,8 @@
-"""The reference load before each run, rounds that are measured once more, and sessions of several starts."""
+"""The reference load before each run, and sessions of several starts."""
 
 import json
 from itertools import count, groupby
 from statistics import mean
-from types import SimpleNamespace
 
 import pytest
 
@@ -22,18 +21,14 @@ from bench.runs.store import Store
 from bench.servers.launch import resolve_launch
 from bench.study.plan import Plan
 from bench.study.read import load_config
-from bench.study.specs import Place
 from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
 from tests.support import records as made
-from tests.support.auto import searching
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project, external
 from tests.support.study import CONTENT, ROOT
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-SLOWER = "a: round 1 was measured while the machine was not as fast as in the others"
-SLOWER_ONCE_MORE = f"{SLOWER}: its 2 runs once more"
 
 
 def plan_of(content, **study):
@@ -148,89 +143,6 @@ def test_a_killed_session_goes_on_in_the_same_order(machine, server, content):
     since = [record["reference"]["since"] for record in found]
     assert [len(list(runs)) for _, runs in groupby(since)] == [2, 1, 3]  # of round 1, of its rest, and of round 2
     assert since == sorted(since)
-
-
-def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(machine, server, content):
-    plan = against(server, content)
-    machine.seconds, machine.at = 2.0, {": run 2 of": 1.0}
-    found, said = machine.session(plan)
-    assert [line for line in said if "once more" in line] == [SLOWER_ONCE_MORE]
-    assert sum(": run " in line for line in said) == 8
-    assert [(x["round"], x["position"]) for x in found[-2:]] == [(1, 1), (1, 2)]  # last now, in their places
-    since = [x["reference"]["since"] for x in found]
-    assert since == sorted(since)  # what is measured once more stands for itself
-    assert len(set(since)) == 3
-    assert {min(x["reference"]["seconds"]) for x in found} == {1.0}
-    seeds = [each for each in machine.sent if isinstance(each, str)]
-    assert len(seeds) == len(set(seeds)) == 8  # the second time other prompts, which no prefix cache knows
-    assert machine.session(plan)[0] == found  # nothing is measured a third time
-
-
-def test_a_session_that_was_killed_judges_all_its_rounds_when_it_goes_on(machine, server, content):
-    plan = against(server, content)
-    machine.seconds, machine.at = 2.0, {": run 2 of": 1.0, ": run 6 of": Killed}
-    with pytest.raises(Killed):
-        machine.session(plan)
-    machine.at = {}
-    _, said = machine.session(plan, SimpleNamespace(
-        unfinished=list, first_runs=lambda: plan.runs[:1], measured=set, measure=lambda _: None))  # fmt: skip
-    assert said == ["a: 6 of 6 runs are measured already"]  # and no server is asked
-    (measured_run,) = {run.key for run in plan.runs if run.repeat == 3 and run.level == 2}
-    Store(machine.folder / Paths.RUNS).discard(next(run for run in plan.runs if run.key == measured_run))
-    _, said = machine.session(plan)
-    assert SLOWER_ONCE_MORE in said
-
-
-def test_runs_of_a_search_show_that_a_listed_round_was_slower(machine, server, content):
-    plan = against(server, content, repeats=1)
-    asked = Plan.of(load_config(searching(content, server.base_url), source="t")).searches[0]
-
-    class Search:
-        found = ()
-
-        def unfinished(self):
-            return [] if self.found else ["s"]
-
-        def first_runs(self):
-            return [asked.run(1, 9, 1)]
-
-        def measured(self):
-            return {run.digest for run in self.found}
-
-        def measure(self, rounds):
-            machine.seconds = 1.0
-            self.found = [asked.run(1, 9, repeat) for repeat in (1, 2, 3)]
-            rounds.progress.clock.add(self.found)
-            for number, run in enumerate(self.found, 2):
-                rounds.one(run, Place(number, 1, number + 1))
-
-    machine.seconds = 2.0
-    found, said = machine.session(plan, Search())
-    assert [line for line in said if "once more" in line] == [SLOWER_ONCE_MORE]
-    assert {min(x["reference"]["seconds"]) for x in found} == {1.0}
-
-
-def test_a_round_is_not_measured_again_where_the_machine_is_no_faster_or_that_is_not_known(machine, server, content):
-    for seconds, at, why in (
-        (2.0, {": run 2 of": 1.0, ": run 6 of": None}, f"{SLOWER}, and how fast it is now is not known"),
-        (1.0, {": run 4 of": 2.0}, f"{SLOWER.replace('round 1', 'round 3')}, nor is it now"),
-    ):
-        plan = against(server, content, title=why)
-        content["measurement"]["seed"] = int(seconds)  # other runs
-        plan = plan_of(content)
-        machine.seconds, machine.at = seconds, at
-        found, said = machine.session(plan)
-        assert (sum(": run " in line for line in said), said[-2]) == (6, why)
-        assert [x["round"] for x in found] == [1, 1, 2, 2, 3, 3]
-        assert all(x["reference"] for x in found)
-
-
-def test_what_is_usual_moves_with_the_rounds_that_are_measured_again(machine, server, content):
-    """Two slow rounds of four: both, and then no other, although at first all four lay beside their median."""
-    machine.seconds, machine.at = 3.0, {": run 4 of": 1.0}
-    _, said = machine.session(against(server, content, repeats=4, drift=0.3))
-    assert [line.split(" was")[0] for line in said if "once more" in line] == ["a: round 1", "a: round 2"]
-    assert sum(": run " in line for line in said) == 12
 
 
 def test_no_reference_where_none_is_asked_for(machine, server, content):

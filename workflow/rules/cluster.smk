@@ -12,10 +12,8 @@ def on_slurm():
 
 
 def cores_of(wildcards):
-    """Cores of a session: here all, so that nothing runs beside it; with `--resources gpu=N` what it needs, if it has GPUs."""
-    spec, here = PLAN.deployments[wildcards.deployment], workflow.resource_settings.cores
-    beside = spec.gpus_started and "gpu" in workflow.global_resources
-    return here if here and not beside else session_needs(PLAN, spec.name).cores
+    """Cores of a session: here all, so that nothing runs beside it."""
+    return workflow.resource_settings.cores or session_needs(PLAN, wildcards.deployment).cores
 
 
 def memory_of(wildcards, input):

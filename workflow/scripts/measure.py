@@ -1,7 +1,5 @@
-import os
 from pathlib import Path
 
-from bench.measure.gpus import own_gpus
 from bench.measure.session import measure
 from bench.runs.paths import Paths
 from bench.runs.store import Store
@@ -18,17 +16,16 @@ with job(snakemake.log[0]) as say:
     if not measured(plan, deployment, session, store):
         searching = plan.searches_of(deployment, session)
         searches = LadderSearches(plan, spec, store, say) if searching else None
-        with own_gpus(spec, os.environ, say):
-            measure(
-                plan,
-                deployment,
-                plan.listed_of(deployment, session),
-                launch=Path(snakemake.input.launch),
-                facts=Paths.facts(deployment, session),
-                store=store,
-                say=say,
-                search=searches,
-            )
+        measure(
+            plan,
+            deployment,
+            plan.listed_of(deployment, session),
+            launch=Path(snakemake.input.launch),
+            facts=Paths.facts(deployment, session),
+            store=store,
+            say=say,
+            search=searches,
+        )
         if searches:
             searches.write(Path(Paths.SEARCHES.format(deployment=deployment)))
     write_index(Plan.of(plan.config), deployment, session, store)  # with what the searches found

@@ -31,9 +31,10 @@ from bench.servers.engines import managed
 from bench.servers.environment import refuse_unready, requirements
 from bench.servers.facts import hardware
 from bench.servers.fleet import HAPROXY, router_program
+from bench.servers.gpu_metrics import is_nvml
 from bench.servers.gpus import gpu_names
 from bench.servers.launch import refuse_unfit
-from bench.servers.server import core_groups
+from bench.servers.server import Server, core_groups
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.state import unmeasured_sessions
@@ -265,3 +266,21 @@ def _refuse_full_disk(spec: DeploymentSpec) -> None:
             f"models.{spec.model_name}: its random weights take {shown_size(size)} in {folder}, and the disk has "
             f"{shown_size(free)} free. Make room, or choose a smaller model or dtype."
         )
+
+
+def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable[str], say: Callable[[str], None]) -> list[str]:
+    """The endpoints in `configured`, then the GPUs on which `server` runs, where it is ours and the configuration names none.
+
+    GPUs that NVML cannot read here are left out, and `say` gets the reason: a run is worth measuring without them. Which GPUs an
+    external server has, or whether they are here at all, only the configuration can know.
+    """
+    endpoints = list(configured)
+    if spec.engine.backend == "cuda" and server.managed and not any(map(is_nvml, endpoints)):
+        gpus = gpu_names(spec, {**os.environ, **server.environment})
+        if gpus:  # an empty list would be all of the machine's
+            endpoints.append(nvml_endpoint(gpus))
+    problems = {endpoint: nvml_problem(endpoint) for endpoint in endpoints if is_nvml(endpoint)}
+    for endpoint, problem in problems.items():
+        if problem:
+            say(f"{problem}; measuring without GPU telemetry ({endpoint})")
+    return [endpoint for endpoint in endpoints if not problems.get(endpoint)]

@@ -1,21 +1,19 @@
-"""Measure runs round by round, with reference loads between them, and those again whose round the machine spoilt."""
+"""Measure runs round by round, with reference loads between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import cycle, groupby
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from bench.errors import BenchError, count_text, shown_share
+from bench.errors import shown_share
 from bench.load.target import Target
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.warmup import Patience, load_of, reference_load
-from bench.parse.drift import drift_reasons, place_of_run
 from bench.runs.launch import Launch
-from bench.runs.run import ReferenceLoad, RunHeader, SessionHeader, read_record
+from bench.runs.run import ReferenceLoad, RunHeader, SessionHeader
 from bench.runs.store import Store
 from bench.servers.server import Server, blaming, refuse_dead
 from bench.servers.spec import DeploymentSpec
@@ -50,74 +48,22 @@ class Rounds:
     _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
     _patience: Patience = field(default_factory=Patience)
     _latest: tuple[ReferenceLoad, float] | None = None  # and when it ended (monotonic, s)
-    _searched: list[RunSpec] = field(default_factory=list)  # runs of this session that the plan does not know yet
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
-        """Measure `runs` in their order.
-
-        Raises:
-            ServerDied: the server is dead.
-        """
+        """Measure `runs` in their order. Raises ServerDied."""
         self.progress.clock.add(runs)
-        if (
-            runs and (planned_s := self.progress.clock.left_s) is not None
-        ):  # of open loops alone; else the first closed one tells
+        planned_s = self.progress.clock.left_s
+        if runs and planned_s is not None:  # of open loops alone; else the first closed one tells
             self.say(f"about {duration_text(planned_s)} of planned load")
-        self._round(runs)
+        for run in runs:
+            self.one(run, self.plan.place_of(run))
 
-    def measure_spoilt(self, runs: Sequence[RunSpec]) -> None:
-        """Measure those of `runs` once more in whose round the machine was slower or faster than in the deployment's others, those of
-        its searches among them, if it no longer is. A server that dies meanwhile leaves them as they are.
-        """
-        rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
-        for number, of_round in rounds.items():
-            drifted = self._drifted({})  # what is usual moves with each round that is measured again
-            spoilt = [run for run in of_round if run.digest in drifted]
-            try:
-                if spoilt:
-                    self._again(number, spoilt)
-            except BenchError as error:  # all runs are measured; what is spoilt stays so
-                self.say(f"round {number} was not measured once more: {error}")
-                return
-
-    def _again(self, number: int, runs: Sequence[RunSpec]) -> None:
-        """Measure a drifted round's runs once more, in place of the first time; not where the machine is still as different."""
-        self._since.pop(number, None)  # what is measured now stands for itself
-        # As many as the round had: fewer would excuse a larger difference.
-        had = {(read_record(self.store.record(run)).reference or ReferenceLoad()).started for run in runs}
-        now = [self._reference(number, anew=True) for _ in had]
-        spoilt = f"round {number} was measured while the machine was not as fast as in the others"
-        known = {run.digest: each for run, each in zip(runs, cycle(now)) if each is not None}
-        if not known:
-            self.say(f"{spoilt}, and how fast it is now is not known")
-            return
-        if self._drifted(known).intersection(known):
-            self.say(f"{spoilt}, nor is it now")
-            return
-        self.say(f"{spoilt}: its {count_text(len(runs), 'run')} once more")
-        self.progress.clock.add(runs)
-        # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
-        self._round(runs, prompts=str(self._since[number]))
-
-    def _drifted(self, instead: Mapping[str, ReferenceLoad]) -> set[str]:
-        """The digests of the deployment's runs that the rule of drift blames.
-
-        Args:
-            instead: reference loads to take in place of those with which runs were measured, by the runs' digests.
-        """
-        known = {run.digest: run for run in (*self.plan.runs_of(self.spec.name), *self._searched)}
-        held = [run for run in known.values() if self.store.holds(run)]
-        records = {run.digest: read_record(self.store.record(run)) for run in held}
-        records = {key: replace(record, reference=instead.get(key, record.reference)) for key, record in records.items()}
-        placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
-        return {digest for _, digest in drift_reasons(placed, self.plan.config.thresholds)}
-
-    def _reference(self, number: int, *, anew: bool = False) -> ReferenceLoad | None:
+    def _reference(self, number: int) -> ReferenceLoad | None:
         """The reference load for a run of round `number`: a new one, or that of the last seconds. None where the study has none, or a
         request of it failed.
         """
         settings = self.plan.measurement
-        if self._latest and not anew:
+        if self._latest:
             latest, ended = self._latest
             if latest.round == number and monotonic() - ended < _SERVES_S:
                 return latest
@@ -136,19 +82,8 @@ class Rounds:
             self._since[number] = reference.since
         return reference
 
-    def _round(self, runs: Iterable[RunSpec], *, prompts: str | None = None) -> None:
-        for run in runs:
-            self.one(run, self.plan.place_of(run), prompts=prompts)
-
-    def one(self, run: RunSpec, place: Place, *, prompts: str | None = None) -> None:
-        """Measure a run, which `progress.clock` knows, after a reference load of the last seconds.
-
-        Args:
-            prompts: draws other prompts than the run's digest does.
-
-        Raises:
-            ServerDied: the server is dead.
-        """
+    def one(self, run: RunSpec, place: Place) -> None:
+        """Measure a run, which `progress.clock` knows, after a reference load of the last seconds. Raises ServerDied."""
         header = RunHeader(
             **vars(self.header),
             digest=run.digest,
@@ -159,16 +94,12 @@ class Rounds:
             definition=run.definition,
         )
         load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
-        if prompts is not None:
-            load = replace(load, seed=f"{run.digest}/{prompts}")
         with self.store.adding(run) as folder, blaming(self.server):
             self.progress.run_begins(run)
             recorded = record_run(self.target, load, folder, header=header, **self.recording)
             # A dead server's failures are not the run's; and who answers in its place is another one.
             if recorded.failed or not self.server.running():
                 refuse_dead(self.server)
-        if run.searched:
-            self._searched.append(run)
         line = self.progress.run_ended(run, recorded.requests, recorded.tokens_per_s, recorded.duration_s)
         early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
         limit = self.plan.config.thresholds.other_share

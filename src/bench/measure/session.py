@@ -17,8 +17,7 @@ from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
-from bench.measure.gpus import further_endpoints
-from bench.measure.preflight import hardware_of, refuse_others, refuse_strange_launch
+from bench.measure.preflight import further_endpoints, hardware_of, refuse_others, refuse_strange_launch
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.served import find_workers, held_together, version_of_all
@@ -165,7 +164,7 @@ def _one_start(
         )
         first = [*missing, *(search.first_runs() if search else ())]
         with blaming(server):
-            # Reference loads are those of the deployment's first run, and runs that are spoilt are measured again, whatever is missing.
+            # Reference loads are those of the deployment's first run, whatever is missing.
             asked = [*runs, *(search.first_runs() if search else ()), plan.first_run(spec.name)]
             answers: list[float] = []
             target = _introduced(target, spec, asked, launch, settings.request_timeout_s, tell, answers.append)
@@ -234,9 +233,6 @@ def _one_start(
         rounds.measure(missing)
         if search:
             search.measure(rounds)
-        used = search.measured() if search else set()  # an answer rests on them as they are
-        # Those that an earlier start measured too: it may have ended before it could judge them.
-        rounds.measure_spoilt([run for run in runs if run.digest not in used])
         tell(progress.share_text(time.monotonic() - ready))
 
 

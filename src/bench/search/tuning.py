@@ -5,7 +5,6 @@ and the record of what it found.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.axes import AXES
-from bench.measure.gpus import own_gpus
 from bench.measure.session import measure
 from bench.runs.files import write_record
 from bench.runs.paths import Paths
@@ -134,9 +132,8 @@ class _Servers:
         terms = Terms(frozenset(run.digest for run in before), ask.start, placing_of(ask))
         searches = LadderSearches(plan, spec, store, self.say, terms)
         try:
-            with own_gpus(spec, os.environ, self.say):
-                launch = Path(Paths.LAUNCH.format(deployment=name))
-                measure(plan, name, (), launch=launch, facts=Paths.facts(name), store=store, say=self.say, search=searches)
+            launch = Path(Paths.LAUNCH.format(deployment=name))
+            measure(plan, name, (), launch=launch, facts=Paths.facts(name), store=store, say=self.say, search=searches)
         except ServerDied as error:
             if not self.kept:  # the default's: nothing could be held against it
                 raise

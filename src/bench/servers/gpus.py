@@ -10,20 +10,17 @@ from typing import Any
 from bench.servers.spec import DeploymentSpec
 
 
-def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str], *, every: bool = False) -> list[str]:
+def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]:
     """The GPUs that a server of ours takes of this machine, as NVML knows them: indices, or UUIDs where the environment names those.
 
     vLLM takes the first ones that CUDA_VISIBLE_DEVICES shows, or the machine's first ones. An index is taken as NVML counts, by the PCI
     bus; CUDA counts so too with CUDA_DEVICE_ORDER=PCI_BUS_ID, or where the GPUs are alike.
 
     Args:
-        environment: of the server's process. every: all that CUDA_VISIBLE_DEVICES shows, also those that the server leaves.
+        environment: of the server's process.
     """
-    count = spec.gpus or 0
-    shown = shown_gpus(environment)
-    if shown is None:
-        return [str(index) for index in range(count)]
-    return shown[: None if every else count]
+    count, shown = spec.gpus or 0, shown_gpus(environment)
+    return [str(index) for index in range(count)] if shown is None else shown[:count]
 
 
 def shown_gpus(environment: Mapping[str, str]) -> list[str] | None:
@@ -78,16 +75,6 @@ class NvmlError(Exception):
 
 class MissingGpuError(NvmlError):
     """NVML works, and finds no such GPU."""
-
-
-def gpu_uuids(gpus: Sequence[str] | None) -> list[tuple[str, str]]:
-    """These GPUs and their UUIDs; for None those of this machine, by index.
-
-    Raises:
-        NvmlError: NVML cannot be used here, or has no such GPU.
-    """
-    found = [] if gpus == [] else find_gpus(load_nvml(), gpus or ())
-    return list(zip(gpus or [str(gpu.index) for gpu in found], [gpu.uuid for gpu in found], strict=True))
 
 
 @dataclass(frozen=True)
