@@ -1,12 +1,10 @@
 """Verdicts and saturation, on runs whose truth is known."""
 
-import math
 from dataclasses import replace
 
 import polars as pl
 
 from bench.findings.saturation import saturation
-from bench.parse.drift import Drift, RoundPart
 from bench.parse.table import summary_frame
 from bench.parse.validity import Reason, failures, invalid, reason_text, verdict
 from bench.statistics.levels import repeats
@@ -68,7 +66,7 @@ def test_a_reason_speaks_against_what_rests_on_its_part(summary):
         assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid), change
         assert not found.telemetry_valid, change
     # A further reason counts like our own.
-    found = verdict(summary, Thresholds(), [Reason("drift", drift=Drift(RoundPart(2), None, math.log(1.1), 0.0))])
+    found = verdict(summary, Thresholds(), [Reason("drift", names=("the machine was slower",))])
     assert (found.faults, reasons(found), found.valid) == (["machine"], ["drift"], False)
     # Faults stand in the order of their parts.
     bad = {"host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1,

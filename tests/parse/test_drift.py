@@ -8,7 +8,7 @@ import pytest
 
 from bench.parse.drift import drift_reasons
 from bench.parse.table import summary_frame
-from bench.parse.validity import Reason, reason_text, reason_texts
+from bench.parse.validity import reason_texts
 from bench.study.config import Thresholds
 from tests.support.drift import NOISES, rates, rounds_of
 
@@ -35,7 +35,7 @@ def made(seconds, *, deployment="a", noise=0.0, load="8 requests", rounds=None, 
 def in_words(runs):
     """Why each run does not compare."""
     drifts = drift_reasons(runs, THRESHOLDS)
-    return {key: reason_text(Reason("drift", drift=drift)) for key, drift in drifts.items()}
+    return drifts
 
 
 def test_each_run_of_a_round_that_differs_has_the_reason():

@@ -25,7 +25,6 @@ from bench.findings.regions import POINTS, turning_point
 from bench.findings.settings import Load, SettingGain
 from bench.findings.streams import stream_notes
 from bench.parse import validity as verdicts
-from bench.parse.drift import Drift, RoundPart
 from bench.parse.validity import CHECKS, Reason
 from bench.predict.calibration import Doubt
 from bench.runs import sentences as loads
@@ -281,17 +280,14 @@ def test_what_a_reader_should_know_of_streams():
     assert not [note for change in silent for note in stream_notes({**PLAIN, **change})]
 
 
-AT, LATER = (RoundPart(1, f"2026-01-01T00:0{minute}:00.000+00:00") for minute in (1, 9))
 COUNTS = (2000.0, 32.0)
 COUNTED = {"other_requests", "other_tokens", "held_back", "refused", "not_counted", "prompt_lengths", "output_lengths", "cached_tokens",
            "tokens_not_counted"}  # fmt: skip
-DRIFTS = [Drift(AT, LATER, 0.1, 0.0), Drift(replace(AT, round=2), RoundPart(1), -0.1, 0.0), Drift(RoundPart(1), None, 0.1, 0.0)]
 
 
 def test_each_check_that_a_run_may_not_pass():
     reasons = [Reason(check, *(COUNTS if check in COUNTED else (0.9, 0.5)), 0.25, ("a", "b"), {"http_404": 2},
-                      DRIFTS[0] if check == "drift" else None, 31.7) for check in CHECKS]  # fmt: skip
-    reasons += [Reason("drift", drift=drift) for drift in DRIFTS[1:]]
+                      31.7) for check in CHECKS]  # fmt: skip
     reasons += [Reason(*told) for told in (("prompt_lengths", 1), ("refused", 4, 9), ("cached_tokens", 4.0, 0.0))]
     snapshots.same("verdicts", [f"{each.check}: {verdicts.reason_text(each)}" for each in reasons])
     for each in reasons:
@@ -302,7 +298,7 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     assert Reason("loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
     missing = Reason("metrics_missing", names=("a", "b or 'c=d'", "; e"))
     assert Reason.of(missing.code) == missing
-    for code in ("drift", "machine.nothing", "machine.drift round=1", "machine.drift round=x", "a 'b", ""):
+    for code in ("drift", "machine.nothing", "a 'b", ""):
         with pytest.raises(BenchError, match="which this version does not know: another one wrote it"):
             Reason.of(code)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+from bench.errors import shown_share
 from bench.runs.run import ReferenceLoad, RunHeader
 from bench.statistics.textbook import student_t
 
@@ -69,31 +70,8 @@ class _Part:
         return fmean(self.logs)
 
 
-@dataclass(frozen=True)
-class RoundPart:
-    """A round, or the part of one that began at `since` (ISO, UTC)."""
-
-    round: int
-    since: str | None = None
-
-
-@dataclass(frozen=True)
-class Drift:
-    """A round in which the machine was slower or faster than in others.
-
-    Attributes:
-        at: the round. other: the only other one; None where there are several. log, usual: mean ln of the reference loads' times (s)
-            in it, and of what it is compared with.
-    """
-
-    at: RoundPart
-    other: RoundPart | None
-    log: float
-    usual: float
-
-
-def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], Drift]:
-    """By how much the machine was slower or faster than in the deployment's other rounds, of each run of a round in which it was.
+def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], str]:
+    """How the machine was slower or faster than in the deployment's other rounds, in words, of each run of a round in which it was.
 
     A round drifted where the mean of its n references (ln `reference_s`) lies further from the median of all K rounds' means than
     max(ln(1 + `thresholds.drift`), t · s · √(1 ÷ n + ν ÷ (2 (K − 1)))), with s the moderated noise of one reference, from how the
@@ -105,7 +83,7 @@ def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> 
             A run without a reference is not judged, nor is a single round.
 
     Returns:
-        The drifts by (deployment, run).
+        The sentences by (deployment, run).
     """
     known = [run for run in runs if run.get("reference_s") is not None]
     logs: dict[tuple[str, str], dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -131,7 +109,7 @@ def _place(run: Mapping[str, Any]) -> tuple[int, str]:
     return run["round"], run["reference_since"]
 
 
-def _drifted(parts: Sequence[_Part], floor: float) -> dict[tuple[int, str], Drift]:
+def _drifted(parts: Sequence[_Part], floor: float) -> dict[tuple[int, str], str]:
     count = len(parts)
     if count < 2:
         return {}
@@ -147,8 +125,11 @@ def _drifted(parts: Sequence[_Part], floor: float) -> dict[tuple[int, str], Drif
         of_others = fmean(1 / len(each.logs) for each in others) * (1.0 if two else 0.5 / (count - 1))
         noise = min(_noise(within, confidence), _noise([*within, _between(others)], confidence))
         if abs(part.log - usual) > max(math.log1p(floor), noise * math.sqrt(1 / len(part.logs) + of_others)):
-            found[part.round, part.since] = Drift(
-                _named(part, rounds), _named(others[0], rounds) if two else None, part.log, usual
+            against = _named(others[0], rounds) if two else "the others"
+            off = part.log - usual
+            found[part.round, part.since] = (
+                f"the machine was {shown_share(math.expm1(abs(off)))} {'slower' if off > 0 else 'faster'} in {_named(part, rounds)} "
+                f"than in {against} (reference load {math.exp(part.log):.3g} s against {math.exp(usual):.3g} s)"
             )
     return found
 
@@ -171,6 +152,6 @@ def _between(parts: Sequence[_Part]) -> tuple[int, float]:
     return len(parts) - 1, sum(len(part.logs) * (part.log - mean) ** 2 for part in parts)
 
 
-def _named(part: _Part, rounds: Mapping[int, int]) -> RoundPart:
+def _named(part: _Part, rounds: Mapping[int, int]) -> str:
     """Its round, with the time of day where the round was measured in parts."""
-    return RoundPart(part.round, part.since if rounds[part.round] > 1 else None)
+    return f"round {part.round}" + (f" from {part.since[11:19]} UTC on" if rounds[part.round] > 1 else "")

@@ -135,7 +135,7 @@ def summary_frame(
                 **{k: v for k, v in run.items() if k not in NO_COLUMNS},
                 **deployed(run, launches.get(run["deployment"]), facts.get(run["deployment"])),
                 "baseline": run["deployment"] == baseline,
-                **verdict_columns(verdict(run, thresholds, [Reason("drift", drift=drift)] if drift else ())),
+                **verdict_columns(verdict(run, thresholds, [Reason("drift", names=(drift,))] if drift else ())),
             }
         )
     return summary_table(rows).with_columns(saturated=saturated(), front_wait_s=front_wait())

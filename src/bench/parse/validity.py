@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import BenchError, count_text, shown, shown_share, was_were
-from bench.parse.drift import Drift, RoundPart
 from bench.parse.fleet import worker_verdicts
 from bench.parse.server import FULL
 from bench.runs.sentences import filled
@@ -141,7 +139,7 @@ CHECKS = {
         "machine",
         "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
     ),
-    "drift": Check("machine", "{drift}"),
+    "drift": Check("machine", "{names}"),
 }
 TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
@@ -168,9 +166,8 @@ class Reason:
         check: a key of `CHECKS`.
         value: what was found (s, requests, tokens, or a share). limit: the threshold, or what was expected.
         share: of the requests in flight that the server lacked. names: metrics that are missing, counters that fell, workers,
-            what is wrong with scrapes, or what the server said.
-        outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
-        counted: mean length by the server's count (tokens).
+            what is wrong with scrapes, what the server said, or how a round differs from the others.
+        outcomes: requests that were refused, by their outcome. counted: mean length by the server's count (tokens).
     """
 
     check: str
@@ -179,7 +176,6 @@ class Reason:
     share: float | None = None
     names: tuple[str, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    drift: Drift | None = None
     counted: float | None = None
 
     @property
@@ -192,10 +188,6 @@ class Reason:
         """What the summary table holds of it, such as `client.loop_lag value=0.2 limit=0.1`."""
         found = {name: getattr(self, name) for name in _NUMBERS}
         found |= {f"{_OUTCOME}{kind}": n for kind, n in self.outcomes.items()}
-        if self.drift:
-            at, other = self.drift.at, self.drift.other
-            found |= {"log": self.drift.log, "usual": self.drift.usual, "round": at.round, "since": at.since}
-            found |= {"other_round": other.round, "other_since": other.since} if other else {}
         said = [("name", name) for name in self.names] + [(name, value) for name, value in found.items() if value is not None]
         return shlex.join([f"{self.part}.{self.check}", *(f"{name}={value}" for name, value in said)])
 
@@ -218,16 +210,10 @@ class Reason:
             raise ValueError(code)
         said = [(name, value) for name, _, value in (pair.partition("=") for pair in pairs)]
         found = dict(said)
-        drift = None
-        if "round" in found:
-            other = RoundPart(int(found["other_round"]), found.get("other_since")) if "other_round" in found else None
-            at = RoundPart(int(found["round"]), found.get("since"))
-            drift = Drift(at, other, float(found["log"]), float(found["usual"]))
         return cls(
             check,
             names=tuple(value for name, value in said if name == "name"),
             outcomes={name.removeprefix(_OUTCOME): int(n) for name, n in said if name.startswith(_OUTCOME)},
-            drift=drift,
             **{name: float(found[name]) for name in _NUMBERS if name in found},
         )
 
@@ -422,7 +408,6 @@ def reason_text(reason: Reason) -> str:
         "kinds": _kinds(reason.outcomes) or None,
         "most": f"at most {reason.limit:.0f}" if reason.limit else "none",
         "names": "; ".join(reason.names) or None,
-        "drift": _drift(reason.drift) if reason.drift else None,
     }
     return filled(CHECKS[reason.check].text, {**vars(reason), **words})
 
@@ -472,22 +457,3 @@ def stopped(run: Mapping[str, Any]) -> str | None:
 
 def _kinds(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-
-
-def _drift(drift: Drift) -> str:
-    off, other = drift.log - drift.usual, drift.other
-    against = "the others" if other is None else _round(other) if other.round != drift.at.round else f"its part{_since(other)}"
-    return (
-        f"the machine was {shown_share(math.expm1(abs(off)))} {'slower' if off > 0 else 'faster'} in {_round(drift.at)} than in "
-        f"{against} "
-        f"(reference load {math.exp(drift.log):.3g} s against {math.exp(drift.usual):.3g} s)"
-    )
-
-
-def _round(part: RoundPart) -> str:
-    """`round 2`; with the time of day where the round was measured in parts."""
-    return f"round {part.round}{_since(part)}"
-
-
-def _since(part: RoundPart) -> str:
-    return f" from {part.since[11:19]} UTC on" if part.since else ""
