@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
 
-from bench.headers import origin, same_server
+from bench.headers import same_server
 
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
@@ -196,28 +195,8 @@ def wanted(challenge: str | None) -> str | None:
     return f"{'a user and a password' if scheme.lower() in ('basic', 'digest') else 'another login'} ({scheme} authentication)"
 
 
-HTTP2 = "it speaks HTTP/2 alone, and requests are HTTP/1.1: let it take that too, or put a proxy in front that does"
-
-
-def speaks_http2(base_url: str) -> bool:
-    """Whether what answers a request of HTTP/1.1 is HTTP/2: a frame of settings or of an end, or its name.
-
-    Libraries say of it no more than that a line is illegal, or wait for the end of one.
-    """
-    url = urlsplit(base_url)
-    try:
-        with socket.create_connection((url.hostname or "", origin(base_url)[2] or 0), timeout=5.0) as plain, (
-            tls_context().wrap_socket(plain, server_hostname=url.hostname) if url.scheme == "https" else plain
-        ) as sock:  # fmt: skip
-            sock.sendall(b"GET / HTTP/1.1\r\nHost: " + url.netloc.encode() + b"\r\n\r\n")
-            begins = sock.recv(64)
-    except OSError:
-        return False
-    return begins.startswith((b"PRI ", b"HTTP/2")) or (begins[:1] == b"\0" and begins[3:4] in (b"\4", b"\7"))
-
-
 def problem(error: OSError) -> str:
-    """Why no server answered, in words for its user; `HTTP2` where it does, in that alone, for which it is asked once more."""
+    """Why no server answered, in words for its user."""
     verification = _cause(error, ssl.SSLCertVerificationError)
     if verification is not None:
         return _certificate_problem(verification)
@@ -225,23 +204,15 @@ def problem(error: OSError) -> str:
         case requests.exceptions.SSLError() | ssl.SSLError():
             named = str(error).startswith(_AUTHORITIES)
             return str(error) if named else "it does not speak TLS; does its address begin with http://?"
-        case requests.exceptions.RequestException() if _in_http2(error):
-            return HTTP2
         case requests.exceptions.Timeout() | Oversized() | Broken():
             return str(error)
         case requests.exceptions.ConnectionError() if _cause(error, ProtocolError):
-            return "it hung up without an answer in HTTP"
+            return "it hung up without an answer in HTTP/1.1"
         case requests.exceptions.ConnectionError():
             return "connection refused, or no such host"
         case requests.RequestException():
             return type(error).__name__
     return error.strerror or str(error)
-
-
-def _in_http2(error: requests.RequestException) -> bool:
-    """Whether a request came to nothing that can be read, or to nothing in time, because its server speaks HTTP/2 alone."""
-    unread = isinstance(error, requests.ReadTimeout) or _cause(error, ProtocolError) is not None
-    return unread and error.request is not None and speaks_http2(str(error.request.url))
 
 
 def _certificate_problem(error: ssl.SSLCertVerificationError) -> str:

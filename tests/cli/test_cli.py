@@ -65,15 +65,6 @@ def test_runs_lists_each_with_its_state(study, capsys):
     assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["measured", "stale", "missing"]
 
 
-@pytest.mark.usefixtures("study")
-def test_runs_says_what_cannot_be_measured(content, capsys):
-    content["deployments"]["a"]["kv_cache_memory"] = "1KiB"
-    Path("config/config.yaml").write_text(yaml.safe_dump(content))
-    assert main(["runs"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Cannot be measured here: ")]
-    assert "kv_cache_memory, 1 KiB, holds 0 tokens at" in line
-
-
 def with_searches(content, *names):
     """The study with a search on each of these deployments, beside two runs of `a`: its plan."""
     content["workloads"]["long"] = {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": "auto"}

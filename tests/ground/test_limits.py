@@ -24,7 +24,6 @@ from tests.support.scrapes import write_scrapes
 from tests.support.server import eventually
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-SETTINGS = bytes.fromhex("000000040000000000")  # the first frame of a server of HTTP/2
 
 
 def answering(*parts, pause_s=0.0, endless=b""):
@@ -78,7 +77,7 @@ def test_what_became_of_an_answer_is_said_as_it_is():
     """That nobody answered is another thing."""
     ten, parts = HEAD + b"content-length: 10\r\n\r\n", HEAD + b"transfer-encoding: chunked\r\n\r\n"
     cut, hung = "its answer was cut off", "it hung up without an answer in HTTP"
-    broken, late, two = requests.ConnectionError, requests.Timeout, "it speaks HTTP/2 alone"
+    broken, late = requests.ConnectionError, requests.Timeout
     large = {"endless": b"x" * 65536}
     for server, kind, said in (
         (answering(ten + b"abc"), broken, f"{cut} after 3 bytes"),
@@ -90,8 +89,6 @@ def test_what_became_of_an_answer_is_said_as_it_is():
         (stalling(parts), late, "its answer stopped after 0 bytes"),
         (stalling(HEAD), late, "no answer within 0.1 s"),
         (stalling(b""), late, "no answer within 0.1 s"),
-        (answering(SETTINGS), broken, two),
-        (stalling(SETTINGS), late, two),
         (answering(), broken, hung),
         (answering(b"SSH-2.0-OpenSSH_9.6\r\n"), broken, hung),
         (answering(HEAD + b"content-length: 9000000\r\n\r\n", **large), Oversized, "answers with more than 8 MiB"),

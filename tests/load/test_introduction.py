@@ -178,30 +178,6 @@ def test_failures_for_a_moment_leave_out_nothing_that_is_accepted(refusal, times
     assert times > 1 or said == []
 
 
-@cases(
-    "frames",
-    [
-        bytes.fromhex("000012040000000000000300000064000400100000000600004000"),  # settings
-        bytes.fromhex("000000040000000000" "0000080700000000000000000000000001"),  # settings, and an end
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"HTTP/2 200\r\n\r\n",
-    ],
-)  # fmt: skip
-def test_a_server_of_http_2_alone_is_named(frames):
-    def handle(connection):
-        connection.recv(65536)
-        connection.sendall(frames)
-        connection.recv(1)
-
-    with (
-        raw_server(handle) as port,
-        pytest.raises(
-            BenchError, match=r"does not answer a request: it speaks HTTP/2 alone, and requests are HTTP/1.1: let it"
-        ),
-    ):
-        introduce(Target(f"http://127.0.0.1:{port}", "m"), "chat", timeout_s=5.0)
-
-
 def test_a_server_that_wants_a_user_is_not_said_to_want_a_key():
     words = b'HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="m"\r\ncontent-length: 2\r\n\r\nno'
     with raw_server(lambda connection: left_open(connection, words)) as port, pytest.raises(BenchError) as error:

@@ -134,7 +134,7 @@ def test_a_warm_up_has_its_requests_and_four_at_once_and_names_a_server_that_ref
         assert (result.stable, len(result.ttft_s)) == (False, 6 + 4)  # threes within seven
         monkeypatch.setattr(warmup, "_SPREAD", 1e9)
         assert len(warmed(server, 21).ttft_s) == 3 + 4
-    message = r"none of the first 3 requests of warm-up: http_error 404, no such model\. A request of a few tokens"
+    message = r"none of the first 3 requests of warm-up: http_error 404 no such model\. A request of a few tokens"
     with fake_server(behaviour="http_error") as server, pytest.raises(BenchError, match=message):
         warmed(server)
     assert len(server.bodies) == 3

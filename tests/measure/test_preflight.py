@@ -67,17 +67,6 @@ def test_slots_of_llama_cpp_that_the_memory_does_not_hold(content):
     assert fault.endswith("kv_cache_memory is 100 KiB. Raise it: a single slot takes 128 KiB.")
 
 
-def test_a_disk_too_small_for_the_weights(content):
-    content["engines"]["e"] |= {"kind": "llama.cpp"}
-    content["models"]["m"]["config"] |= {"intermediate_size": 10**9, "num_hidden_layers": 1000}
-    content["deployments"]["a"] |= {"kv_cache_memory": "512MiB", "max_num_seqs": 1}
-    memory, disk = found(content)
-    assert re.match(r"deployments\.a \(m on e\): weights 715,\d+\.\d+ GiB \+ KV cache 512 MiB", memory)
-    assert re.match(
-        r"models\.m: its random weights take 715,\d+\.\d+ GiB in results/checkpoints/m, and the disk has .* free\.", disk
-    )
-
-
 def test_a_checkpoint_that_is_not_there(content):
     Path("here").mkdir()
     content["models"]["m"] = {"path": "here"}

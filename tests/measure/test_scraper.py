@@ -13,10 +13,8 @@ import pytest
 from bench.measure import scraper as module
 from bench.measure.scraper import scrape, scraping
 from bench.parse.scrapes import read_scrapes
-from bench.servers.metrics import MOST_LAG_S, lag_of
 from tests.support.answering import answering
 from tests.support.fake_server import raw_server
-from tests.support.study import ROOT
 
 INTERVAL_S = 0.1
 DEAD = "http://127.0.0.1:9/metrics"
@@ -116,16 +114,3 @@ def test_what_ends_the_process(server, tmp_path):
             assert process.wait(timeout=60) == 0, how
         lines = [("text" in line, line.get("last", False)) for line in read_scrapes(tmp_path / "t.jsonl.gz")]
         assert lines == [(True, False), (True, True)], how
-
-
-def test_values_that_come_late_are_waited_for(server, tmp_path, monkeypatch):
-    """Ray passes on what its engines count every ten seconds: the last scrape has to come after that."""
-    assert lag_of((ROOT / "tests/inputs/metrics/ray_vllm.prom").read_bytes()) == MOST_LAG_S == 10
-    assert lag_of((ROOT / "tests/inputs/metrics/vllm_lora.prom").read_bytes()) == 0
-    monkeypatch.setattr(module, "lag_of", lambda content: 0.5 if content == "# EOF ü\na 1\n".encode() else 0.0)
-    ended = threading.Event()
-    ended.set()
-    scrape([f"{server}/fast"], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
-    lines = list(read_scrapes(tmp_path / "t.gz"))
-    assert lines[-1]["sent"] - lines[0]["sent"] >= 0.5
-    assert [line.get("last", False) for line in lines] == [False] * (len(lines) - 1) + [True]

@@ -5,7 +5,7 @@ import pytest
 
 from bench.parse.drift import place_of_run
 from bench.parse.latency import latency_columns
-from bench.parse.load import Recovery, asked_figures, load_figures, recovery
+from bench.parse.load import asked_figures, load_figures, recovery
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import request_share
@@ -241,34 +241,30 @@ def recovered(*after, before=BEFORE, failed=(), outcome="timeout"):
 
 def test_it_is_back_with_the_first_window_whose_median_is_within_the_baselines_p90():
     # Due at 30 to 36 s: slow. The window from 32 s holds five slow ones of nine; that from 33 s holds four.
-    back = recovered(*[5.0] * 7, *[0.5] * 10)
-    assert (back.baseline_p50_s, back.baseline_p90_s) == (pytest.approx(1.0), pytest.approx(1.8))
-    assert (back.recovered, back.recovery_s) == (True, 3.0)
-    # One that was never disturbed is back at once.
-    assert recovered(*[1.0] * 9).recovery_s == 0.0
+    assert recovered(*[5.0] * 7, *[0.5] * 10) == (True, 3.0)
+    assert recovered(*[1.0] * 9)[1] == 0.0
     # The P90 itself is back, and a little more is not.
-    assert recovered(*[BEFORE[17]] * 9).recovered is True
-    assert recovered(*[BEFORE[17] + 0.01] * 9).recovered is False
-    lost = recovered(*[5.0] * 20)
-    assert (lost.recovered, lost.recovery_s, lost.baseline_p90_s) == (False, None, pytest.approx(1.8))
+    assert recovered(*[BEFORE[17]] * 9)[0] is True
+    assert recovered(*[BEFORE[17] + 0.01] * 9)[0] is False
+    assert recovered(*[5.0] * 20) == (False, None)
     # A few slow ones do not hide it.
-    assert recovered(0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5).recovery_s == 0.0
-    assert recovered(9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0).recovered is False
+    assert recovered(0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5)[1] == 0.0
+    assert recovered(9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0)[0] is False
 
 
 def test_what_has_no_ttft_counts_neither_after_the_step_nor_before():
-    assert recovered(*[0.5] * 8).recovered is None  # eight after the step, whatever those within it were
-    assert recovered(*[None, 0.5] * 9).recovery_s == 1.0
-    assert recovered(*[None] * 9, *[0.5] * 8).recovered is None
-    assert recovered(*[0.5] * 9, before=[1.0] * 9, failed=[11.0]) == Recovery(None, None, None, None)
-    assert recovered(*[0.5] * 9, before=[1.0] * 9, failed=[11.0], outcome="http_error") == Recovery(None, None, None, None)
-    assert recovered(*[0.5] * 9, before=[1.0] * 9).recovered is True
+    assert recovered(*[0.5] * 8)[0] is None  # eight after the step, whatever those within it were
+    assert recovered(*[None, 0.5] * 9)[1] == 1.0
+    assert recovered(*[None] * 9, *[0.5] * 8)[0] is None
+    assert recovered(*[0.5] * 9, before=[1.0] * 9, failed=[11.0]) == (None, None)
+    assert recovered(*[0.5] * 9, before=[1.0] * 9, failed=[11.0], outcome="http_error") == (None, None)
+    assert recovered(*[0.5] * 9, before=[1.0] * 9)[0] is True
     empty = pl.DataFrame(schema={"scheduled_s": pl.Float64, "outcome": pl.String, "ttft_s": pl.Float64})
-    assert recovery(empty, step_start_s=1.0, step_end_s=2.0) == Recovery(None, None, None, None)
+    assert recovery(empty, step_start_s=1.0, step_end_s=2.0) == (None, None)
     # A failed request is one of infinite TTFT.
     after = [0.5] * 9
-    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0]).recovered is True
+    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0])[0] is True
     # even with a first token before it failed
-    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False
-    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0], outcome="http_error").recovered is False
-    assert recovered(*[None] * 5, *[0.5] * 4, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False
+    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0])[0] is False
+    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0], outcome="http_error")[0] is False
+    assert recovered(*[None] * 5, *[0.5] * 4, failed=[30.0, 31.0, 32.0, 33.0, 34.0])[0] is False

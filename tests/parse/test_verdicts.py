@@ -171,7 +171,7 @@ def test_what_failed_requests_say_of_a_run(recorded, tmp_path):
     """That some or all fail is the server's answer; where no answer is whole, or all are refused for what they are, none was measured."""
     busy = told(recorded, tmp_path / "busy", requests={"outcome": "http_error", "status": 503, "completion_tokens": None})
     assert (reasons(busy), busy.valid, busy.counts_valid, busy.failed_share) == ([], True, True, 1.0)
-    said = "'the stream ended after 2 chunks with tokens, without [DONE], a finish_reason or a usage'"
+    said = "'it ended after 2 chunks with tokens, without [DONE], a finish_reason or a usage'"
     for behaviour, check in (("truncated", "none_answered"), ("http_error", "refused")):
         with serving(behaviour=behaviour) as server:
             found = judged(server, tmp_path / behaviour)

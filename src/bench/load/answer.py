@@ -18,7 +18,6 @@ _TOGETHER_S = 0.0002
 # tokens ÷ chunks up to which a chunk is a token: one that spells no whole character may have no chunk; tuned: benchmarks.stream_truth
 _ONE_EACH = 1.1
 _COMMENT = re.compile(rb"[0-9a-fA-F]+\r\n:[^\r\n]*[\r\n]*")  # a chunk by which a server keeps a stream open
-_KINDS = ((False, True), (False,), (True,))  # what a repeat may hold: all, the answer, its reasoning
 
 
 @dataclass
@@ -153,7 +152,6 @@ def _counts(endpoint: Endpoint, content: dict[str, Any]) -> Usage | None:
 
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     """Which chunks carry tokens, and how many."""
-    chunks = _without_repeat(chunks, answer.usage.completion)
     answer.usage = usage = _with_reasoning(answer.usage, sum(chunk.carries.text > 0 for chunk in chunks))
     kept = _with_tokens(chunks, _unless_hidden(usage, chunks))
     answer.tokens = [chunk.stamp for chunk in kept]
@@ -179,21 +177,6 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
 def _words(chunks: list[_Chunk]) -> int:
     """The fewest tokens that could spell these chunks."""
     return sum(chunk.carries.words for chunk in chunks)
-
-
-def _without_repeat(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
-    """The chunks without a last text that is the whole answer, or all of its reasoning, once more.
-
-    Some gateways end a stream so. A token may spell what all before it do, too: only where the stream holds more than the server
-    counts, or it counts nothing and several chunks came before, is it a repeat.
-    """
-    texts = [chunk for chunk in chunks if chunk.carries.text]
-    if len(texts) < 2 or (len(texts) == 2 if counted is None else max(len(texts), _words(texts)) <= counted):
-        return chunks
-    *before, last = texts
-    earlier = ("".join(chunk.carries.said for chunk in before if bool(chunk.carries.reasoning) in kind) for kind in _KINDS)
-    text = last.carries.said.strip()
-    return [chunk for chunk in chunks if chunk is not last] if text and text in map(str.strip, earlier) else chunks
 
 
 def _with_reasoning(usage: Usage, texts: int) -> Usage:

@@ -11,7 +11,7 @@ from threading import Timer
 
 from bench.errors import BenchError
 from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
-from bench.http import HTTP2, get_models, listed_models, models_text, speaks_http2, wanted
+from bench.http import get_models, listed_models, models_text, wanted
 from bench.load.answer import contents_of
 from bench.load.records import record_of
 from bench.load.response import Response
@@ -202,8 +202,6 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
             f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
         )
     if record.status is None or record.outcome == "disconnect":
-        if speaks_http2(base):
-            raise BenchError(f"{base} does not answer a request: {HTTP2}.")
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
     if record.status in UNAUTHORIZED:
         key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"

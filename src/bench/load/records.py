@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from bench.errors import count_text
-from bench.load.answer import Answer, answer_of, contents_of, quoted
+from bench.load.answer import Answer, answer_of, contents_of
 from bench.load.exchange import Exchange
-from bench.load.response import FIELD, Response
+from bench.load.response import Response
 from bench.runs.request import Outcome, RequestRecord
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -106,16 +106,5 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
         return "disconnect", lost or answer.error
     if answer.ended and (response.complete or answer.done):
         return "ok", answer.usage.odd or None
-    return "truncated", answer.error or _why_truncated(response, answer)
-
-
-def _why_truncated(response: Response, answer: Answer) -> str:
-    count = len(answer.tokens)
-    came = f"after {count_text(count, 'chunk')} with tokens"
-    if not response.complete:
-        return f"the body was cut off {came if count else 'before the first token'}"
-    if not answer.tokens:
-        return "the stream ended without a token"
-    last = response.body.rstrip().rpartition(b"\n")[2]
-    words = "" if FIELD.match(last) else f"; its last line is {quoted(last)}"
-    return f"the stream ended {came}, without [DONE], a finish_reason or a usage{words}"
+    came = count_text(len(answer.tokens), "chunk")
+    return "truncated", answer.error or f"it ended after {came} with tokens, without [DONE], a finish_reason or a usage"

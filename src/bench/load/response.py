@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import httptools
@@ -44,7 +41,7 @@ class Response:
         self.pieces: list[tuple[float, bytes]] = []
         self.encoding = self.content_type = self.location = self.challenge = ""
         self.complete = False
-        self._retry_after = self._retry_after_ms = self._date = ""
+        self._retry_after = self._retry_after_ms = ""
         self._parser = httptools.HttpResponseParser(self)
         for self._time, read in zip(exchange.times, exchange.reads, strict=True):
             try:
@@ -74,8 +71,6 @@ class Response:
                 self._retry_after = text
             case b"retry-after-ms":
                 self._retry_after_ms = text
-            case b"date":
-                self._date = text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -93,16 +88,12 @@ class Response:
         """Seconds from the answer to the moment that it names; None where it names none, or one that cannot be read.
 
         `retry-after-ms` (Azure, and what OpenAI's SDKs read first) is finer than `Retry-After`, which is seconds, with decimals from
-        some servers, or a date. A date is counted from the answer's own, which no difference between the two clocks touches.
+        some servers. A date is not read.
         """
         for text, unit_s in ((self._retry_after_ms, 0.001), (self._retry_after, 1.0)):
             if _DECIMAL.fullmatch(text):
                 return min(float(text[:16]) * unit_s, _LONGEST_WAIT_S)
-        moment = _moment(self._retry_after)
-        if moment is None or self.headers is None:
-            return None
-        arrived = datetime.fromtimestamp(time.time() - (time.monotonic() - self.headers), UTC)
-        return max(0.0, round((moment - (_moment(self._date) or arrived)).total_seconds(), 3))
+        return None
 
     @property
     def body(self) -> bytes:
@@ -110,18 +101,8 @@ class Response:
         return b"".join(piece for _, piece in self.pieces)
 
 
-def _moment(text: str) -> datetime | None:
-    """A date of an HTTP header, in UTC where it names no zone."""
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 DONE = b"[DONE]"
 BARE = b"{"
-FIELD = re.compile(rb"(?:data|event|id|retry|error)?:")  # how a line of an event stream begins, a comment's too
 _BOM = b"\xef\xbb\xbf"
 
 _quickly = msgspec.json.Decoder().decode  # a fifth of the time of json.loads: each chunk of a stream is read

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError, count_text, first_names, shown_size
+from bench.errors import BenchError, count_text, first_names
 from bench.headers import filled_headers
 from bench.http import api_root
 from bench.measure.exposition import find_metrics, worth_reading
@@ -18,12 +17,11 @@ from bench.measure.nvml import gpus_missing, nvml_endpoint, nvml_problem
 from bench.measure.served import find_workers, refuse_absent
 from bench.models.config_json import geometry_at, geometry_of_model, stated_weights
 from bench.models.geometry import Geometry
-from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.models.model import Model
 from bench.runs.environment import counted
 from bench.runs.files import read
-from bench.runs.launch import EngineRecord, Launch
+from bench.runs.launch import EngineRecord
 from bench.runs.paths import Paths
 from bench.runs.run import read_record
 from bench.runs.store import Store
@@ -87,16 +85,6 @@ def _named(name: str, value: Any) -> Mapping[str, Any]:
     return counted(value) if name == "environment" else {name.replace("_", " "): value}
 
 
-def refuse_strange_launch(launch: Launch) -> None:
-    """Refuse a launch whose program is not here: one that came with a pack names a program of the machine that measured."""
-    program = launch.argv[0] if launch.argv else ""
-    if "/" in program and not Path(program).exists():
-        raise BenchError(
-            f"{launch.deployment}: {program} is not on this machine; its launch was made on another. Measure what is missing there, "
-            f"or remove {Paths.LAUNCH.format(deployment=launch.deployment)}, and the next workflow builds the engine here."
-        )
-
-
 _MOST_PLACES = 5  # most places that a message names; convention
 
 
@@ -105,7 +93,14 @@ def faults(plan: Plan, store: Store) -> list[str]:
 
     A session whose runs are all measured, and whose searches have ended, starts no server, and nothing is looked at for it.
     """
-    return _faults_of(plan, store, _checks)
+    starting = unmeasured_sessions(plan, store)
+    specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
+    places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
+    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store)):
+        if fault:
+            place, _, what = fault.partition(": ")
+            places.setdefault(what, {})[place] = None
+    return [f"{first_names(list(where), _MOST_PLACES)}: {what}" for what, where in places.items()]
 
 
 def refuse_faults(plan: Plan, store: Store) -> None:
@@ -116,24 +111,6 @@ def refuse_faults(plan: Plan, store: Store) -> None:
     """
     if found := faults(plan, store):
         raise BenchError("\n".join(found))
-
-
-def misfits(plan: Plan, store: Store) -> list[str]:
-    """Those of `faults` that files and sums alone show: models that cannot be read, and servers without room for a request."""
-    return _faults_of(plan, store, lambda plan, spec, _: [] if spec.engine.source == "external" else [_fitting(plan, spec)])
-
-
-def _faults_of(
-    plan: Plan, store: Store, checks: Callable[[Plan, DeploymentSpec, Store], Iterable[Callable[[], None]]]
-) -> list[str]:
-    starting = unmeasured_sessions(plan, store)
-    specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
-    places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
-    for fault in (_fault(check) for spec in specs for check in checks(plan, spec, store)):
-        if fault:
-            place, _, what = fault.partition(": ")
-            places.setdefault(what, {})[place] = None
-    return [f"{first_names(list(where), _MOST_PLACES)}: {what}" for what, where in places.items()]
 
 
 def _fault(check: Callable[[], None]) -> str | None:
@@ -152,18 +129,17 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
         return
     yield lambda: refuse_unready(spec.deployment.engine, spec.engine, _prepared(spec))
     if spec.deployment.router:
-        yield partial(_refuse_router, spec)
-    yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
+        router = () if spec.deployment.router == HAPROXY else spec.deployment.router
+        yield lambda: _blamed(spec, partial(router_program, router))
+    if spec.engine.backend == "cpu":
+        servers = spec.deployment.workers * spec.deployment.replicas
+        yield lambda: _blamed(spec, partial(core_groups, spec.deployment.cores, servers))
+    else:
+        yield partial(_refuse_gpus, spec)
     if spec.model.hub:
         yield partial(refuse_unfetchable, spec.model_name, spec.model)
-    yield _fitting(plan, spec)
-    if managed(spec.engine.kind).gguf and spec.model.synthetic:
-        yield partial(_refuse_full_disk, spec)
+    yield lambda: _refuse_unfit(spec, plan.longest_request(spec.name))
     yield lambda: refuse_others(plan, spec, store, device=hardware_of(spec))
-
-
-def _fitting(plan: Plan, spec: DeploymentSpec) -> Callable[[], None]:
-    return lambda: _refuse_unfit(spec, plan.longest_request(spec.name))
 
 
 def _prepared(spec: DeploymentSpec) -> Path | None:
@@ -192,16 +168,9 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
         ) from None
 
 
-def _refuse_router(spec: DeploymentSpec) -> None:
+def _blamed(spec: DeploymentSpec, check: Callable[[], object]) -> None:
     try:
-        router_program(() if spec.deployment.router == HAPROXY else spec.deployment.router or ())
-    except BenchError as error:
-        raise BenchError(f"deployments.{spec.name}: {error}") from None
-
-
-def _refuse_cores(spec: DeploymentSpec) -> None:
-    try:
-        core_groups(spec.deployment.cores, spec.deployment.workers * spec.deployment.replicas)
+        check()
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 
@@ -253,19 +222,6 @@ def _geometry(name: str, model: Model) -> Geometry | None:
         if stated:
             return stated
         raise BenchError(f"models.{name}{'.path' if model.here else ''}: {error}") from None
-
-
-def _refuse_full_disk(spec: DeploymentSpec) -> None:
-    model, dtype = spec.model, managed(spec.engine.kind).dtype(spec)
-    folder = Path(Paths.CHECKPOINT.format(model=spec.model_name)).parent
-    if any(folder.glob(f"*-{dtype}-*.gguf")):
-        return
-    size, free = sum(tensor.size for tensor in gguf_tensors(model.config or {}, dtype)), shutil.disk_usage(Path()).free
-    if size > free:
-        raise BenchError(
-            f"models.{spec.model_name}: its random weights take {shown_size(size)} in {folder}, and the disk has "
-            f"{shown_size(free)} free. Make room, or choose a smaller model or dtype."
-        )
 
 
 def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable[str], say: Callable[[str], None]) -> list[str]:

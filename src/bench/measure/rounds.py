@@ -11,7 +11,7 @@ from bench.errors import shown_share
 from bench.load.target import Target
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
-from bench.measure.warmup import Patience, load_of, reference_load
+from bench.measure.warmup import load_of, reference_load
 from bench.runs.launch import Launch
 from bench.runs.run import ReferenceLoad, RunHeader, SessionHeader
 from bench.runs.store import Store
@@ -46,7 +46,7 @@ class Rounds:
     progress: Progress
     say: Callable[[str], None]
     _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
-    _patience: Patience = field(default_factory=Patience)
+    _failed: int | None = None  # round in which a reference load failed: each may take the server a minute
     _latest: tuple[ReferenceLoad, float] | None = None  # and when it ended (monotonic, s)
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
@@ -67,17 +67,16 @@ class Rounds:
             latest, ended = self._latest
             if latest.round == number and monotonic() - ended < _SERVES_S:
                 return latest
-        if not settings.reference_requests or not self._patience.sends(number):
+        if not settings.reference_requests or number == self._failed:
             return None
         self.progress.state("reference load")
         first = load_of(self.plan.first_run(self.spec.name), self.launch, settings.request_timeout_s)
         place = number, self._since.get(number)
         reference = reference_load(self.target, first, settings.reference_requests, place, lambda: refuse_dead(self.server))
-        self._patience.sent(number, reference)
         self._latest = (reference, monotonic()) if reference else None
         if reference is None:
-            last = "" if self._patience.sends(number) else "; the next one is sent in the next round"
-            self.say(f"round {number}: no reference load, as a request of it failed{last}")
+            self._failed = number
+            self.say(f"round {number}: no reference load, as a request of it failed; the next one is sent in the next round")
         elif reference.since:
             self._since[number] = reference.since
         return reference

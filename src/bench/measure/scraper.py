@@ -32,13 +32,11 @@ from bench.measure.nvml import GpuReader
 from bench.runs.environment import hidden, secret_parts, secrets_in, without_user
 from bench.servers.gpu_metrics import is_nvml
 from bench.servers.gpus import NvmlError
-from bench.servers.metrics import MOST_LAG_S, lag_of
 
 _CONNECT_S = 1.0  # longest time for a connection (s); convention
 _READ_S = 5.0  # longest silence of an answer (s); convention
 _SCRAPE_S = _CONNECT_S + _READ_S + 1  # longest scrape (s); derived
-# longest wait at the end (s), for a scrape under way and the last one, which waits for values that come late; derived
-_END_S = 2 * _SCRAPE_S + MOST_LAG_S
+_END_S = 2 * _SCRAPE_S  # longest wait at the end (s), for a scrape under way and the last one; derived
 _LOOK_S = 0.5  # time between looks for the end while no scrape comes (s); convention
 _FLUSH_S = 1.0  # time after which what was scraped is in the file (s); convention
 
@@ -63,7 +61,7 @@ def scrape(
     Each scrape is one JSON line of the gzip file `output`: `slot`, `endpoint`, `due`, `sent` and `received` (s, CLOCK_MONOTONIC), and
     `text` or `error`. Endpoints share the slots and nothing else: a number that one lacks is a slot that it missed. The first
     lines are one of each endpoint, in the order of `urls`. After the end each is scraped a last time at once, under its next
-    slot's number and with `last`, so that nothing is missed; one whose values come late is scraped on until they are there.
+    slot's number and with `last`, so that nothing is missed.
 
     Args:
         ended: set from elsewhere to end it. ready: called after the first scrape of every endpoint. headers: of the requests to an
@@ -94,26 +92,20 @@ def _follow(
     url: str, headers: Mapping[str, str], start: float, interval_s: float, ended: threading.Event, lines: SimpleQueue[_Line]
 ) -> None:
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
-    slot, last, lag, end = 0, False, None, math.inf
+    slot, last = 0, False
     while not last:
         due = start + slot * interval_s
-        pause = max(0.0, due - time.monotonic())
-        if end < math.inf:
-            time.sleep(min(pause, max(0.0, end + (lag or 0.0) - time.monotonic())))
-        elif ended.wait(pause):
-            end = time.monotonic()
+        last = ended.wait(max(0.0, due - time.monotonic()))
         sent = time.monotonic()
         line: _Line = {"slot": slot, "endpoint": url, "due": min(due, sent), "sent": sent}
         try:
             content = read()
             line["received"] = time.monotonic()
-            lag = lag_of(content) if lag is None else lag
             # Expositions are UTF-8, whatever a header declares or omits.
             line["text"] = content.decode("utf-8", "replace")
         except Exception as error:  # bytes of somebody else's raise nearly anything; the thread must go on
             line["received"] = time.monotonic()
             line["error"] = str(error)[:300]
-        last = sent >= end + (lag or 0.0)  # what the engine counted last may come so late
         if last:
             line["last"] = True
         lines.put(line)

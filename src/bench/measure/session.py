@@ -17,7 +17,7 @@ from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
-from bench.measure.preflight import further_endpoints, hardware_of, refuse_others, refuse_strange_launch
+from bench.measure.preflight import further_endpoints, hardware_of, refuse_others
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.served import find_workers, held_together, version_of_all
@@ -136,7 +136,6 @@ def _one_start(
         if here
         else f"measuring {spec.engine.base_url}, {_work(missing, search)}"
     )
-    refuse_strange_launch(launch)
     on = hardware_of(spec)
     refuse_others(plan, spec, store, device=on)
     commit = commit_of()

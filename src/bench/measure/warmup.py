@@ -5,12 +5,11 @@ which show how fast the machine is now.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import fmean, median
 
 from bench.errors import BenchError
-from bench.headers import RATE_LIMITED, UNAUTHORIZED
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.runs.deployment import Warmup
@@ -56,11 +55,10 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         own = first.workload.classes[like.request_class].model if like.request_class else None
         records = run_load(replace(target, model=own or target.model), load).records
         if not ttfts and all(record.outcome != "ok" for record in records):
-            reason = records[0].error
+            said = " ".join(str(each) for each in (records[0].outcome, records[0].status, records[0].error) if each)
             raise BenchError(
-                f"{target.base_url} answered none of the first {count} requests of warm-up: {_failure(records[0])}"
-                + (f", {reason.rstrip('.')}. " if reason else ". ")
-                + _advice(records[0], missing[0])
+                f"{target.base_url} answered none of the first {count} requests of warm-up: {said.rstrip('.')}. A request of a few "
+                f"tokens was answered before: check the lengths of {missing[0].workload_name}, and measurement.request_timeout_s."
             )
         return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
 
@@ -85,25 +83,6 @@ def _alike(values: Sequence[float | None]) -> bool:
     return len(known) == len(values) and known[-1] - known[0] <= _SPREAD * median(known)
 
 
-def _failure(record: RequestRecord) -> str:
-    return record.outcome + (f" {record.status}" if record.outcome == "http_error" else "")
-
-
-def _advice(record: RequestRecord, run: RunSpec) -> str:
-    if record.status == RATE_LIMITED:
-        return f"Raise the endpoint's rate limit, or let workloads.{run.family} wait as it asks (honour_retry_after: true)."
-    if record.status in UNAUTHORIZED:
-        return "Check OPENAI_API_KEY, or the header that carries the key."
-    if record.outcome in ("truncated", "disconnect"):
-        return "The answer broke off: look into the log of the server, and of what stands before it."
-    if record.outcome == "timeout":
-        return "Raise measurement.request_timeout_s, or shorten the lengths."
-    # A shorter request was answered before this one.
-    return (
-        f"A request of a few tokens was answered before: check the lengths of {run.workload_name}, and the model's vocabulary."
-    )
-
-
 def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
     """What a run sends."""
     return Load(
@@ -122,23 +101,6 @@ _LONGEST_PROMPT = 256  # longest prompt of a reference load (tokens); convention
 _LONGEST_OUTPUT = 32  # longest output of a reference load (tokens); convention
 # longest reference load (s): a server for which a few short requests take so long has no second to spare; convention
 _TIMEOUT_S = 60.0
-_GIVEN_UP = 2  # reference loads that fail in a row until one a round is sent; convention
-
-
-@dataclass
-class Patience:
-    """With a server that fails reference loads, each of which may take it a minute: after two in a row, it gets one a round."""
-
-    _failed: int = 0  # in a row
-    _latest: int | None = None  # round in which one was sent
-
-    def sends(self, number: int) -> bool:
-        """Whether a reference load is sent. Args: number: of the round."""
-        return self._failed < _GIVEN_UP or number != self._latest
-
-    def sent(self, number: int, reference: ReferenceLoad | None) -> None:
-        """Note that one was sent. Args: number: of the round. reference: None where a request of it failed."""
-        self._latest, self._failed = number, 0 if reference else self._failed + 1
 
 
 def reference_load(

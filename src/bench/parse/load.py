@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
-from bench.parse.server import FEWEST_SCRAPES, gauges, lag_s
+from bench.parse.server import FEWEST_SCRAPES, gauges
 from bench.parse.steady import is_natural, whole_requests
 from bench.runs.latencies import parts_of
 from bench.runs.run import RunRecord
@@ -25,52 +24,32 @@ from bench.workloads.endpoints import ENDPOINTS
 _WINDOW = 9
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """What the step did.
-
-    Attributes:
-        baseline_p50_s, baseline_p90_s: TTFT before the step (s); None where fewer than `_WINDOW` requests stand for it.
-        recovered: whether TTFT came back; None if unknown: no baseline, or fewer than `_WINDOW` requests after the step.
-        recovery_s: time from the step's end to the first request of the first recovered window (s); None unless recovered.
-    """
-
-    baseline_p50_s: float | None
-    baseline_p90_s: float | None
-    recovered: bool | None
-    recovery_s: float | None
-
-
-def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) -> Recovery:
-    """When TTFT was back at what it was before a step in the load.
+def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) -> tuple[bool | None, float | None]:
+    """Whether TTFT came back to what it was before a step in the load, and how long after the step's end it did (s).
 
     The baseline is the TTFT of the `ok` requests that were due before the step. The server has recovered at the first nine
     consecutive requests, all due at or after the step's end, whose median TTFT is at most the baseline's P90; a request that failed
     is one of infinite TTFT, and an answer without TTFT says nothing. The median of nine passes over a few slow requests, and the P90
     keeps noise out: of a server that is as before the step, a window passes with a probability of 0.999 (at most 4 of 9 above a value
-    that one of ten exceeds).
+    that one of ten exceeds). Both are None where fewer than nine requests stand for it before or after the step.
 
     Args:
         requests: `scheduled_s` (s since the run's start), `outcome`, `ttft_s` (s, null without a token). step_start_s, step_end_s:
             between which moments the load was higher (s since the run's start).
     """
-    due = requests.rename({"scheduled_s": "due_s"})
-    before = due.filter((pl.col("due_s") < step_start_s) & (pl.col("outcome") == "ok"))["ttft_s"].drop_nulls()
-    if len(before) < _WINDOW:
-        return Recovery(None, None, None, None)
-    p50, p90 = percentile(before, 0.5), percentile(before, 0.9)
-    # A request that failed is one of infinite TTFT. Polars puts a window's median at its last row; the shift brings it to its first.
-    ok = pl.col("outcome") == "ok"
+    ok, due = pl.col("outcome") == "ok", pl.col("scheduled_s")
+    before = requests.filter((due < step_start_s) & ok)["ttft_s"].drop_nulls()
     after = (
-        due.filter(pl.col("due_s") >= step_end_s)
-        .sort("due_s")
-        .select("due_s", ttft_s=pl.when(ok).then("ttft_s").otherwise(float("inf")))
+        requests.filter(due >= step_end_s)
+        .sort(due)
+        .select(due, ttft_s=pl.when(ok).then("ttft_s").otherwise(float("inf")))
         .drop_nulls("ttft_s")
     )
-    if len(after) < _WINDOW:
-        return Recovery(p50, p90, None, None)
-    back = after.filter(pl.col("ttft_s").rolling_median(_WINDOW).shift(1 - _WINDOW) <= p90)["due_s"]
-    return Recovery(p50, p90, recovered=len(back) > 0, recovery_s=float(back[0]) - step_end_s if len(back) else None)
+    if min(len(before), len(after)) < _WINDOW:
+        return None, None
+    # Polars puts a window's median at its last row; the shift brings it to its first.
+    back = after.filter(pl.col("ttft_s").rolling_median(_WINDOW).shift(1 - _WINDOW) <= percentile(before, 0.9))["scheduled_s"]
+    return (True, float(back[0]) - step_end_s) if len(back) else (False, None)
 
 
 _FEWEST = {"mean": FEWEST_SCRAPES, "median": 10}  # fewest scrapes that support each; convention
@@ -95,12 +74,9 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
         `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load.
         `held_back_requests`, `held_back_share`: medians of held − server's, in requests and as a share of those held, over the
         scrapes at which the client held two requests or more (a single one proves nothing).
-        Null where fewer than five scrapes support a mean, or fewer than ten a median; and all of the server's where its gauges may be
-        older than a step.
+        Null where fewer than five scrapes support a mean, or fewer than ten a median.
     """
-    both = gauges(telemetry.clear() if lag_s(telemetry) else telemetry).filter(
-        pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window)
-    )
+    both = gauges(telemetry).filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
     # One gauge alone does not give the sum.
     sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
     counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")
@@ -249,8 +225,8 @@ def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[
     if step is None:
         return {"recovered": None, "recovery_s": None}
     from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
-    found = recovery(from_due, step_start_s=step["start_s"], step_end_s=step["start_s"] + step["duration_s"])
-    return {"recovered": found.recovered, "recovery_s": found.recovery_s}
+    back, after_s = recovery(from_due, step_start_s=step["start_s"], step_end_s=step["start_s"] + step["duration_s"])
+    return {"recovered": back, "recovery_s": after_s}
 
 
 def _retries(record: RunRecord, requests: pl.DataFrame) -> dict[str, float | None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NotRequired, TypedDict
 
+import msgspec
 import polars as pl
 
 from bench.errors import BenchError, shown
@@ -25,42 +25,43 @@ TELEMETRY_SCHEMA = {
 }
 SCRAPE_SCHEMA = {"scrape": pl.Int32, "endpoint": pl.String, "received_s": pl.Float64, "error": pl.String, "last": pl.Boolean}
 
-# longest line that is read (characters); derived: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a
+# longest line that is read (bytes); derived: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a
 # character as six at most
-_MOST_CHARACTERS = 49 * 2**20
+_MOST_BYTES = 49 * 2**20
+_DISCARD = "discard the run (`bench runs --discard RUN`) and measure it again"
 
 
-def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
+_Moment = Annotated[float, msgspec.Meta(gt=-1e12, lt=1e12)]
+
+
+class Scrape(TypedDict):
+    """A line of `telemetry.jsonl.gz` (`bench.measure.scraper.scrape`)."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    endpoint: str
+    due: NotRequired[_Moment]
+    sent: _Moment
+    received: _Moment
+    text: NotRequired[str]
+    error: NotRequired[str | None]
+    last: NotRequired[bool]
+
+
+def read_scrapes(path: Path) -> Iterator[Scrape]:
     """The scrapes in `telemetry.jsonl.gz`, in order; a file whose end was lost (a killed scraper) gives what it has."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    decode = msgspec.json.Decoder(Scrape).decode
+    with gzip.open(path, "rb") as file:
         try:
-            while line := file.readline(_MOST_CHARACTERS + 1):
-                if len(line) > _MOST_CHARACTERS:
-                    raise ValueError(f"a line of more than {_MOST_CHARACTERS >> 20} MiB")
-                yield _checked(json.loads(line))
-        except (EOFError, json.JSONDecodeError):
+            while line := file.readline(_MOST_BYTES + 1):
+                if len(line) > _MOST_BYTES:
+                    raise ValueError(f"a line of more than {_MOST_BYTES >> 20} MiB")
+                yield decode(line)
+        except msgspec.ValidationError as error:
+            raise BenchError(f"{path}: no scrape: {error}; {_DISCARD}.") from None
+        except (EOFError, msgspec.DecodeError):
             return
-        except (gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
-            raise BenchError(f"{path}: {error}; discard the run (`bench runs --discard RUN`) and measure it again.") from None
-
-
-def _checked(scrape: Any) -> dict[str, Any]:
-    if not isinstance(scrape, dict):
-        raise ValueError(f"no scrape: {shown(scrape)}")
-    slot = scrape.get("slot")
-    if (
-        not isinstance(slot, int)
-        or not 0 <= slot < 2**31
-        or not all(isinstance(scrape.get(key, ""), str) for key in ("endpoint", "text"))
-        or "endpoint" not in scrape
-    ):
-        raise ValueError(f"no scrape: {shown(scrape)}")
-    if not isinstance(scrape.get("error"), str | None):
-        raise ValueError(f"no scrape: {shown(scrape)}")
-    for key in ("sent", "received"):
-        if not isinstance(scrape.get(key), int | float) or not abs(scrape[key]) < 1e12:
-            raise ValueError(f"no scrape: {shown(scrape)}")
-    return scrape
+        except (gzip.BadGzipFile, zlib.error, ValueError) as error:
+            raise BenchError(f"{path}: {error}; {_DISCARD}.") from None
 
 
 def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -94,11 +95,9 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
     for scrape in read_scrapes(path):
         slot, endpoint = scrape["slot"], scrape["endpoint"]
         if (slot, endpoint) in seen:
-            raise BenchError(
-                f"{path}: scrape {slot} of {shown(endpoint)} is in it twice; discard the run and measure it again."
-            )
+            raise BenchError(f"{path}: scrape {slot} of {shown(endpoint)} is in it twice; {_DISCARD}.")
         seen.add((slot, endpoint))
-        scrapes.append((slot, endpoint, scrape["received"] - start, scrape.get("error"), scrape.get("last") is True))
+        scrapes.append((slot, endpoint, scrape["received"] - start, scrape.get("error"), scrape.get("last", False)))
         elapsed.append(round((scrape["sent"] + scrape["received"]) / 2 - start, 6))
         sizes.append(0)
         if "text" in scrape:

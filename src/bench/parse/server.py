@@ -73,11 +73,6 @@ def requests_served(telemetry: pl.DataFrame) -> float | None:
     return None
 
 
-def lag_s(telemetry: pl.DataFrame) -> float:
-    """How old the values of these samples may be (s), by who passes them on."""
-    return find_catalogue(telemetry["name"].unique().to_list()).lag_s
-
-
 def marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
     """The samples, with a column `apart`: whether a series is one of those that add up (`bench.servers.metrics.apart`)."""
     series = samples.select("name", "labels").unique(maintain_order=True)
@@ -124,7 +119,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     missing = list(catalogue.missing)
     for metric, name in catalogue.names.items():
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
-        if n < (scrapes >= first).sum() and not catalogue.lag_s:
+        if n < (scrapes >= first).sum():
             missing.append(f"{metric} ({name} was there at first)")
     rises, fell = _rises(
         counted.filter(~pl.col("name").is_in([samples[g] for g in (*GAUGES, *MEANS) if g in samples])), scrapes
@@ -137,7 +132,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     for name in HISTOGRAMS:
         count, total = (rises.get(samples.get(f"{name}_{part}", "")) for part in ("count", "sum"))
         figures[f"{name}_mean_s"] = total / count if count and total is not None else None
-    figures["server_ttft_n"] = None if catalogue.lag_s else rises.get(samples.get("server_ttft_count", ""))
+    figures["server_ttft_n"] = rises.get(samples.get("server_ttft_count", ""))
     return {**figures, "metrics_missing": sorted(missing), "counters_fell": fell}
 
 
@@ -222,18 +217,17 @@ def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str,
         requests: `outcome`, `sent_s`, `end_s`, `completion_tokens`, `output_asked`. telemetry: the samples of the engine's endpoint.
 
     Returns:
-        `server_tokens_least`: null where no answer was certainly counted. `server_tokens_most`: null without scrapes, and where the
-        values are so old that an earlier load's tokens may be among them.
+        `server_tokens_least`: null where no answer was certainly counted. `server_tokens_most`: null without scrapes.
     """
     if telemetry.is_empty():
         return {"server_tokens_least": None, "server_tokens_most": None}
-    first, last, lag = telemetry["elapsed_s"].min(), telemetry["elapsed_s"].max(), lag_s(telemetry)
+    first, last = telemetry["elapsed_s"].min(), telemetry["elapsed_s"].max()
     sent = requests.filter(pl.col("sent_s").is_not_null())
     ok = pl.col("outcome") == "ok"
-    certain = sent.filter(ok & (pl.col("sent_s") >= first) & (pl.col("end_s") <= pl.lit(last) - lag))
+    certain = sent.filter(ok & (pl.col("sent_s") >= first) & (pl.col("end_s") <= last))
     least = int(certain["completion_tokens"].sum() or 0)
     each = sent.select(pl.when(ok).then(pl.coalesce("completion_tokens", "output_asked")).otherwise("output_asked")).to_series()
-    most = None if each.null_count() or lag else int(each.sum() or 0)  # a natural answer that failed may have cost any number
+    most = None if each.null_count() else int(each.sum() or 0)  # a natural answer that failed may have cost any number
     return {"server_tokens_least": least or None, "server_tokens_most": most}
 
 

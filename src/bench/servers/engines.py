@@ -18,11 +18,9 @@ from bench.servers.kind import (
     Kind,
     Labelled,
     Managed,
-    Spelling,
     common,
     metric_tables,
     names_of,
-    ray_spellings,
     total,
     whole,
 )
@@ -35,11 +33,11 @@ class Measured(Kind):
 
     def __init__(self, name: str) -> None:
         table: Mapping[str, Any] = metric_tables()["measured"][name]
-        prefix, spelt = table["prefix"], tuple(map(Spelling, table.get("spelt", ())))
+        prefix = table["prefix"]
         self.name, self.title, self.prefix = name, table["title"], prefix  # type: ignore[misc] # of a class, where an engine is one
         self.metrics = names_of(name, prefix)  # type: ignore[misc]
         self.facts = {fact: prefix + each for fact, each in table.get("facts", {}).items()}  # type: ignore[misc]
-        self.others = spelt + (ray_spellings(name) if table.get("ray") else ())  # type: ignore[misc]
+        self.others = tuple(table.get("spelt", ()))  # type: ignore[misc]
         self.repeats, self.totals = table.get("repeats", ()), table.get("totals", {})  # type: ignore[misc]
         self._asked, self._blocks_alike = table.get("asked", ()), not table.get("unlike_blocks")
 

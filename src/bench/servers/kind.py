@@ -79,19 +79,6 @@ def names_of(engine: str, prefix: str) -> dict[str, list[Exposed]]:
     return {metric: list(map(exposed, rows)) for metric, rows in metric_tables().get(engine, {}).items()}
 
 
-@dataclass(frozen=True)
-class Spelling:
-    """How an exposition begins an engine's names; the rest of each is the same.
-
-    Attributes:
-        lag_s: how old its values may be (s). sums: whether the sums of its histograms are those of what was observed.
-    """
-
-    prefix: str
-    lag_s: float = 0.0
-    sums: bool = True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Production:
     """How an engine is run where it is not measured.
@@ -131,15 +118,15 @@ class Kind(ABC):
     prefix: ClassVar[str]
     metrics: ClassVar[Mapping[str, Sequence[Exposed]]]
     facts: ClassVar[Mapping[str, str]] = {}
-    others: ClassVar[Sequence[Spelling]] = ()
+    others: ClassVar[Sequence[str]] = ()
     repeats: ClassVar[Sequence[str]] = ()
     totals: ClassVar[Mapping[str, str]] = {}
     tpot: ClassVar[str | None] = None
 
-    def spellings(self) -> tuple[Spelling, ...]:
+    def spellings(self) -> tuple[str, ...]:
         """Its own one, that of collectors which allow no colon in a name, and `others`."""
         plain = self.prefix.replace(":", "_")
-        return Spelling(self.prefix), *((Spelling(plain),) if plain != self.prefix else ()), *self.others
+        return tuple(dict.fromkeys((self.prefix, plain, *self.others)))
 
     @abstractmethod
     def info(self, ask: Ask) -> dict[str, Any] | None:
@@ -266,18 +253,6 @@ class Managed(Kind):
     def weight_gib(self, log: str) -> float | None:
         """Size of the loaded weights, as its log reports it."""
         return None
-
-
-def ray_spellings(stem: str) -> tuple[Spelling, ...]:
-    """How Ray passes on the metrics of an engine in its processes.
-
-    They come to the node's agent every 10 s, and the agent keeps of a histogram how many values each bucket has: it makes the sum of
-    the buckets' middles.
-
-    Source: Ray's `metrics_report_interval_ms` and python/ray/_private/telemetry/open_telemetry_metric_recorder.py; vLLM's
-    vllm/v1/metrics/ray_wrappers.py, which replaces the colon (before, Ray kept it).
-    """
-    return tuple(Spelling(f"ray_{stem}{end}", lag_s=10.0, sums=False) for end in "_:")
 
 
 def arguments(flags: Mapping[str, Flag]) -> list[str]:

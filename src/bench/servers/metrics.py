@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.servers.engines import ENGINES
-from bench.servers.kind import Exposed, Kind, Spelling
+from bench.servers.kind import Exposed, Kind
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
@@ -31,7 +31,7 @@ class Catalogue:
 
     Attributes:
         engine: which one it is, with its version where that is known; None where it exposes nothing of any that we know.
-        kind: likewise, as `bench.servers.engines` has it. lag_s: how old the values may be (s).
+        kind: likewise, as `bench.servers.engines` has it.
         names: by our metric the name under which it is exposed; of a histogram, without `_sum` and `_count`.
         facts: likewise of what it reports of itself, its KV cache above all.
         zero: metrics that are not exposed yet because there was nothing to count.
@@ -45,7 +45,6 @@ class Catalogue:
     facts: Mapping[str, str]
     zero: frozenset[str]
     missing: list[str]
-    lag_s: float = 0.0
     tpot: str | None = None
 
     def sample_names(self) -> dict[str, str]:
@@ -58,8 +57,7 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
 
     The engine is the one of whose names, as it spells them or those who pass them on, the most are there; a prefix alone makes none. A
     metric has the newest of its names that is there. One that has none is null where the engine does not expose it, in general or at
-    its version; else it is missing. Of an unknown version the newest names are expected. Means of a histogram whose sums are estimates
-    are null.
+    its version; else it is missing. Of an unknown version the newest names are expected.
 
     Args:
         version: the engine's, as it reports it.
@@ -84,17 +82,14 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
     missing: list[str] = []
     for metric in engine.metrics.keys() - names.keys():
         due = [row for row in engine.metrics[metric] if _exposed_at(row, now)]
-        if spelling.lag_s:  # who passes metrics on drops gauges that rest, and has no counter before its first count
-            zero |= {metric} if metric in COUNTERS and any(row.absent != "unknown" for row in due) else set()
-        elif any(row.absent is None for row in due):
+        if any(row.absent is None for row in due):
             expected = list(dict.fromkeys(_sample(metric, spelled(row.name)) for row in due))
             missing.append(f"{metric} ({' or '.join(expected)} in {title})")
         elif now is not None and any(row.absent == "zero" for row in due):
             zero.add(metric)
     facts = {fact: spelled(name) for fact, name in engine.facts.items() if spelled(name) in present}
-    names = {metric: name for metric, name in names.items() if spelling.sums or metric not in HISTOGRAMS}
     tpot = spelled(engine.tpot) if engine.tpot else None
-    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), spelling.lag_s, tpot)
+    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), tpot)
 
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:
@@ -119,8 +114,8 @@ def of_other_versions(engine: Kind, version: str | None) -> set[str]:
     return {row.name for row in rows} - {row.name for row in rows if _exposed_at(row, now)} if now else set()
 
 
-def _spelled(name: str, engine: Kind, spelling: Spelling) -> str:
-    return spelling.prefix + name.removeprefix(engine.prefix)
+def _spelled(name: str, engine: Kind, spelling: str) -> str:
+    return spelling + name.removeprefix(engine.prefix)
 
 
 def _exposed_at(row: Exposed, now: _Version | None) -> bool:
@@ -147,19 +142,12 @@ def _sample(metric: str, name: str) -> str:
     return f"{name}_sum" if metric in HISTOGRAMS else name
 
 
-def _all_names(engine: Kind, spelling: Spelling) -> frozenset[str]:
+def _all_names(engine: Kind, spelling: str) -> frozenset[str]:
     samples = (_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows)
     return frozenset(_spelled(name, engine, spelling) for name in (*samples, *engine.facts.values()))
 
 
 _SPELLED = {(engine, spelling): _all_names(engine, spelling) for engine in ENGINES for spelling in engine.spellings()}
-MOST_LAG_S = max(spelling.lag_s for _, spelling in _SPELLED)
-
-
-def lag_of(content: bytes) -> float:
-    """How old an exposition's values may be (s), without a look at more than the names that it could have."""
-    lags = {f"\n{spelling.prefix}".encode(): spelling.lag_s for _, spelling in _SPELLED if spelling.lag_s}
-    return max((lag for name, lag in lags.items() if name in b"\n" + content), default=0.0)
 
 
 def apart(series: Sequence[Mapping[str, str]], kind: Kind) -> list[int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.runs.deployment import KvFacts
 from bench.runs.launch import MemoryPlan, Settings, settings_of
-from bench.servers.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, common, count, names_of, ray_spellings, total
+from bench.servers.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, common, count, names_of, total
 from bench.servers.vllm_memory import kept
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class VLLM(Managed):
     )
     metrics = names_of("vllm", "vllm:")
     facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
-    others = ray_spellings("vllm")
     tpot = "vllm:request_time_per_output_token_seconds"
 
     def info(self, ask: Ask) -> dict[str, Any] | None:

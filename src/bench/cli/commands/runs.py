@@ -104,7 +104,6 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
 
 
 def _list(plan: Plan, *, json: bool) -> None:
-    from bench.measure.preflight import misfits
     from bench.report.measuring import jobs_line
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
@@ -145,8 +144,6 @@ def _list(plan: Plan, *, json: bool) -> None:
         print(left)
     if jobs := jobs_line(plan, Store().holds, unended):
         print(jobs)
-    for fault in misfits(plan, Store()):
-        print(f"Cannot be measured here: {fault}")
     if plan.tuned:
         print(_tuning_text(plan))
     if unjudged := _unjudged_text(states, judged):
