@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from threading import Timer
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from bench.errors import BenchError
 from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
-from bench.http import get_models, listed_models, models_text, wanted
+from bench.http import get_models, listed_models, models_text, problem, tls_context, wanted
 from bench.load.answer import contents_of
+from bench.load.connection import Address
+from bench.load.exchange import Exchange
+from bench.load.loop import Loop
+from bench.load.payload import as_json, template
 from bench.load.records import record_of
 from bench.load.response import Response
-from bench.load.sdk import Reading, sdk_reading
+from bench.load.sdk import sdk_reading
 from bench.load.target import Target
 from bench.runs.request import INEXACT, OPTIONAL, Omissible, RequestForm, RequestRecord
 from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
@@ -39,6 +45,14 @@ _BETWEEN_S = 1.0  # pause between them (s); convention
 _SAID_S = 5.0  # time after which it is said that a first request takes long (s): it may load what a server needs; convention
 
 
+class Answered(NamedTuple):
+    """A first request, its record, and what the SDK was asked to send."""
+
+    exchange: Exchange
+    record: RequestRecord
+    options: dict[str, Any]
+
+
 @dataclass
 class _Introduction:
     target: Target
@@ -50,10 +64,8 @@ class _Introduction:
     answered: Callable[[float], None]
     sent: int = 0
 
-    def ask(
-        self, form: RequestForm, *, letters_: int | None = None, output: int = _OUTPUT, turns: int = 1
-    ) -> tuple[Reading, RequestRecord]:
-        """One request in this form: how the SDK read its answer, and how we do. A busy server is asked again.
+    def ask(self, form: RequestForm, *, letters_: int | None = None, output: int = _OUTPUT, turns: int = 1) -> Answered:
+        """One request in this form, and its answer. A busy server is asked again.
 
         Args:
             letters_: of a prompt that is text; else there is one of ids where the form has them. output: tokens to ask for.
@@ -70,23 +82,35 @@ class _Introduction:
             prompt = [{"role": role, "content": letters(ids)} for role in roles]  # type: ignore[assignment]
         with self._patience():
             for left in reversed(range(_TRIES)):
-                reading = sdk_reading(
-                    self.target,
-                    form,
-                    self.endpoint,
-                    prompt,
-                    output,
-                    stream=self.stream,
-                    timeout_s=self.timeout_s,
-                )
-                record = record_of(reading.exchange, reading.exchange.sent or 0.0)
+                options = self.endpoint.options(form, prompt, output, stream=self.stream)
+                exchange = self._sent(options, output)
+                record = record_of(exchange, exchange.sent or 0.0)
                 if record.status not in BUSY or not left:
                     break
                 time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
         latency = record.e2e_s if record.ttft_s is None else record.ttft_s
         if record.outcome == "ok" and latency is not None:
             self.answered(latency)
-        return reading, record
+        return Answered(exchange, record, options)
+
+    def _sent(self, options: dict[str, Any], output: int) -> Exchange:
+        """Send a request as a run's requests are sent. Args: output: tokens that it asks for."""
+        head, body = template(self.target, self.endpoint, options)
+        content = as_json(body)
+        exchange = Exchange(0, head % len(content) + content, output_asked=output, due_s=0.0, streamed=self.stream)
+        exchange.endpoint = self.endpoint.name
+        url = urlsplit(self.target.base_url)
+        tls = url.scheme == "https"
+        try:
+            address = Address(url.hostname or "", url.port or (443 if tls else 80), tls_context() if tls else None)
+            with closing(Loop(address, timeout_s=self.timeout_s, reuses=False)) as loop:
+                loop.open(1)
+                loop.run([exchange], time.monotonic(), 0)
+        except OSError as error:
+            exchange.error, exchange.failure = problem(error), "disconnect"
+        if exchange.failure == "timeout":
+            exchange.error = f"no whole answer within {self.timeout_s:g} s"
+        return exchange
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
@@ -129,10 +153,11 @@ def introduce(
     """
     known = _Introduction(target, ENDPOINTS[endpoint], stream, vocabulary, timeout_s, say, answered)
     given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
-    form, (reading, record) = _accepted(known, given)
+    form, accepted = _accepted(known, given)
+    record = accepted.record
     if found := [name for name in form.omitted if name not in given.omitted]:
         say(f"{target.base_url} refuses {' and '.join(found)}: {'; '.join(INEXACT[name] for name in found)}")
-    form = replace(form, sdk_differs=_difference(reading, record, known.endpoint))
+    form = replace(form, sdk_differs=_difference(known, accepted))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
     if ignored := _ignored(known, form, record):
@@ -156,14 +181,14 @@ def introduce(
     return replace(target, forms={**target.forms, endpoint: form}, counts=counts)
 
 
-def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:
+def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, Answered]:
     """The fullest form that the server accepts, and an answer to it."""
     answer, again = known.ask(form), True  # a failure for a moment is not a refusal of what was sent
     while (refusal := _refusal(known, form, answer)) is not None:
         if name := _named(refusal, known, form):
             form = replace(form, omitted=(*form.omitted, name))
         elif not again:
-            raise BenchError(_refused(known, answer[1]))
+            raise BenchError(_refused(known, answer.record))
         again = name is not None
         answer = known.ask(form)
     return form, answer
@@ -184,19 +209,19 @@ def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> 
     return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
 
 
-def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
+def _refusal(known: _Introduction, form: RequestForm, answer: Answered) -> str | None:
     """Why the server did not answer a request in this form; None where it did.
 
     Raises:
         BenchError: it is for another reason than the form of the request.
     """
-    reading, record = answer
+    record = answer.record
     target, base, said = known.target, known.target.base_url, _said(known.target, record)
     if record.outcome in ("ok", "truncated"):
         return None if record.outcome == "ok" else said
     if record.outcome == "timeout":
         raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
-    if reading.endless:
+    if record.outcome == "disconnect" and len(record.token_times_s) > _OUTPUT:
         raise BenchError(
             f"{base} ignores {known.endpoint.limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
             f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
@@ -205,7 +230,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
     if record.status in UNAUTHORIZED:
         key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"
-        if other := wanted(Response(reading.exchange).challenge):
+        if other := wanted(Response(answer.exchange).challenge):
             raise BenchError(f"{base} answers {record.status}: {said}. It wants {other}: give the header Authorization.")
         raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
     if not known.endpoint.sends_text(form) and re.search(_VOCABULARY, said, re.IGNORECASE):
@@ -249,7 +274,7 @@ def _listed(target: Target) -> list[str] | None:
 
 def _turn_tokens(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> int:
     """Tokens that the server adds to a chat for its second turn, beyond those of the messages, by its count of one."""
-    record = known.ask(form, letters_=_FEW, output=1, turns=2)[1]
+    record = known.ask(form, letters_=_FEW, output=1, turns=2).record
     rest = (record.prompt_tokens or 0) - form.template_tokens - 3 * _FEW * form.letter_tokens
     if rest < 0:
         said = record.prompt_tokens or record.error or "no"
@@ -262,10 +287,9 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
     """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
     counts = []
     for count in (_FEW, _MANY):
-        record = known.ask(form, letters_=count, output=1)[1]
+        record = known.ask(form, letters_=count, output=1).record
         if not record.prompt_tokens:  # a stream without a usage: a whole answer has one
-            whole = replace(known, stream=False)
-            record = whole.ask(form, letters_=count, output=1)[1]
+            record = replace(known, stream=False).ask(form, letters_=count, output=1).record
         counts.append(record.prompt_tokens or 0)
     few, many = counts
     each, rest = divmod(many - few, _MANY - _FEW)
@@ -280,24 +304,18 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
     return form
 
 
-def _difference(reading: Reading, record: RequestRecord, endpoint: Endpoint) -> str | None:
+def _difference(known: _Introduction, answer: Answered) -> str | None:
+    """Where the SDK reads an answer differently."""
+    exchange, record, endpoint = answer.exchange, answer.record, known.endpoint
+    reading = sdk_reading(known.target, endpoint, answer.options, exchange)
     if reading.error:
         return f"the SDK fails ({reading.error}), and Saturate has {record.outcome}"
+    contents = contents_of(Response(exchange), streamed=exchange.streamed)
     pairs = (
-        ("text", reading.text, _text(reading, endpoint)),
+        ("text", reading.text, "".join(endpoint.text(content) for content in contents)),  # without reasoning
         ("finish_reason", reading.finish, record.finish_reason),
         ("prompt_tokens", reading.prompt, record.prompt_tokens),
         ("completion_tokens", reading.completion, record.completion_tokens),
     )
-    return (
-        "; ".join(f"{name} is {theirs!r} to the SDK, {ours!r} to Saturate" for name, theirs, ours in pairs if theirs != ours)[
-            :500
-        ]
-        or None
-    )
-
-
-def _text(reading: Reading, endpoint: Endpoint) -> str:
-    """Without reasoning, by our own reading of the bytes."""
-    contents = contents_of(Response(reading.exchange), streamed=reading.exchange.streamed)
-    return "".join(endpoint.text(content) for content in contents)
+    apart = (f"{name} is {theirs!r} to the SDK, {ours!r} to Saturate" for name, theirs, ours in pairs if theirs != ours)
+    return "; ".join(apart)[:500] or None

@@ -78,13 +78,13 @@ class _Payloads:
         self._own = making.own
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
-        self._head, self._bare = _template(target, endpoint, options)
+        self._head, self._bare = template(target, endpoint, options)
         self._body = self._bare
         self._asides: dict[int, dict[str, Any]] = {}
         self._session = (turns.session_header, seed) if turns and turns.session_header else None
 
     def of(self, request: PlannedRequest) -> bytes:
-        head, body = self._written(request), _json(self._body)
+        head, body = self._written(request), as_json(self._body)
         return head % len(body) + body
 
     def origin(self, request: PlannedRequest) -> Origin | None:
@@ -99,11 +99,11 @@ class _Payloads:
         if not request.turn:
             self._asides[request.conversation] = {name: self._body[name] for name in apart if name in self._body}
         common = {name: value for name, value in self._body.items() if name not in self._endpoint.keys}
-        rest = _json(common | self._asides.get(request.conversation, {}))[:-1]
-        opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
+        rest = as_json(common | self._asides.get(request.conversation, {}))[:-1]
+        opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), as_json(key))
         messages = self._body[key]
         recorded = bool(request.turn) and messages[0]["role"] == "assistant"
-        return Continued(head, opening, _json(messages)[1:-1], recorded)
+        return Continued(head, opening, as_json(messages)[1:-1], recorded)
 
     def _written(self, request: PlannedRequest) -> bytes:
         """The head, with a place for the body's length; the body is this request's from now on."""
@@ -121,15 +121,16 @@ class _Payloads:
         return self._head[:-2] + f"{name}: {value}\r\n\r\n".encode().replace(b"%", b"%%")
 
 
-def _json(body: Any) -> bytes:
+def as_json(body: Any) -> bytes:
+    """As the SDK writes it."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _template(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+def template(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     """What the SDK sends for a request with these options: the head with a place for the body's length, and the body."""
     request = sdk_request(target, endpoint, options)
     body: dict[str, Any] = json.loads(request.content)
-    if _json(body) != request.content:
+    if as_json(body) != request.content:
         raise BenchError(
             "the openai SDK writes JSON differently than expected; Saturate needs the pinned version (requirements.lock)."
         )
