@@ -11,9 +11,12 @@ import pytest
 import yaml
 
 from bench.errors import BenchError
-from bench.workloads.trace import read_trace
+from bench.study.plan import Plan
+from bench.study.precision import prompt_lines
+from bench.study.read import load_config
+from bench.workloads.trace import read_trace, thinned
 from tests.support.cases import cases
-from tests.support.study import ROOT
+from tests.support.study import CONTENT, ROOT
 
 DATA = ROOT / "tests/data/traces"
 OURS = "arrival_s,prompt_tokens,output_tokens\n"
@@ -175,3 +178,43 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path):
 def test_a_missing_file_is_named():
     with pytest.raises(BenchError, match=r"none\.csv: no such trace in .*; a study's paths start at the project's root"):
         read_trace("none.csv")
+
+
+def test_a_trace_is_thinned_by_its_users_and_cut(tmp_path):
+    """Of four users each second, or of requests without one; what is longer than 8 tokens is cut."""
+    rows = [{"arrival_s": i, "prompt_tokens": 5 + i, "output_tokens": 9, "user": f"u{i % 4}"} for i in range(8)]
+    users = read_trace(str(written(tmp_path, jsonl(*rows), "users.jsonl")))
+    assert [x.arrival_s for x in thinned(users, 2)] == [0.0, 2.0, 4.0, 6.0]
+    alone = read_trace(str(written(tmp_path, OURS + "".join(f"{i},{5 + i},9\n" for i in range(8)))))
+    kept = thinned(alone, 3, 8)
+    assert [(x.arrival_s, x.prompt_tokens, x.output_tokens, x.root) for x in kept] == [
+        (0.0, 5, 8, 0), (3.0, 8, 8, 1), (6.0, 8, 8, 2),
+    ]  # fmt: skip
+
+
+def test_sessions_of_a_thinned_trace_stay_whole(tmp_path):
+    rows = []
+    for i in range(4):
+        rows += [{"id": f"{i}", "arrival_s": i, "prompt_tokens": 6, "output_tokens": 2, "hash_ids": [i], "block_tokens": 8}]
+        rows += [
+            {"id": f"{i}b", "parent": f"{i}", "prompt_tokens": 20, "output_tokens": 2, "hash_ids": [i], "block_tokens": 20}
+        ]
+    kept = thinned(read_trace(str(written(tmp_path, jsonl(*rows), "sessions.jsonl"))), 2, 10)
+    assert [(x.arrival_s, x.after, x.root, len(x.blocks)) for x in kept] == [
+        (0.0, (), 0, 1), (None, (0,), 0, 1), (2.0, (), 2, 1), (None, (2,), 2, 1),
+    ]  # fmt: skip
+
+
+def test_what_is_left_out_of_a_trace_and_cut_is_said(tmp_path):
+    rows = [{"arrival_s": i, "prompt_tokens": 5 + i, "output_tokens": 9} for i in range(8)]
+    trace = {
+        "arrival": "trace",
+        "trace": str(written(tmp_path, jsonl(*rows), "long.jsonl")),
+        "trace_every": 2,
+        "trace_longest": 8,
+    }
+    ladder = {"deployment": "a", "workload": "w", "time_scale": [1]}
+    content = {**CONTENT, "workloads": {"w": trace}, "study": {"title": "t", "ladders": [ladder]}}
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        "w: 4 of 8 requests are sent; 2 prompts and 4 answers are cut to 8 tokens."
+    ]

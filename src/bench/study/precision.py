@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bench.axes import AXES
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
+from bench.workloads.trace import read_trace, thinned
 from bench.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -70,14 +71,32 @@ def auto_lines(plan: Plan) -> list[str]:
 
 
 def prompt_lines(plan: Plan) -> list[str]:
-    """A line for each workload with prompts of a file, how many and how long, and for each server that computes histories again."""
+    """A line for each workload with prompts of a file, how many and how long, for each trace of which something is left out or cut, and
+    for each server that computes histories again.
+    """
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
     own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
+        *(f"{name}: {words}" for name, x in workloads.items() if (words := _thinned(x))),
         *_uncached_turns(plan),
     ]
+
+
+def _thinned(workload: Workload) -> str | None:
+    """What is left out of a trace, and cut; None where nothing is."""
+    longest = workload.trace_longest
+    if not (workload.trace and (workload.trace_every or longest)):
+        return None
+    whole = read_trace(workload.trace, workload.trace_unit, workload.trace_block)
+    kept = thinned(whole, workload.trace_every or 1)
+    prompts, answers = (
+        sum(bool(longest) and each > (longest or 0) for each in of)
+        for of in ([x.prompt_tokens for x in kept], [x.output_tokens for x in kept])
+    )
+    cut = f"; {prompts:,} prompts and {answers:,} answers are cut to {longest:,} tokens" if prompts or answers else ""
+    return f"{len(kept):,} of {len(whole):,} requests are sent{cut}."
 
 
 def _uncached_turns(plan: Plan) -> list[str]:

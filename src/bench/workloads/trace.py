@@ -19,6 +19,8 @@ from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, num
 
 # Columns that count the requests of a row, written without capitals and marks.
 _COUNTS = r"(num|n|total|model|api|successful)*(requests|calls)(count)?|(request|call)?count"
+#: Columns that say whose a request is.
+USERS = ("user", "user_id", "session_id", "conversation_id", "chat_id", "Session ID")
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
@@ -31,7 +33,8 @@ class TraceRequest:
         blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
             same, and nothing else. Empty where prompts share nothing.
         after: places of the requests that it follows, among those that `read_trace` returns: it waits for all. after_s: from the last
-            one's end to its own start (s). root: place of the request with which its session begins.
+            one's end to its own start (s). root: place of the request with which its session begins. user: whose it is, where a column
+            says it.
     """
 
     arrival_s: float | None
@@ -42,6 +45,7 @@ class TraceRequest:
     after: tuple[int, ...] = ()
     after_s: float = 0.0
     root: int = 0
+    user: str | None = None
 
 
 class Format(NamedTuple):
@@ -117,6 +121,7 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
     first = [row for row, after in zip(rows, follows, strict=True) if not after]
     arrivals = _arrivals(path, first, form, unit) if first else []
     moments = {row.place: float(moment - min(arrivals)) for row, moment in zip(first, arrivals, strict=True)}
+    user = next((name for name in USERS if name in rows[0].values), "")
     requests = [
         TraceRequest(
             moments.get(row.place),
@@ -124,10 +129,37 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
             _tokens(path, row, form.output),
             after=tuple(after),
             after_s=_wait(path, row, after),
+            user=str(row.values[user]) if _given(row, user) else None,
         )
         for row, after in zip(rows, follows, strict=True)
     ]
     return _in_order(path, rows, _with_blocks(path, rows, requests, form, block))
+
+
+def thinned(requests: Sequence[TraceRequest], every: int = 1, longest: int | None = None) -> tuple[TraceRequest, ...]:
+    """The requests of each `every`-th user, or session where nothing says whose they are, in the order in which they come.
+
+    Args:
+        longest: to how many tokens prompts and answers are cut; None: as they are.
+    """
+    users: dict[str | int, int] = {}
+    kept: dict[int, int] = {}
+    for place, request in enumerate(requests):
+        number = users.setdefault(requests[request.root].user or request.root, len(users))
+        if number % every == 0:
+            kept[place] = len(kept)
+    most = longest or _LONGEST
+    return tuple(
+        replace(
+            x,
+            prompt_tokens=min(x.prompt_tokens, most),
+            output_tokens=min(x.output_tokens, most),
+            blocks=x.blocks[: -(-min(x.prompt_tokens, most) // x.block_tokens)] if x.blocks else (),
+            after=tuple(kept[before] for before in x.after),
+            root=kept[x.root],
+        )
+        for x in (requests[place] for place in kept)
+    )
 
 
 class Converter(Protocol):

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from bench.axes import CONCURRENCY, RATE
 from bench.errors import BenchError
-from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, or_auto
+from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, Tokens, or_auto
 from bench.runs.environment import secret_in
 from bench.workloads.archetypes import ARCHETYPES
 from bench.workloads.classes import RequestClass, mixture_faults
@@ -18,7 +18,7 @@ from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.gaps import GAPS
 from bench.workloads.lengths import Length, LengthDistribution
 from bench.workloads.prompts import RANDOM, SOURCES, Prompts, Source
-from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace
+from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace, thinned
 from bench.workloads.trace_times import TraceUnit
 from bench.workloads.turns import Turns
 
@@ -49,7 +49,7 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     "num_requests": ("closed", *OPEN),
     "burstiness": _SHAPED,
     **dict.fromkeys(("duration_s", "step"), OPEN),
-    **dict.fromkeys(("trace", "trace_unit", "trace_block"), ("trace",)),
+    **dict.fromkeys(("trace", "trace_unit", "trace_block", "trace_every", "trace_longest"), ("trace",)),
 }
 if TYPE_CHECKING:
     Arrival = str
@@ -147,6 +147,14 @@ class Workload(Strict):
         default=None,
         description="`trace`: tokens of a block of its `hash_ids`; default: its publisher's (Mooncake 512, Bailian 16). Prompts "
         "share the blocks with which their ids begin alike. 0: they share nothing.",
+    )
+    trace_every: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="`trace`: only every Nth user is sent (a column `user`, `session_id` or the like), else session or "
+        "request.",
+    )
+    trace_longest: Tokens | None = Field(
+        default=None, description="`trace`: tokens to which longer prompts and answers are cut."
     )
     body: dict[str, Any] = Field(
         default_factory=dict,
@@ -417,7 +425,9 @@ class Workload(Strict):
                 f"{self.trace}: its hash_ids or parents say what prompts share, and so does {also}. Remove that, or give "
                 "`trace_block: 0` where none has a parent."
             )
-        return requests
+        return (
+            thinned(requests, self.trace_every or 1, self.trace_longest) if self.trace_every or self.trace_longest else requests
+        )
 
     @property
     def axis(self) -> str:

@@ -46,6 +46,7 @@ def write_load(
         folder.mkdir(parents=True, exist_ok=True)
         written = [folder / "trace.csv"]
         columns = {"arrival_s": log.arrival_s, "prompt_tokens": log.prompt_tokens, "output_tokens": log.output_tokens}
+        columns |= {} if log.users is None else {"user": log.users}
         pl.DataFrame(columns).write_csv(written[0], float_precision=6)
         workloads: dict[str, Any] = {"replay": {"arrival": "trace", "trace": os.fspath(written[0]), **sent}}
         levels: dict[str, Any] = {"replay": {"time_scale": [scale]}}
