@@ -284,14 +284,14 @@ def test_how_many_instances_a_rate_takes(capsys):
     # Of the ceilings that the plan prints: 50 × (2,000 ÷ 28,365 + 300 ÷ 9,329) = 5.1 instances.
     assert (row["at_the_ceilings"]["instances"], row["at_the_ceilings"]["gpus"]) == (6, 24)
     assert (row["instances"], row["gpus"], row["usd_per_hour"]) == (10, 40, 400.0)  # 5.1 ÷ 0.57 is 9.01
-    drawn = f"plan {' '.join(asked)} --prompt-length 2140 --accelerator h100 --slo tpot_p95=50ms"
+    drawn = f"plan {' '.join(asked)} --prompt-length p50=1500,p95=6000 --accelerator h100 --slo tpot_p95=50ms"
     assert main(drawn.split()) == 0
     text = capsys.readouterr().out
     for said in (
-        "2,140 + 300 tokens to",
+        "2,140 + 300 tokens in the mean",
         "within TPOT P95 ≤ 50 ms",
         "At 57 % of the ceilings",
-        "--request-rate --prompt-length 2140 --output-length 300 --slo",
+        "--request-rate --set 'prompt_tokens={distribution: lognormal, median: 1500, sigma: 0.843, max: 20286}' --output-length 300 --slo",
         "bench fleet --sustained-rps RPS --gpus",
     ):
         assert said in text, said

@@ -7,8 +7,8 @@ import pytest
 from bench.models.catalogue import Accelerator, accelerators, catalogue
 from bench.models.config_json import geometry_of, geometry_of_entry
 from bench.models.model import whole_config
-from bench.servers.needed import EFFICIENCY, needed
-from bench.servers.plan import Demand, Setting, roofline_of
+from bench.servers.needed import EFFICIENCY, Lengths, needed
+from bench.servers.plan import Setting, roofline_of
 from tests.support.study import TINY
 
 SMALL = geometry_of(whole_config(TINY | {"max_position_embeddings": 4096}))
@@ -17,8 +17,8 @@ DEVICE = Accelerator(title="made up", memory="4GiB", bandwidth_tb_s=0.001, bf16_
 
 
 def asked(**changes):
-    given = {"rate": 100.0, "setting": Setting(max_num_seqs=16), "demand": Demand(128, 512)} | changes
-    return needed(SMALL, DEVICE, given.pop("setting"), given.pop("demand"), **given)
+    given = {"rate": 100.0, "setting": Setting(max_num_seqs=16), "prompt": Lengths(128), "output": Lengths(512)} | changes
+    return needed(SMALL, DEVICE, given.pop("setting"), given.pop("prompt"), given.pop("output"), **given)
 
 
 def test_instances_by_hand():
@@ -44,17 +44,31 @@ def test_instances_by_hand():
 def test_limits_leave_fewer_in_flight():
     whole = asked()
     for limits, reached in (
-        ([("tpot", whole["tpot_s"])], 16),
-        ([("tpot", whole["tpot_s"] * 0.999)], 15),
-        ([("tpot", 1.0), ("e2e", 513 * whole["tpot_s"])], 16),
-        ([("e2e", 400 * whole["tpot_s"])], 11),
+        ([("tpot", 0.95, whole["tpot_s"])], 16),
+        ([("tpot", 0.95, whole["tpot_s"] * 0.999)], 15),
+        ([("tpot", 0.95, 1.0), ("e2e", 0.5, 513 * whole["tpot_s"])], 16),
+        ([("e2e", 0.5, 400 * whole["tpot_s"])], 11),
     ):
         told = asked(limits=limits)
         assert told["in_flight"] == reached, limits
         assert told["requests_per_s"] <= whole["requests_per_s"]
-    none = asked(limits=[("tpot", 1e-4)])
+    none = asked(limits=[("tpot", 0.95, 1e-4)])
     assert (none["instances"], none["gpus"]) == (None, None) and "one request alone takes 0.378 ms of the 0.1" in none["why"]
     assert "activations and overhead" in asked(setting=Setting(share=0.27))["why"]
+    # The prompts of a percentile decide its TTFT, and their mean the rate.
+    long = Lengths.of({0.5: 128, 0.95: 12_800})
+    limit = [("ttft", 0.95, 0.001)]
+    assert asked(limits=limit)["instances"] and asked(limits=limit, prompt=long)["instances"] is None
+
+
+def test_lengths_by_percentiles():
+    lengths = Lengths.of({0.5: 800, 0.95: 4000})
+    assert [lengths.at(share) for share in (0.5, 0.95)] == pytest.approx([800, 4000])
+    assert lengths.mean == pytest.approx(800 * math.exp((math.log(5) / 1.6448536) ** 2 / 2))
+    assert Lengths.of({0.9: 7}) == Lengths(7) and Lengths(7).at(0.99) == Lengths(7).mean == 7
+    for points in ({0.5: 9, 0.9: 8}, {0.1: 1, 0.5: 2, 0.9: 3}):
+        with pytest.raises(ValueError, match=r"fewer tokens|too many values"):
+            Lengths.of(points)
 
 
 @pytest.mark.parametrize(("model", "tokens"), [("deepseek-7b", 11_015), ("qwen1.5-14b", 5_133)])
@@ -62,5 +76,5 @@ def test_what_an_h200_gave_is_near_the_share_that_is_stated(model, tokens):
     """docs/h200: the most tokens/s of bursts of 128 + 512 tokens, with 0.6 of the memory."""
     geometry = geometry_of_entry(catalogue()[model])
     setting = Setting(dtype="float16", kv_dtype="float16", share=0.6, max_num_seqs=1280)
-    told = needed(geometry, accelerators()["h200"], setting, Demand(128, 512), rate=1.0, efficiency=EFFICIENCY)
+    told = needed(geometry, accelerators()["h200"], setting, Lengths(128), Lengths(512), rate=1.0, efficiency=EFFICIENCY)
     assert 0.85 * tokens < 512 * told["requests_per_s"] < tokens

@@ -22,6 +22,7 @@ from bench.errors import listed as listed
 if TYPE_CHECKING:
     from bench.models.catalogue import Accelerator, CatalogueEntry
     from bench.models.geometry import Geometry
+    from bench.servers.needed import Lengths
     from bench.servers.plan import Demand, Setting
 
 _RATE = "For a rate of requests"
@@ -47,7 +48,7 @@ def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any
     "bench plan",
     "bench plan --model llama-3.1-8b --concurrency 64",
     "bench plan --model llama-3.1-70b-fp8 --accelerator h100-nvl --tensor-parallel 2 --prompt-length 1000 --output-length 128",
-    "bench plan --model llama-3.3-70b --accelerator h100 --request-rate 50 --slo tpot_p95=50ms --prompt-length 2000",
+    "bench plan --model llama-3.3-70b --accelerator h100 --request-rate 50 --slo tpot_p95=50ms --prompt-length p50=1500,p95=6000",
 )
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -72,8 +73,10 @@ class Plan:
         option("N", "How many weights it has, where --model is a config.json without its *.safetensors.", parser=at_least_one),
     ] = None
     accelerator: Annotated[str | None, option("NAME", "A GPU that is known here or in --hardware, such as h100.")] = None
-    prompt_length: Annotated[int, option("TOKENS", "Prompt tokens of a request.", parser=at_least_one)] = 128
-    output_length: Annotated[int, option("TOKENS", "Output tokens of a request.", parser=at_least_one)] = 512
+    prompt_length: Annotated[str, option("TOKENS", "Prompt tokens of a request; or percentiles, as in p50=800,p95=4000.")] = (
+        "128"
+    )
+    output_length: Annotated[str, option("TOKENS", "Output tokens of a request, likewise.")] = "512"
     concurrency: Annotated[int, option("N", "Requests to hold at once, for the fewest GPUs.", parser=at_least_one)] = 1
     dtype: Annotated[
         str,
@@ -139,14 +142,15 @@ class Plan:
             raise BenchError("--slo and --efficiency need --request-rate. Give it, or leave them out.")
         devices = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
         models = {key: _geometry(key, self.parameters) for key in ([self.model] if self.model else catalogue())}
-        demand = Demand(self.prompt_length, self.output_length, self.concurrency)
+        lengths = _lengths("--prompt-length", self.prompt_length), _lengths("--output-length", self.output_length)
+        demand = Demand(round(lengths[0].mean), round(lengths[1].mean), self.concurrency)
         setting = self._setting()
         if self.request_rate:
             if not self.model:
                 raise BenchError("--request-rate sizes instances of one model: name it with --model.")
             from bench.cli.commands.plan.needed import print_needed
 
-            print_needed(self, models[self.model], devices, setting, demand)
+            print_needed(self, models[self.model], devices, setting, lengths)
             return
         if self.model and self.accelerator:
             self._one(models[self.model], devices[self.accelerator], demand, setting)
@@ -202,6 +206,20 @@ class Plan:
         print_table(_side_by_side(rows, "tensor_parallel", self.max_num_seqs))
         for note in weighed["notes"]:
             print(f"note: {note}")
+
+
+def _lengths(name: str, text: str) -> Lengths:
+    """The lengths of an option, `2000` or `p50=800,p95=4000`."""
+    from bench.servers.needed import Lengths
+
+    points = re.findall(r"(?:p(\d{1,2}(?:\.\d+)?)=)?([1-9]\d*)", text)
+    written = ",".join(f"p{share}={tokens}" if share else tokens for share, tokens in points)
+    try:
+        if written != text or (len(points) > 1 and not all(share for share, _ in points)):
+            raise ValueError("write tokens, or one or two percentiles")
+        return Lengths.of({float(share or 50) / 100: float(tokens) for share, tokens in points})
+    except (ValueError, ArithmeticError) as error:
+        raise BenchError(f"{name} {text}: {error}, as in 2000 or p50=800,p95=4000.") from None
 
 
 def _geometry(name: str, parameters: int | None) -> Geometry:

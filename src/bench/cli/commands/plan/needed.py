@@ -13,20 +13,23 @@ from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, listed
 from bench.models.catalogue import Accelerator
 from bench.models.geometry import Geometry
-from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, needed
-from bench.servers.plan import Demand, Setting
+from bench.servers.needed import EFFICIENCY, EFFICIENCY_SOURCE, PLANNED, Lengths, needed
+from bench.servers.plan import Setting
 from bench.servers.stages import tensor_parallel_sizes
 from bench.study.slo import parse_slo
 
 ONE_NODE = 8  # GPUs of an instance on one node; convention
+_LONGEST = 0.999  # share of the lengths up to the longest that is sent; convention
 
 
-def print_needed(asked: Plan, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, demand: Demand) -> None:
+def print_needed(
+    asked: Plan, geometry: Geometry, devices: Mapping[str, Accelerator], setting: Setting, lengths: tuple[Lengths, Lengths]
+) -> None:
     """A row a size of instances on one GPU, or a row a GPU by the size that takes the fewest of it."""
     slos = [parse_slo(text) for text in asked.slo or ()]
     if odd := [slo.name for slo in slos if slo.request_class or slo.metric not in PLANNED]:
         raise BenchError(f"--slo: a plan knows only {', '.join(PLANNED)} of all requests, not {odd[0]}.")
-    limits = [(slo.metric, slo.limit_s) for slo in slos]
+    limits = [(slo.metric, slo.share, slo.limit_s) for slo in slos]
     share = EFFICIENCY if asked.efficiency is None else asked.efficiency / 100
     if not 0 < share <= 1:
         raise BenchError(f"--efficiency is {100 * share:g}: a percentage above 0 and at most 100.")
@@ -36,7 +39,7 @@ def print_needed(asked: Plan, geometry: Geometry, devices: Mapping[str, Accelera
     for name, device in devices.items():
         found = []
         for size in [asked.tensor_parallel] if asked.tensor_parallel else sizes:
-            server = (geometry, device, replace(setting, tensor_parallel=size), demand)
+            server = (geometry, device, replace(setting, tensor_parallel=size), *lengths)
             reached = needed(*server, rate=rate, limits=limits, efficiency=share)
             cost = reached["gpus"] and device.price_per_hour and reached["gpus"] * device.price_per_hour
             found.append(
@@ -50,7 +53,8 @@ def print_needed(asked: Plan, geometry: Geometry, devices: Mapping[str, Accelera
         print_json({"request_rate": rate, "efficiency": share, "efficiency_source": source, "prices": prices, "needed": rows})
         return
     within = f", within {listed([str(slo) for slo in slos])}" if slos else ""
-    print(f"{rate:g} requests/s of {demand.prompt:,} + {demand.output:,} tokens to {asked.model}{within}\n")
+    prompt, output = (f"{round(each.mean):,}" for each in lengths)
+    print(f"{rate:g} requests/s of {prompt} + {output} tokens in the mean to {asked.model}{within}\n")
     head = [
         "accelerator",
         "GPUs of one",
@@ -66,7 +70,7 @@ def print_needed(asked: Plan, geometry: Geometry, devices: Mapping[str, Accelera
     print_table([head, *map(_needed_row, rows)], "<>>>>>>>>>")
     print(f"\nAt {100 * share:g} % of the ceilings ({source}); full load, without a queue, a failure or a peak above the mean.")
     print(
-        "TTFT is that of a prompt beside the others' step, so a limit on it leaves no room for a queue; TPOT is a mean, "
+        "TTFT is that of the median prompt beside the others' step, so a limit on it leaves no room for a queue; TPOT is a mean, "
         "whatever percentile is limited; several GPUs count as that many times as fast."
     )
     for why in dict.fromkeys(f"{row['accelerator']}, {row['tensor_parallel']}: {row['why']}" for row in rows if row["why"]):
@@ -81,12 +85,22 @@ def print_needed(asked: Plan, geometry: Geometry, devices: Mapping[str, Accelera
     best = min(rows, key=lambda row: row["gpus"] or math.inf)
     if best["gpus"]:
         limit = " ".join(f"--slo {text}" for text in asked.slo or ["ttft_p95=2s"])
-        sent = f"--prompt-length {demand.prompt} --output-length {demand.output}"
+        prompt_lengths, output_lengths = lengths
+        room = geometry.context - round(output_lengths.at(_LONGEST))
+        sent = f"{_sent('prompt', prompt_lengths, room)} {_sent('output', output_lengths, geometry.context)}"
         fleet = f"--sustained-rps RPS --gpus {best['tensor_parallel']} --peak-rps {rate:g}"
         print(
             f"Next, measure what one instance sustains: `bench find --base-url URL --model NAME --request-rate {sent} {limit}`."
         )
         print(f"Then size the fleet by that, with a safety factor: `bench fleet {fleet}`.")
+
+
+def _sent(side: str, lengths: Lengths, room: int) -> str:
+    """The options of `bench find` for such lengths. Args: room: for them in the model's context (tokens)."""
+    if not lengths.sigma:
+        return f"--{side}-length {round(lengths.median)}"
+    most = min(round(lengths.at(_LONGEST)), room)
+    return f"--set '{side}_tokens={{distribution: lognormal, median: {lengths.median:.4g}, sigma: {lengths.sigma:.3g}, max: {most}}}'"
 
 
 def _needed_row(row: Mapping[str, Any]) -> list[str]:
