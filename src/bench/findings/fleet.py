@@ -21,7 +21,6 @@ Sized = Mapping[str, Any]  # of `sized`
 _COSTS = {
     "hour": "USD an hour",
     "month": "USD a month",
-    "worth_of_tokens_an_hour_at_peak": "USD an hour that the API would take at the peak",
     "million_output_tokens_at_peak": "USD a million output tokens, at the peak all day",
     "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
 }
@@ -83,7 +82,6 @@ def sized_rows(fleet: Sized, point: Mapping[str, Any], unit: str) -> list[list[s
         "shed load from, and all at": (limit["shed_from"], limit["shed_at"]),
         "requests in flight to admit": (limit["admission"],),
         "longest prompt to admit (tokens)": (limit["input_tokens"],),
-        "10 to 15 % of the KV tokens": limit["kv_free_tokens"] or (None,),
     }
     rows += [[name, ", ".join(f"{each:,}" for each in values)] for name, values in found.items() if None not in values]
     return rows + [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
@@ -156,7 +154,6 @@ def section(view: View) -> Section:
         Column("goodput (requests/s)", "goodput_rps", "%.3g"),
         Column("TTFT P50, P99 (s)", "ttft"),
     ]
-    worth = Column("tokens are worth (USD an hour)", "worth_of_tokens_an_hour_at_peak", "%.2f")
     if of_fleet:
         columns += [
             Column("instances", "instances"),
@@ -165,7 +162,6 @@ def section(view: View) -> Section:
             Column("USD an hour", "hour", "%.2f"),
             Column("USD a month", "month", "%.0f"),
             Column(f"USD a million {view.results.counted}", "million_output_tokens_at_peak", "%.3g"),
-            *([worth] if decision.price_per_million_tokens else []),
             Column("admit at most", "admission", "%d"),
             Column("longest queue", "queue", "%d"),
             Column("longest prompt (tokens)", "input_tokens", "%d"),

@@ -17,8 +17,6 @@ _HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived
 # shares of the longest queue at which shedding begins, and at which all is shed; source: the texts that
 # docs/explanation/memory.md names
 _SHED = (0.8, 0.9)
-# least and most share of the KV tokens to keep free; source: the texts that docs/explanation/memory.md names
-KV_HEADROOM = (0.10, 0.15)
 _LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other; convention
 
 
@@ -122,7 +120,6 @@ class Limits:
         queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
         input_tokens: longest prompt that still fits the KV cache beside all others that are admitted; of slots, that fits one. None
             where it is not known, or where the others fill the cache.
-        kv_free_tokens: that headroom of 10 to 15 % (tokens); None for slots, where free tokens make no room for a longer request.
     """
 
     admission: int | None
@@ -130,38 +127,33 @@ class Limits:
     shed_from: int | None
     shed_at: int | None
     input_tokens: int | None
-    kv_free_tokens: tuple[int, int] | None
 
 
-def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | None = None) -> Limits:
+def limits(point: OperatingPoint, slo_s: float | None) -> Limits:
     """Limits of one instance.
 
     The longest queue is SLO × arrival rate (Little's law: a request that finds more before it waits longer than the SLO).
 
     Args:
-        slo_s: the TTFT that is promised (s); without it, there is no queue. arrival_rps: requests/s that reach the instance; without
-            it, what it sustains.
+        slo_s: the TTFT that is promised (s); without it, there is no queue.
     """
-    free = longest = None
+    longest = None
     if point.slots:
         if point.max_model_len is not None and point.output_tokens is not None:
             longest = math.floor(point.max_model_len - point.output_tokens)
-    elif point.kv_tokens is not None:
-        free = (round(KV_HEADROOM[0] * point.kv_tokens), round(KV_HEADROOM[1] * point.kv_tokens))
-        if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
-            # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
-            others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)
-            room = point.kv_tokens / point.engines - others
-            longest = math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens)
+    elif point.kv_tokens is not None and point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
+        # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
+        others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)
+        room = point.kv_tokens / point.engines - others
+        longest = math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens)
     admission = point.c_max if point.admit is None else point.admit
-    queue = None if slo_s is None else slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
+    queue = None if slo_s is None else slo_s * point.usable_rps
     return Limits(
         admission=None if admission is None else max(1, math.floor(admission)),
         queue=None if queue is None else math.floor(_exact(queue)),
         shed_from=None if queue is None else math.floor(_exact(_SHED[0] * queue)),
         shed_at=None if queue is None else math.floor(_exact(_SHED[1] * queue)),
         input_tokens=longest if longest and longest > 0 else None,
-        kv_free_tokens=free,
     )
 
 
@@ -200,7 +192,7 @@ def sized(
         (null where those of an instance are unknown; `gpus_least`, `gpus_most`), `utilisation_at_peak` (0–1), what was asked, the
         operating point (its GPUs as `gpus_per_instance`), `little`, `consistent`, `limits` (of a queue: null without a TTFT), `cost`
         (null without a price or GPUs): USD an `hour`, a `month` (`month_least`, `month_most`), `million_output_tokens_at_peak`,
-        `break_even_million_tokens_a_month`, `worth_of_tokens_an_hour_at_peak` (what the peak's output tokens sell for, or cost there).
+        `break_even_million_tokens_a_month`.
     """
     of = {"": point.usable_rps, "_least": point.usable_high, "_most": point.usable_low}
     fleets = {
@@ -219,8 +211,6 @@ def sized(
             cost["million_output_tokens_at_peak"] = gpu_hour * bought / (tokens * HOUR_S) * 1e6
         if token_price is not None:
             cost["break_even_million_tokens_a_month"] = gpu_hour * bought * _HOURS_A_MONTH / token_price
-            if tokens:
-                cost["worth_of_tokens_an_hour_at_peak"] = tokens * HOUR_S / 1e6 * token_price
     return {
         **{f"instances{end}": None if found is None else found.instances for end, found in fleets.items()},
         **{f"gpus{end}": number for end, number in gpus.items()},
