@@ -258,26 +258,10 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
 
 
 def _lines(name: str, found: Comparison) -> list[str]:
-    lines = []
-    for verdict, how_many in (("worse", "more"), ("better", "fewer")):
-        if failing := [row for row in found.failures if row["verdict"] == verdict]:
-            loads = [*(f"{row['level']:g}" for row in failing[:-1]), load_of(failing[-1])]
-            lines.append(f"{name}: {how_many} requests fail, at {listed(loads)}.")
+    failing = [f"{name}: {failed_requests(found, row)}." for row in found.failures if row["verdict"] != "no evidence"]
     if found.overall.is_empty():
-        return [*lines, f"{name}: not known; at no load do both sides have a valid run."]
-    verdicts = found.overall["verdict"].to_list()
-    texts = sentences(found)
-    lines += [f"{name}: {text}." for text, verdict in zip(texts, verdicts, strict=True) if verdict != "no evidence"]
-    rows = found.overall.to_dicts()
-    silent = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is not None]
-    if silent:
-        seen = [f"{metric_of(row['metric']).title} ({percent_text(row['ratio'])})" for row in silent]
-        lines.append(f"{name}: no evidence of a difference in {listed(seen)}.")
-    blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
-    if blind:
-        seen = [str(metric_of(row["metric"]).title) for row in blind]
-        lines.append(f"{name}: {listed(seen)}: not known, because nothing shows how far runs differ by chance.")
-    return lines
+        return [*failing, f"{name}: not known; at no load do both sides have a valid run."]
+    return [*failing, *(f"{name}: {text}." for text in sentences(found))]
 
 
 def _do(name: str, baseline: str, found: Comparison) -> str:
