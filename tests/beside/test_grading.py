@@ -158,19 +158,19 @@ def pairs(both, gained, lost, missed):
 def test_the_interval_of_a_difference_is_newcombe_s():
     """The first of his examples: 36 pairs with both, 12 and 2 with one of them; method 10."""
     found = accuracy_difference(*pairs(36, 12, 2, 0))
-    assert (found.tasks, found.gained, found.lost) == (50, 12, 2)
-    assert (found.by, found.low, found.high) == pytest.approx((0.2, 0.0569, 0.3404), abs=1e-4)
+    assert found.tasks == 50
+    assert (found.share, found.low, found.high) == pytest.approx((0.2, 0.0569, 0.3404), abs=1e-4)
     found = accuracy_difference(*pairs(20, 5, 10, 15))  # by his formula: φ is above 0, and has its correction of continuity
-    assert (found.by, found.low, found.high) == pytest.approx((-0.1, -0.24502, 0.05287), abs=1e-4)
+    assert (found.share, found.low, found.high) == pytest.approx((-0.1, -0.24502, 0.05287), abs=1e-4)
 
 
 def test_tasks_that_both_answered_are_compared_and_several_answers_are_one_trial():
     """No task that differs is no proof of equality."""
     for both, missed in ((0, 40), (20, 20), (40, 0)):
         found = accuracy_difference(*pairs(both, 0, 0, missed))
-        assert found.by == 0 and found.low < -0.01 and found.high > 0.01
+        assert found.share == 0 and found.low < -0.01 and found.high > 0.01
     found = accuracy_difference({"a": 1.0, "b": 0.0, "c": 1.0}, {"b": 1.0, "c": 1.0, "d": 1.0})
-    assert (found.tasks, found.by) == (2, 0.5)
+    assert (found.tasks, found.share) == (2, 0.5)
     assert accuracy_difference({"a": 1.0}, {"b": 1.0}) is None
     assert accuracy({}) is None
     found = accuracy({"a": 0.5, "b": 1.0})
@@ -227,7 +227,7 @@ def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
     ]
     stale = [{**rows[0], "digest": "of another definition", "right": 0}]
     found = graded(frame, pl.DataFrame([*rows, *stale], schema=schema_of("grades")))
-    told = {(each.deployment, each.level): (each.accuracy.share, each.difference and each.difference.by) for each in found}
+    told = {(each.deployment, each.level): (each.accuracy.share, each.difference and each.difference.share) for each in found}
     assert told == {("a", 4): (1.0, None), ("b", 4): (0.5, -0.5), ("b", 8): (1.0, None)}
 
 
@@ -260,7 +260,7 @@ def test_from_kept_answers_to_the_table(tmp_path, summary):
     assert (first["accuracy"]["share"], first["difference"]) == (1.0, None)
     assert (second["accuracy"]["share"], second["throughput_tokens_per_s"]) == (0.5, 2)
     assert second["solved"] == {"t/0": 1.0, "t/1": 0.0}
-    assert (second["difference"]["by"], second["difference"]["lost"]) == (-0.5, 1.0)
+    assert second["difference"]["share"] == -0.5
     pl.read_parquet(tmp_path / "summary.parquet").with_columns(turns=3).write_parquet(tmp_path / "talks.parquet")
     assert "no answer to a prompt of" in bench("grade", tmp_path / "talks.parquet", "--set", file).stderr
 

@@ -23,27 +23,12 @@ _LOAD = ("workload", "axis", "level")
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A share of tasks. tasks: graded ones. share: solved (0–1), between `low` and `high` at 95 % confidence."""
-
-    tasks: int
-    share: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class AccuracyDifference:
-    """A share of tasks less the baseline's. tasks: that both answered.
-
-    Attributes:
-        gained, lost: tasks that only this side solves, and that only the baseline does. by: the difference (−1 to 1), between `low` and
-            `high` at 95 % confidence.
+    """A share of graded tasks that is solved (0–1), or by how much it differs from the baseline's (−1 to 1), of the tasks that both
+    answered; between `low` and `high` at 95 % confidence.
     """
 
     tasks: int
-    gained: float
-    lost: float
-    by: float
+    share: float
     low: float
     high: float
 
@@ -65,7 +50,7 @@ class Graded:
     throughput_tokens_per_s: float | None
     failed: int
     accuracy: Accuracy
-    difference: AccuracyDifference | None
+    difference: Accuracy | None
     solved: Mapping[str, float]
 
 
@@ -119,7 +104,7 @@ def accuracy(solved: Mapping[str, float]) -> Accuracy | None:
     return Accuracy(len(solved), share.share, *share.interval())
 
 
-def accuracy_difference(baseline: Mapping[str, float], candidate: Mapping[str, float]) -> AccuracyDifference | None:
+def accuracy_difference(baseline: Mapping[str, float], candidate: Mapping[str, float]) -> Accuracy | None:
     """The difference on the tasks that both answered; None where there is none.
 
     Args:
@@ -144,7 +129,7 @@ def accuracy_difference(baseline: Mapping[str, float], candidate: Mapping[str, f
     by = theirs - ours
     low = by - joined(theirs - theirs_low, ours_high - ours)
     high = by + joined(theirs_high - theirs, ours - ours_low)
-    return AccuracyDifference(n, gained, lost, by, max(-1.0, low), min(1.0, high))
+    return Accuracy(n, by, max(-1.0, low), min(1.0, high))
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
@@ -178,7 +163,7 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
         (f"{100 * share.low:.1f} to {100 * share.high:.1f} %", share.low),
         (str(share.tasks), share.tasks),
         (str(found.failed), found.failed),
-        ("–" if by is None else f"{signed_percent(by.by)} points", by.by if by else None),
+        ("–" if by is None else f"{signed_percent(by.share)} points", by.share if by else None),
         ("–" if by is None else f"{signed_percent(by.low)} to {signed_percent(by.high)}", by.low if by else None),
     ]
 
