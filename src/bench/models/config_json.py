@@ -19,20 +19,19 @@ from bench.models.model import OF_LLAMA, Model
 
 # Keys from which memory and speed are computed.
 _COUNT = re.compile(
-    r"(num_(hidden_layers|layers|attention_heads|key_value_heads|kv_heads|experts|experts_per_tok|local_experts)|(hidden|vocab|\w*intermediate)_size"
-    r"|head_dim|max_position_embeddings|n_(positions|embd|heads?|layers?|inner|routed_experts|shared_experts)|sliding_window"
-    r"|(kv|q)_lora_rank|(qk_rope|qk_nope|v)_head_dim|ffn_(hidden_size|dim)|d_model|\w*state_size|mamba_\w+_(heads|dim|size)|moe_topk|moe_k)"
+    r"(num_(hidden_layers|attention_heads|key_value_heads|kv_heads|experts|experts_per_tok|local_experts)|(hidden|vocab|\w*intermediate)_size"
+    r"|head_dim|max_position_embeddings|n_(positions|embd|head|layer|inner|routed_experts|shared_experts)|sliding_window"
+    r"|(kv|q)_lora_rank|(qk_rope|qk_nope|v)_head_dim|ffn_(hidden_size|dim)|\w*state_size|mamba_\w+_(heads|dim|size)|moe_topk|moe_k)"
 )
 _NEVER_ZERO = {
     *("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim"),
-    *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank", "num_layers", "n_layers", "n_heads", "d_model"),
+    *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank"),
 }
 _BY_LAYER = {"intermediate_size", "moe_intermediate_size", "moe_topk", "num_experts"}  # may have a value for each layer
 _AS_LLAMA = (
     f"If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its {', '.join(OF_LLAMA)}; in a study, "
     "give them as models.NAME.config"
 )
-_NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 
 
 def geometry_of_model(model: Model) -> Geometry | None:
@@ -159,22 +158,24 @@ def _shape(family: str, config: Config, part: Config) -> Geometry:
     c, quantised = decoder.named(family, config, part), decoder.quantisation_of(config, part)
     kinds = decoder.kinds_of(family, c)
     attentions = tuple(
-        decoder.attentions_of(family, c, i) if kind in ("attends", "both") else () for i, kind in enumerate(kinds)
+        decoder.attention_of(family, c, i) if kind in ("attends", "both") else None for i, kind in enumerate(kinds)
     )
     state = decoder.state_of(family, c) if {"state", "both"} & set(kinds) else None
-    first = next((each for layer in attentions for each in layer), None)
-    if first is None and state is None:
-        raise ValueError("no layer attends or keeps a state")
+    first = next(filter(None, attentions), None)
+    if first is None:
+        raise ValueError("no layer attends")
+    if (context := context_of(c)) is None:
+        raise KeyError("max_position_embeddings")
     return Geometry(
         family=family,
         layers=c["num_hidden_layers"],
         hidden_size=c["hidden_size"],
-        heads=first.heads if first else 0,
-        kv_heads=first.kv_heads if first else 0,
-        head_dim=0 if first is None else first.width if first.latent else first.pairs[0] // 2,
+        heads=first.heads,
+        kv_heads=first.kv_heads,
+        head_dim=first.width if first.latent else first.pairs[0] // 2,
         intermediate_size=decoder.width_of(family, c),
         vocabulary=c["vocab_size"],
-        context=context_of(c) or _NO_LIMIT,
+        context=context,
         attentions=attentions,
         states=tuple(state if kind in ("state", "both") else None for kind in kinds),
         tied=decoder.tied(family, config, c),
@@ -190,7 +191,7 @@ def _weighed(shape: Geometry, config: Config, part: Config, weights: Weights | N
     encodes = any(str(key).startswith(("vision", "visual", "audio")) for key in config)
     if weights is None and part is config and not encodes and _plain(shape):
         c = decoder.named(shape.family, config, part)
-        (kind, *_), width = shape.attentions[0], shape.intermediate_size
+        (kind, _), width = shape.attention_kinds[0], shape.intermediate_size
         weights = Weights(decoder.parameters_by_formula(shape.family, c, kind, width, same_tables=shape.tied))
         estimated = "they are counted by the formula of a plain dense decoder, which leaves biases out"
     if weights is None:
@@ -209,8 +210,8 @@ def _weighed(shape: Geometry, config: Config, part: Config, weights: Weights | N
 
 def _plain(shape: Geometry) -> bool:
     """Whether all layers are one attention of the same shape, but for its window, and one dense MLP."""
-    kinds = {replace(kind, window=None) for layer in shape.attentions for kind in layer}
-    odd = shape.experts or any(shape.states) or any(len(layer) != 1 for layer in shape.attentions)
+    kinds = {replace(kind, window=None) for kind, _ in shape.attention_kinds}
+    odd = shape.experts or any(shape.states) or not all(shape.attentions)
     return not odd and len(kinds) == 1 and not any(kind.latent or kind.shares for kind in kinds)
 
 
@@ -220,7 +221,7 @@ def _where(config: Config, part: Config) -> str:
 
 def _looked(config: Config, part: Config) -> str:
     """Where a decoder was looked for, if its keys stand nowhere."""
-    if part is not config or any(key in part for key in ("hidden_size", "num_hidden_layers", "n_embd", "d_model", "n_layer")):
+    if part is not config or any(key in part for key in ("hidden_size", "num_hidden_layers", "n_embd", "n_layer")):
         return ""
     return f"; its decoder was looked for at the top and under {', '.join(DECODER_KEYS)}"
 

@@ -19,14 +19,12 @@ Config = Mapping[str, Any]
 
 # Families that this reader was compared with transformers' own modules for (tests/data/model_facts), without `_text` at the end.
 _COMPARED = (
-    "apertus arcee baichuan bamba bloom chatglm cohere cohere2 dbrx deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 "
-    "ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa "
-    "gpt2 gpt_bigcode gpt_neox gpt_oss gptj granite granitemoe granitemoehybrid granitemoeshared helium hunyuan_v1_dense "
-    "hunyuan_v1_moe internlm internlm2 internlm3 jamba kimi_k2 kimi_linear lfm2 lfm2_moe llama llama4 llava longcat_flash mamba mamba2 "
-    "mimo mimo_v2_flash minicpm minicpm3 minimax minimax_m2 minimax_text_01 ministral ministral3 mistral mistral3 mixtral mllama "
-    "mllama_text_model mpt nemotron nemotron-nas nemotron_h olmo olmo2 olmo3 olmoe opt orion phi phi3 phimoe qwen qwen2 qwen2_5_vl "
-    "qwen2_moe qwen2_vl qwen3 qwen3_5 qwen3_5_moe qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe recurrent_gemma seed_oss smollm3 stablelm "
-    "starcoder2 zamba2"
+    "apertus arcee baichuan bamba cohere cohere2 deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe "
+    "exaone4 falcon falcon_h1 gemma gemma2 gemma3 gemma3n gemma4 glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_neox "
+    "gpt_oss granite granitemoe granitemoehybrid granitemoeshared helium internlm internlm2 internlm3 kimi_k2 lfm2 "
+    "lfm2_moe llama llama4 llava mimo minicpm minicpm3 minimax_m2 ministral ministral3 mistral mistral3 mixtral nemotron "
+    "nemotron_h olmo olmo2 olmo3 olmoe opt orion phi phi3 phimoe qwen qwen2 qwen2_5_vl qwen2_moe qwen2_vl qwen3 qwen3_5 "
+    "qwen3_5_moe qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe seed_oss smollm3 stablelm starcoder2"
 )
 FAMILIES = frozenset(_COMPARED.split())
 LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
@@ -34,13 +32,12 @@ LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_d
 _APART = ("layer_group_size", "linear_attn_config", "attn_type_list", "hybrid_layer_pattern")
 # Other names of the same thing.
 _NAMES = {
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "hidden_size": ("n_embd", "d_model"),
-    "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("multi_query_group_num", "num_kv_heads", "kv_n_heads"),
+    "num_hidden_layers": ("n_layer",),
+    "hidden_size": ("n_embd",),
+    "num_attention_heads": ("n_head",),
+    "num_key_value_heads": ("num_kv_heads",),
     "head_dim": ("kv_channels", "attention_head_dim"),
     "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "block_ff_dim"),
-    "vocab_size": ("padded_vocab_size",),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k_experts"),
     "moe_intermediate_size": ("expert_ffn_hidden_size",),
@@ -56,14 +53,12 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "qwen3": {"max_window_layers": 28, "sliding_window": 4096},
 }  # fmt: skip
 _SAME_TABLES = {
-    *("cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "gpt_bigcode", "lfm2"),
-    *("lfm2_moe", "mamba", "minicpm", "mpt", "opt", "bloom", "qwen3_vl_moe", "starcoder2", "recurrent_gemma", "zamba2"),
-    "internvl",
+    *("cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "lfm2"),
+    *("lfm2_moe", "minicpm", "opt", "qwen3_vl_moe", "starcoder2", "internvl"),
 }
-_MAMBA1 = {"falcon_mamba", "jamba", "mamba"}
-_MAMBA2 = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"}
+_MAMBA2 = {"bamba", "falcon_h1", "granitemoehybrid", "nemotron_h"}
 _DELTA_NET = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}
-_STATES = ("mamba", "mamba2", "linear_attention", "conv", "recurrent")
+_STATES = ("mamba", "linear_attention", "conv")
 # Families in which each n-th layer sees all, where the configuration names no `layer_types`: the key of n, and its default.
 _PATTERNS = {
     "cohere2": ("sliding_window_pattern", 4),
@@ -81,8 +76,8 @@ _SWITCHED = {"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl", "qwen2_5_vl
 _SLIDING = {"sliding_attention", "chunked_attention", "sliding", "local"}
 # Keys that have a kind for each layer: engines build `num_hidden_layers`, by the list's beginning.
 _BY_LAYER = (
-    *("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_type_list", "hybrid_layer_pattern", "block_configs"),
-    *("mlp_layer_types", "moe_layer_freq", "indexer_types", "index_topk_pattern", "no_rope_layers"),
+    *("layer_types", "layers_block_type", "hybrid_override_pattern", "mlp_layer_types", "moe_layer_freq", "indexer_types"),
+    *("index_topk_pattern", "no_rope_layers"),
 )
 
 
@@ -106,19 +101,16 @@ def named(family: str, config: Config, part: Config) -> dict[str, Any]:
         ValueError: a list of layers is shorter than the model.
     """
     defaults = {**_DEFAULTS.get(str(config.get("model_type")), {}), **_DEFAULTS.get(family, {})}
-    c = {**part, **(part.get("attn_config") or {}), **(part.get("ffn_config") or {})}
+    c = dict(part)
     for key, others in _NAMES.items():
         stated = (c[other] for other in (key, *others) if c.get(other) is not None)
         c[key] = next(stated, None) or defaults.get(key)
-    if family == "longcat_flash":
-        c["num_hidden_layers"] = part.get("num_layers") or c["num_hidden_layers"]
-    c["vocab_size"] = part.get("padded_vocab_size") or c["vocab_size"]
     for key, value in defaults.items():
         c.setdefault(key, value)
     if c["num_hidden_layers"] is None and isinstance(c.get("layers_block_type"), list):
         c["num_hidden_layers"] = len(c["layers_block_type"])
     for key in ("hidden_size", "num_hidden_layers", "vocab_size"):
-        if c[key] is None:
+        if c.get(key) is None:
             raise KeyError(key)
     count = c["num_hidden_layers"]
     for key in _BY_LAYER:
@@ -138,44 +130,22 @@ def tied(family: str, config: Config, c: Config) -> bool:
 def kinds_of(family: str, c: Config) -> list[str]:
     """Of each layer `attends`, `state`, `both`, or an empty text."""
     count, stated = c["num_hidden_layers"], c.get("layer_types") or c.get("layers_block_type")
-    pattern, blocks = c.get("hybrid_override_pattern"), c.get("block_configs")
-    if family in ("mamba", "mamba2", "falcon_mamba"):
-        return ["state"] * count
     if family == "falcon_h1":
         return ["both"] * count
     if stated:
-        hybrid = "both" if family == "zamba2" else "attends"
-        return [
-            "state" if kind in _STATES else "" if kind in ("mlp", "moe") else hybrid if kind == "hybrid" else "attends"
-            for kind in stated
-        ]
-    if pattern:
+        return ["state" if kind in _STATES else "" if kind in ("mlp", "moe") else "attends" for kind in stated]
+    if pattern := c.get("hybrid_override_pattern"):
         return [{"M": "state", "*": "attends", "-": "", "E": ""}[letter] for letter in pattern]
-    if blocks:
-        return [
-            "" if each["attention"].get("no_op") or each["attention"].get("replace_with_linear") else "attends"
-            for each in blocks
-        ]
-    crossed, codes = c.get("cross_attention_layers") or (), c.get("attn_type_list")
-    sees = [i not in crossed for i in range(count)]
-    if family == "jamba":
-        sees = [i % c["attn_layer_period"] == c["attn_layer_offset"] for i in range(count)]
-    elif family == "recurrent_gemma":
-        sees = [c["block_types"][i % len(c["block_types"])] != "recurrent" for i in range(count)]
-    elif family == "kimi_linear":
-        full = (c.get("linear_attn_config") or {}).get("full_attn_layers")
-        sees = [i + 1 in full if full else i > 0 and i % 4 == 0 for i in range(count)]
-    elif family in _DELTA_NET:
+    sees = [True] * count
+    if family in _DELTA_NET:
         sees = [(i + 1) % (c.get("full_attention_interval") or 4) == 0 for i in range(count)]
-    elif family in ("minimax", "minimax_text_01"):
-        sees = [bool(code) for code in codes] if codes else [bool((i + 1) % 2) for i in range(count)]
     elif family in ("bamba", "granitemoehybrid", "lfm2", "lfm2_moe"):
         chosen = c.get("attn_layer_indices" if family == "bamba" else "full_attn_idxs")
         sees = [family.startswith("lfm2") if chosen is None else i in chosen for i in range(count)]
-    return ["attends" if each else "" if i in crossed else "state" for i, each in enumerate(sees)]
+    return ["attends" if each else "state" for each in sees]
 
 
-def attentions_of(family: str, c: Config, layer: int) -> tuple[Attention, ...]:
+def attention_of(family: str, c: Config, layer: int) -> Attention:
     """What an attending layer keeps of each token."""
     heads = c["num_attention_heads"]
     if heads is None:
@@ -184,35 +154,19 @@ def attentions_of(family: str, c: Config, layer: int) -> tuple[Attention, ...]:
         rank, rope, nope, value = (c[key] for key in LATENT_KEYS)
         beside = c["index_head_dim"] + 4 if c.get("index_head_dim") and _indexes(c, layer) else 0  # FP8, with a float32 scale
         pairs = (nope + rope + value, rank + rope + rank)
-        kept = Attention(heads, 1, rank + rope, pairs, latent=True, beside=beside)
-        return (kept, kept) if family == "longcat_flash" else (kept,)
+        return Attention(heads, 1, rank + rope, pairs, latent=True, beside=beside)
     kv_heads, head_dim = c["num_key_value_heads"] or heads, c["head_dim"] or c["hidden_size"] // heads
-    value_dim, window, shares = None, window_of(family, c, layer), False
-    if family in ("gpt_neox", "gptj", "bloom", "gpt2"):
+    window, shares = window_of(family, c, layer), False
+    if family in ("gpt_neox", "gpt2"):
         kv_heads = heads
-    elif family == "gpt_bigcode" or (family == "falcon" and not c.get("new_decoder_architecture")):
+    elif family == "falcon" and not c.get("new_decoder_architecture"):
         kv_heads = 1 if c.get("multi_query", True) else heads
-    elif family == "chatglm" and not c.get("multi_query_attention"):
-        kv_heads = heads
-    elif family == "nemotron-nas":
-        kv_heads = heads // c["block_configs"][layer]["attention"]["n_heads_in_group"]
-    elif family == "zamba2":
-        head_dim = 2 * c["hidden_size"] // heads
-    elif family == "recurrent_gemma":
-        window = c["attention_window_size"]
     elif family in ("gemma3n", "gemma4"):
         shares = layer >= c["num_hidden_layers"] - (c.get("num_kv_shared_layers") or 0)
         if family == "gemma4" and window is None:
             head_dim = c.get("global_head_dim") or head_dim
             kv_heads = (c.get("attention_k_eq_v") and c.get("num_global_key_value_heads")) or kv_heads
-    elif family == "mimo_v2_flash":
-        near = "swa_" if window else ""
-        heads, kv_heads = (c.get(f"{near}num_{each}_heads") or c[f"num_{each}_heads"] for each in ("attention", "key_value"))
-        head_dim, value_dim = (c.get(f"{near}{each}") or c[each] for each in ("head_dim", "v_head_dim"))
-    elif c.get("use_cla"):
-        shares = layer % (c.get("cla_share_factor") or 1) != 0
-    both = head_dim + (value_dim or head_dim)
-    return (Attention(heads, kv_heads, both, (both, both), window, shares=shares),)
+    return Attention(heads, kv_heads, 2 * head_dim, (2 * head_dim, 2 * head_dim), window, shares=shares)
 
 
 def _indexes(c: Config, layer: int) -> bool:
@@ -231,8 +185,6 @@ def window_of(family: str, c: Config, layer: int) -> int | None:
     window that is stated, as in vLLM.
     """
     window = c.get("attention_chunk_size") if family == "llama4" else c.get("sliding_window")
-    if family == "mimo_v2_flash":
-        window = c.get("sliding_window_size") or window
     return int(window) if window and _slides(c, family, layer) else None
 
 
@@ -242,9 +194,6 @@ def _slides(c: Config, family: str, layer: int) -> bool:
         return False
     if kinds:
         return kinds[layer] in _SLIDING
-    if family == "mimo_v2_flash":
-        hybrid = c.get("hybrid_layer_pattern")
-        return bool(hybrid[layer]) if hybrid else layer != 0 and (layer + 1) % 6 != 0
     if family == "llama4" and c.get("no_rope_layers"):
         return bool(c["no_rope_layers"][layer])
     if family in _PATTERNS:
@@ -258,35 +207,18 @@ def _slides(c: Config, family: str, layer: int) -> bool:
 
 def state_of(family: str, c: Config) -> State:
     """What a layer that does not attend keeps of a sequence: a convolution's last inputs, and a recurrence's state."""
-    hidden, heads = c["hidden_size"], c["num_attention_heads"]
-    unconvolved = family in ("kimi_linear", "minimax", "minimax_text_01")  # or by a key of its own
-    kernels = ("mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache", "conv1d_width")
-    kernel = _first(c, *kernels, default=1 if unconvolved else ...) - 1
-    expanded = int(_first(c, "mamba_expand", "expand", default=2) * hidden)
-    size = _first(c, "mamba_d_state", "ssm_state_size", "state_size", default=... if family in _MAMBA1 | _MAMBA2 else 0)
-    if family in _MAMBA1:
-        inner = expanded if family == "jamba" else c["intermediate_size"] or expanded
-        return State(inner * kernel, inner * size)
+    hidden = c["hidden_size"]
+    kernel = _first(c, "mamba_d_conv", "conv_kernel", "linear_conv_kernel_dim", "conv_L_cache") - 1
     if family in _MAMBA2:
-        count = _first(c, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
-        width = _first(c, "mamba_d_head", "mamba_head_dim", *(["head_dim"] if family == "mamba2" else []), default=None)
-        width = width if isinstance(width, int) else expanded // count
-        groups = _first(c, "mamba_n_groups", "mamba_ngroups", "n_groups")
+        size, count = _first(c, "mamba_d_state", "ssm_state_size"), _first(c, "mamba_n_heads", "mamba_num_heads")
+        width = _first(c, "mamba_d_head", "mamba_head_dim", default=None)
+        width = width if isinstance(width, int) else int(_first(c, "mamba_expand", "expand", default=2) * hidden) // count
+        groups = _first(c, "mamba_n_groups", "n_groups")
         dtype = (c.get("mamba_ssm_cache_dtype") or "float32") if family == "nemotron_h" else None
         return State((count * width + 2 * groups * size) * kernel, count * width * size, dtype)
     if family in _DELTA_NET:
         keys, values = (c[f"linear_num_{each}_heads"] * c[f"linear_{each}_head_dim"] for each in ("key", "value"))
         return State((2 * keys + values) * kernel, values * c["linear_key_head_dim"], c.get("mamba_ssm_dtype"))
-    if family == "kimi_linear":
-        inside = c.get("linear_attn_config") or {}
-        count, width = inside.get("num_heads") or c["linear_num_heads"], inside.get("head_dim") or c["linear_head_dim"]
-        kernel = (inside.get("short_conv_kernel_size") or kernel + 1) - 1
-        return State(3 * count * width * kernel, count * width * width, "float32")
-    if family in ("minimax", "minimax_text_01"):
-        return State(0, heads * (c["head_dim"] or hidden // heads) ** 2)
-    if family == "recurrent_gemma":
-        width = c.get("lru_width") or hidden
-        return State(width * kernel, width, "float32")
     if family in ("lfm2", "lfm2_moe"):
         return State(hidden * kernel, 0)
     raise ValueError(f"a layer that keeps a state, in {family}")
@@ -308,10 +240,7 @@ def experts_of(family: str, c: Config) -> Experts | None:
     outer = c.get("moe_latent_size") or c["hidden_size"]
     matrices, kinds, pattern = 3, c.get("mlp_layer_types"), c.get("hybrid_override_pattern")
     every = c.get("moe_layer_freq")
-    step = (
-        _first(c, "decoder_sparse_step", "interleave_moe_layer_step", "expert_layer_period", "moe_layer_interval", default=1)
-        or 1
-    )
+    step = _first(c, "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1) or 1
     first = _first(c, "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0)
     if family == "nemotron_h":
         stated, matrices = c.get("layer_types") or c.get("layers_block_type"), 2
@@ -323,8 +252,8 @@ def experts_of(family: str, c: Config) -> Experts | None:
     elif isinstance(every, int) and every > 1:
         sparse = sum(i % every == 0 for i in range(first, layers))
     else:
-        offset, dense = c.get("expert_layer_offset", step - 1), c.get("mlp_only_layers") or ()
-        sparse = sum(i % step == offset and i not in dense for i in range(first, layers))
+        dense = c.get("mlp_only_layers") or ()
+        sparse = sum((i + 1) % step == 0 and i not in dense for i in range(first, layers))
     if not sparse:
         return None
     return Experts(count, _most(c["num_experts_per_tok"]), width, sparse, sparse * count * matrices * outer * width)
@@ -389,20 +318,19 @@ _BITS = {"fp8": 8, "fbgemm_fp8": 8, "FP8": 8, "FP8_PB_WO": 8, "NVFP4": 4.5, "NVF
 
 # Families whose MLP has two matrices, where Llama's has three.
 _TWO_MATRICES = {
-    *("apertus", "arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron", "opt", "phi"),
-    "starcoder2",
+    *("apertus", "arcee", "falcon", "gpt2", "gpt_neox", "nemotron", "opt", "phi", "starcoder2"),
 }
 
 
 def width_of(family: str, c: Config) -> int:
     """Inner width of a dense layer's MLP."""
     stated: Any = c.get("intermediate_size_mlp") or c["intermediate_size"] or 0
-    if not stated and family in ("bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"):
-        return int(c["hidden_size"] * (c.get("expansion_ratio") or 4))
+    if not stated and family in ("falcon", "gpt2"):
+        return int(c["hidden_size"] * 4)
     if c.get("block_auto_adjust_ff_dim"):  # LFM2: two thirds, rounded up
         step = int(c["block_multiple_of"])
         return -(-(int(stated) * 2 // 3) // step) * step
-    return _most(stated) // (2 if family in ("qwen", "recurrent_gemma") else 1)
+    return _most(stated) // (2 if family == "qwen" else 1)
 
 
 def parameters_by_formula(family: str, c: Config, attention: Attention, width: int, *, same_tables: bool) -> int:
@@ -415,5 +343,5 @@ def parameters_by_formula(family: str, c: Config, attention: Attention, width: i
     layer = hidden * head * 2 * (attention.heads + attention.kv_heads) + 2 * hidden
     layer += hidden * width * (2 if family in _TWO_MATRICES else 3)
     learned = c.get("n_positions") or c.get("max_position_embeddings") or 0
-    positions = learned if family in ("gpt2", "gpt_bigcode", "opt") else 0
+    positions = learned if family in ("gpt2", "opt") else 0
     return int(layers * layer + c["vocab_size"] * hidden * (1 if same_tables else 2) + (positions + 1) * hidden)

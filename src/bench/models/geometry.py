@@ -84,9 +84,9 @@ class Geometry:
 
     Attributes:
         family: `model_type` of its config.json.
-        layers: how many. heads, kv_heads, head_dim: of its first attention; 0 where it has none.
+        layers: how many. heads, kv_heads, head_dim: of its first attention.
         intermediate_size: width of a dense layer's MLP. vocabulary: rows of the embeddings. context: longest sequence (tokens).
-        attentions: of each layer, none, one or more. states: of each layer; None where it has none.
+        attentions, states: of each layer; None where it has none.
         tied: whether the output layer is the embeddings.
         experts: None where every MLP is dense.
         quantised_bytes: of a quantised weight, scales included; None where none is quantised, nan where nothing here reads how.
@@ -103,7 +103,7 @@ class Geometry:
     intermediate_size: int
     vocabulary: int
     context: int
-    attentions: tuple[tuple[Attention, ...], ...]
+    attentions: tuple[Attention | None, ...]
     states: tuple[State | None, ...]
     tied: bool
     experts: Experts | None = None
@@ -149,12 +149,12 @@ class Geometry:
     @cached_property
     def attention_kinds(self) -> tuple[tuple[Attention, int], ...]:
         """Each kind of attention, with how often the model has it."""
-        return tuple(Counter(attention for layer in self.attentions for attention in layer).items())
+        return tuple(Counter(filter(None, self.attentions)).items())
 
     @property
     def windows(self) -> tuple[int | None, ...]:
         """Of each attention that keeps a cache, tokens that it sees, and holds, at most; None where it sees all."""
-        return tuple(attention.window for layer in self.attentions for attention in layer if not attention.shares)
+        return tuple(attention.window for attention in self.attentions if attention and not attention.shares)
 
     @property
     def latent(self) -> bool:
@@ -163,11 +163,9 @@ class Geometry:
 
     @property
     def attention(self) -> str:
-        """`MHA`, `GQA`, `MQA` or `MLA`; `–` where no layer attends."""
+        """`MHA`, `GQA`, `MQA` or `MLA`."""
         if self.latent:
             return "MLA"
-        if not self.heads:
-            return "–"
         return "MHA" if self.kv_heads == self.heads else "MQA" if self.kv_heads == 1 else "GQA"
 
 

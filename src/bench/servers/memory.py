@@ -67,22 +67,19 @@ def kv_pool(
     for kind, count in geometry.attention_kinds:
         if kind in shares:
             counts[kind.window] = counts.get(kind.window, 0) + count
-    widest = max(shares.values(), default=0)
+    widest = max(shares.values())
     kept = of_states(state_dtype or dtype)
     states = [state for state in geometry.states if state]
     page = -(-max((state.size(kept) for state in set(states)), default=0) // tensor_parallel)
-    if states and widest:
+    if states:
         block_size = max(block_size, _ALIGNMENT * -(-page // (_ALIGNMENT * widest)))
-    if widest:
-        page = block_size * widest
     kinds = [*counts.items(), *([(1, len(states))] if states else [])]
     smallest, largest = min(count for _, count in kinds), max(count for _, count in kinds)
     size = largest if largest < 1.5 * smallest else smallest
     groups = [(window, -(-count // size)) for window, count in kinds]
     if layers is not None:
         alike = [
-            [i for i, of in enumerate(geometry.attentions) for kind in of if kind in shares and kind.window == window]
-            for window in counts
+            [i for i, kind in enumerate(geometry.attentions) if kind in shares and kind.window == window] for window in counts
         ]
         alike += [[i for i, state in enumerate(geometry.states) if state]] if states else []
         size = max(
@@ -90,12 +87,12 @@ def kv_pool(
             for members, (_, count) in zip(alike, groups, strict=True)
             for first in range(count)
         )
-    present = geometry.attention_kinds if layers is None else [(kind, 1) for i in layers for kind in geometry.attentions[i]]
-    total = sum(shares.get(kind, 0) * count for kind, count in present)
+    present = geometry.attentions if layers is None else [geometry.attentions[i] for i in layers]
+    total = sum(shares.get(kind, 0) for kind in present if kind)
     return KvPool(
         bytes_per_token=total,
         block_size=block_size,
-        block_bytes=block_size * total if len(kinds) == 1 and widest else size * page,
+        block_bytes=block_size * (total if len(kinds) == 1 else size * widest),
         groups=tuple(groups),
     )
 

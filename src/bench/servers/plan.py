@@ -279,7 +279,7 @@ def _roofline(placed: _Placed) -> Roofline:
         weights=weight_bytes(geometry, placed.dtype),
         active_weights=weight_bytes(geometry, placed.dtype, active=True),
         kv_dtype=setting.kv_dtype,
-        kv_copies=max(1, count / geometry.kv_heads) if geometry.kv_heads else 1,
+        kv_copies=max(1, count / geometry.kv_heads),
         bandwidth=device.bandwidth * count,
         flops=device.flops(fp8=placed.fp8) * count,
     )

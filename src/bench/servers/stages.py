@@ -90,9 +90,7 @@ def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
     heads, kv_heads = geometry.heads, geometry.kv_heads
     vocabulary = -(-geometry.vocabulary // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
     inner = [geometry.intermediate_size] if geometry.dense_mlp else []
-    shared = [vocabulary, *([heads] if heads else []), *inner]
-    if not kv_heads:
-        return [n for n in COUNTS if not any(size % n for size in shared)]
+    shared = [vocabulary, heads, *inner]
     return [n for n in COUNTS if not any(size % n for size in shared) and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 
