@@ -17,7 +17,7 @@ from bench.load.target import Target
 from bench.measure.scraper import scrape
 from bench.parse.scrapes import read_scrapes
 from bench.servers import environment
-from bench.servers.environment import install_batch
+from bench.servers.environment import install
 from bench.workloads.workload import Workload
 from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 from tests.support.scrapes import write_scrapes
@@ -189,18 +189,18 @@ def test_a_line_of_telemetry_that_no_scraper_wrote_is_refused(tmp_path):
 # --- Environments
 
 
-def test_installers_are_asked_in_turn_and_told_to_check_hashes(monkeypatch):
+def test_installers_are_asked_in_turn_and_told_to_check_hashes(monkeypatch, tmp_path):
     """uv and then pip; with a further index pip alone, at first without it. The index may hold a password: it is on no command line."""
     asked = []
     monkeypatch.setattr(environment, "_guarded", lambda command, variables: asked.append((command, variables)) or (1, ""))
     monkeypatch.setattr(environment, "_run_guarded", lambda command, _, variables: asked.append((command, variables)))
-    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
-    install_batch("e", Path("bin/python"), Path("x.lock"), None)
-    install_batch("e", Path("bin/python"), Path("x.lock"), "http://i", anew=True)
-    assert all(
-        command[-4 - anew :][:4] == ["--no-deps", "--require-hashes", "-r", "x.lock"]
-        for (command, _), anew in zip(asked, (0, 0, 1, 1), strict=True)
-    )
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "http://own")
+    lock = tmp_path / "x.lock"
+    for pin in ("one==1", "torch==1+cpu"):
+        lock.write_text(f"{pin}\n")
+        install("e", Path("bin/python"), lock)
+    assert all(command[-4:] == ["--no-deps", "--require-hashes", "-r", str(lock)] for command, _ in asked)
     assert ["uv" in command for command, _ in asked] == [True, False, False, False]
-    assert ["--ignore-installed" in command for command, _ in asked] == [False, False, True, True]
-    assert [variables.get("PIP_EXTRA_INDEX_URL") for _, variables in asked] == [None, None, None, "http://i"]
+    own = "http://own"
+    indexes = [variables.get("PIP_EXTRA_INDEX_URL") for _, variables in asked]
+    assert indexes == [own, own, own, f"{own} https://download.pytorch.org/whl/cpu"]

@@ -3,11 +3,12 @@
 import hashlib
 import json
 import os
-import shutil
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.errors import BenchError
 from bench.models.config_json import geometry_of
@@ -18,7 +19,7 @@ from bench.runs.launch import EngineRecord, Launch
 from bench.servers import environment
 from bench.servers import launch as launch_module
 from bench.servers.deployment import Engine
-from bench.servers.environment import container_runtime, prepare_engine, requirements
+from bench.servers.environment import prepare_engine, requirements
 from bench.servers.kind import OnGpu
 from bench.servers.launch import resolve_launch, write_launch
 from bench.servers.vllm import VLLM
@@ -47,35 +48,34 @@ def test_a_command_on_path_is_found(tmp_path):
         prepare_engine("e", Engine(source="command", command=["no-such-thing"]), record, print)
 
 
-def test_a_build_goes_on_with_the_batch_that_was_interrupted(tmp_path, monkeypatch):
-    """The installers are planted: which batches they are given, from which index, and of which all is to be installed anew."""
+def test_a_build_that_was_interrupted_begins_again(tmp_path, monkeypatch):
+    """The installers are planted: which locks they are given."""
     monkeypatch.chdir(tmp_path)
-    given, pytorch = [], "https://download.pytorch.org/whl/cpu"
+    given = []
 
-    def install(_what, _python, part, index, *, anew):
-        given.append((part.read_text(), index, anew))
-        if given == [("one==1\n", None, False), ("torch==1+cpu\n", pytorch, False)]:
+    def install(_what, _python, lock):
+        given.append(lock.read_text())
+        if given == ["one==1\n", "torch==1+cpu\n"]:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(environment, "_run_guarded", lambda command, _: (given.clear(), Path(command[-1]).mkdir(exist_ok=True)))
     monkeypatch.setattr(environment, "_run", lambda *_: "one==1\ntorch==1+cpu\n")
-    monkeypatch.setattr(environment, "install_batch", install)
+    monkeypatch.setattr(environment, "install", install)
     for name, pin in (("one", "one==1"), ("two", "torch==1+cpu")):
-        Path(f"{name}.lock").write_text(f"# a comment\n{pin}\n")
+        Path(f"{name}.lock").write_text(f"{pin}\n")
     engine, record = Engine(source="lock", kind="llama.cpp", locks=["one.lock", "two.lock"]), Path("e/engine.json")
     with pytest.raises(KeyboardInterrupt):
         prepare_engine("e", engine, record, print)
     assert not record.exists()
-    given.append("the same environment")
+    monkeypatch.setattr(environment, "install", lambda _what, _python, lock: given.append(lock.name))
     prepare_engine("e", engine, record, print)
-    assert given[2:] == ["the same environment", ("one==1\n", None, False), ("torch==1+cpu\n", pytorch, True)]
+    prepare_engine("e", engine, record, print)  # a finished one is left alone
+    assert given == ["one.lock", "two.lock"]
     assert read(EngineRecord, record).freeze == ("one==1", "torch==1+cpu")
     assert not Path(read(EngineRecord, record).command[0]).is_absolute()  # the project may be moved
     Path("two.lock").write_text("torch==2+cpu\n")
     prepare_engine("e", engine, record, print)
-    assert given == [("one==1\n", None, False), ("torch==2+cpu\n", pytorch, False)]  # another lock is another environment
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://own/simple")
-    assert environment.installer_environment(pytorch)["PIP_EXTRA_INDEX_URL"] == f"https://own/simple {pytorch}"
+    assert given == ["one.lock", "two.lock"]  # another lock is another environment
 
 
 def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch):
@@ -95,32 +95,24 @@ def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch):
         assert (theirs / "precious").exists(), link
 
 
-def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
+def test_a_container_is_a_command(tmp_path, content, monkeypatch):
+    """The one of docs/how-to/gpu.md: what the server needs is appended behind the image."""
     docker = tmp_path / "bin/docker"
     docker.parent.mkdir()
-    docker.write_text("#!/bin/sh\n")  # it answers
+    docker.write_text("#!/bin/sh\n")
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(launch_module, "least_memory", lambda _: None)
-    monkeypatch.chdir(tmp_path)
-    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "backend": "cuda"}
-    content["deployments"]["a"]["environment"] = {"VLLM_ATTENTION_BACKEND": "x"}
+    page = (ROOT / "docs/how-to/gpu.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(engines:\n  container:.*?)```", page, re.DOTALL)
+    content["engines"]["e"] = yaml.safe_load(shown)["engines"]["container"]
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     prepare_engine("e", spec.engine, tmp_path / "engine.json", print)
-    real = tmp_path / "elsewhere"
-    real.mkdir()
-    (tmp_path / "model").symlink_to(real)
     launch = resolve_launch(spec, read(EngineRecord, tmp_path / "engine.json"), replace(CHECKPOINT, path="model"))
     line = " ".join(launch.argv)
-    for part in ("docker run --rm --init --name saturate-a-{port} --network host", "--gpus all", "--env VLLM_ATTENTION_BACKEND",
-                 "--env HF_HUB_OFFLINE", f"--volume {tmp_path}:{tmp_path}", f"--volume {real}:{real}", f"--workdir {tmp_path}",
-                 "--entrypoint python3 vllm/vllm-openai:v1 -m vllm.entrypoints.openai.api_server --model model"):  # fmt: skip
-        assert part in line
-    assert launch.afterwards == ("docker", "rm", "--force", "saturate-a-{port}")
-    docker.write_text("#!/bin/sh\nexit 1\n")  # no daemon
-    assert container_runtime() == "docker"
-    shutil.copy("/bin/true", docker.with_name("podman"))
-    assert container_runtime() == "podman"
+    assert launch.argv[:2] == (str(docker), "run")
+    assert "--entrypoint python3 vllm/vllm-openai:v0.32.0 -m vllm.entrypoints.openai.api_server --model model" in line
+    assert not spec.descends
 
 
 def test_every_package_of_the_locks_has_a_hash():

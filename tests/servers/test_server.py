@@ -56,21 +56,18 @@ def _short_grace(monkeypatch, tmp_path):
     monkeypatch.setattr(guard, "__file__", str(impatient_guard(tmp_path)))
 
 
-def test_ready_then_stopped_with_all_that_it_started_and_its_container_removed_also_after_an_error(tmp_path):
-    mark, running = tmp_path / "removed", server(tmp_path)
-    running._afterwards = ["touch", str(mark)]
+def test_ready_then_stopped_with_all_that_it_started_also_after_an_error(tmp_path):
+    running = server(tmp_path)
 
     def fails():
         assert running.answers()
         assert running.ready_s > 0.1
         assert psutil.pid_exists(child_of(tmp_path))
-        assert not mark.exists()
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), running:
         fails()
     assert gone(child_of(tmp_path), within=0)
-    assert mark.exists()
     assert not running.answers()
     assert port_free(running.base_url)
 
@@ -179,49 +176,34 @@ def lost_ones(tmp_path):
     return {words[i + 1]: int(words[i + 2]) for i, word in enumerate(words) if word == "lost"}
 
 
-def guards_of(running):
-    outer = running._guard.pid
-    (inner,) = (each.pid for each in psutil.Process(outer).children() if "guard.py" in str(each.cmdline()))
-    return {"outer": [outer], "inner": [inner], "both": [outer, inner]}
-
-
 @pytest.mark.parametrize(
     ("killed", "found"),
-    [
-        ("none", 3),
-        pytest.param("outer", 3, marks=pytest.mark.long(part="kills")),
-        pytest.param("inner", 3, marks=pytest.mark.long(part="kills")),
-        ("both", 2),  # a daemon in every sense is found by a guard alone
-    ],
+    [(False, 3), (True, 2)],  # a daemon in every sense is found by a guard alone
 )
-def test_processes_that_get_lost_end_with_their_server_and_its_container_is_removed(tmp_path, killed, found):
+def test_processes_that_get_lost_end_with_their_server(tmp_path, killed, found):
     running, _ = losing(tmp_path)
-    mark = tmp_path / "removed"
-    running._afterwards = ["touch", str(mark)]
     with running:
         lost = lost_ones(tmp_path)
         assert set(lost) == {"renamed", "left", "daemon"}
         assert not any(psutil.Process(pid).environ() for pid in lost.values())
-        for pid in {"none": [], **guards_of(running)}[killed]:
-            os.kill(pid, signal.SIGKILL)
-        assert killed == "none" or eventually(lambda: not running.running())
+        if killed:
+            running._guard.kill()
+            assert eventually(lambda: not running.running())
     ended = {name for name, pid in lost.items() if gone(pid, within=0)}
     if "daemon" not in ended:
         os.kill(lost["daemon"], signal.SIGKILL)
     assert len(ended) == found
     assert {"renamed", "left"} <= ended
-    assert mark.exists()
     assert port_free(running.base_url)
 
 
-def test_what_outlived_its_guards_ends_before_the_next_server_starts_and_what_a_session_holds_is_left_to_it(tmp_path):
+def test_what_outlived_its_guard_ends_before_the_next_server_starts_and_what_a_session_holds_is_left_to_it(tmp_path):
     running, _ = losing(tmp_path)
     running.__enter__()
     assert end_left(tmp_path / "server.log") == []
     assert running.answers()
-    lost, guards = lost_ones(tmp_path), guards_of(running)["both"]
-    for pid in guards:
-        os.kill(pid, signal.SIGKILL)
+    lost = lost_ones(tmp_path)
+    running._guard.kill()
     running._guard.wait()  # and its session is gone, too: nobody calls `stop`
     running._guard.stdin.close()
     os.kill(lost.pop("daemon"), signal.SIGKILL)

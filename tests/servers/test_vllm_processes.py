@@ -80,7 +80,7 @@ def working(project):
 
 
 def kill(processes):
-    """All at once: guards are stopped first, or one of them acts on the end of another before its own turn.
+    """All at once: a guard is stopped first, or it acts on the end of another before its own turn.
 
     Nothing else is: a group with a stopped member gets SIGHUP from the kernel when its last parent outside it ends, and vLLM with it.
     """
@@ -94,9 +94,9 @@ def kill(processes):
 
 
 def test_no_vllm_outlives_what_holds_it(project):
-    """All of it is killed, then both guards, then the session, one after the other: a vLLM takes a quarter of a minute of a core to start.
+    """All of it is killed, then the guard, then the session, one after the other: a vLLM takes a quarter of a minute of a core to start.
 
-    Either guard alone, on processes that get lost as vLLM's do: tests/servers/test_server.py. make and Snakemake: tests/workflow/test_study_grows.py and
+    Processes that get lost as vLLM's do: tests/servers/test_server.py. make and Snakemake: tests/workflow/test_study_grows.py and
     test_workflow.py.
     """
     workflow = working(project)
@@ -108,7 +108,7 @@ def test_no_vllm_outlives_what_holds_it(project):
     assert "ended what an earlier server had left: VLLM::" in project.said()  # the kernel ended the API server alone
 
     known, before, guards = set(project.folder.glob(TELEMETRY)), those(project, "VLLM::"), those(project, "guard.py")
-    assert len(guards) == 2
+    assert len(guards) == 1
     kill(guards)
     gone, alive = psutil.wait_procs(before, timeout=45)
     assert not alive, alive

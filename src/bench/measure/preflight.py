@@ -186,17 +186,17 @@ def _refuse_gpus(spec: DeploymentSpec) -> None:
             f"{where}, and CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} shows {len(names)}. Show more, or lower "
             "tensor_parallel, pipeline_parallel or data_parallel."
         )
-    if problem := gpus_missing(nvml_endpoint(names)) or _driver_missing(spec):
+    if problem := gpus_missing(nvml_endpoint(names)) or _driver_missing():
         raise BenchError(
             f"{where}, and {problem}. Measure on a machine that has {'them' if needed > 1 else 'a GPU'}"
             + (", or lower tensor_parallel, pipeline_parallel or data_parallel." if needed > 1 else ".")
         )
 
 
-def _driver_missing(spec: DeploymentSpec) -> str | None:
-    """Why no server can use a GPU here, where NVML cannot be used either; what a container finds is not known."""
+def _driver_missing() -> str | None:
+    """Why no server can use a GPU here, where NVML cannot be used either."""
     problem = nvml_problem(nvml_endpoint(()))
-    if problem is None or spec.engine.source == "container":
+    if problem is None:
         return None
     try:
         ctypes.CDLL("libcuda.so.1")

@@ -221,7 +221,7 @@ def _one_start(
                 "metrics_headers": found.headers if found else {},
                 "endpoints": endpoints,
                 **_prefixes(facts, launch, facts.engines or d.data_parallel),
-                "descends": _descends(spec),
+                "descends": spec.descends,
                 "alive": partial(refuse_ended, server),
                 "say": tell,
             },
@@ -303,11 +303,6 @@ def _prefixes(facts: DeploymentFacts, launch: Launch, engines: int) -> dict[str,
 def _alike(launch: Launch) -> bool:
     """Whether all of the model's layers keep the same tokens, as far as that is known."""
     return launch.plan is None or sum(count for _, count in launch.plan.kv_groups) == 1
-
-
-def _descends(spec: DeploymentSpec) -> bool:
-    """Whether the server's processes descend from ours; those of a container do not, an external server may run anywhere."""
-    return spec.engine.source in ("lock", "command")
 
 
 def _promises(spec: DeploymentSpec, server: Server) -> str | None:

@@ -17,8 +17,8 @@ class EngineRecord:
 
     Attributes:
         engine: key of the engine. source: as configured. device: the backend, as configured.
-        command: the command that starts the server (`source: command`), or the interpreter that runs it (a lock, a container); None
-            for an external server.
+        command: the command that starts the server (`source: command`), or the interpreter that runs it (a lock); None for an external
+            server.
         locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.
         freeze: packages of its environment, as `name==version`; None where the engine is not built from locks.
     """
@@ -117,7 +117,6 @@ class Launch:
         engine_version: the version in the engine's environment, for a server that does not report its own.
         replicas: servers that are started, each with this command line. router: what stands in front of them; None: nothing does.
         prefill_workers: how many of `workers` only prefill, the first ones.
-        afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
         plan: its memory, of replicas that of all together; None where the model's shape is not known.
     """
@@ -143,7 +142,6 @@ class Launch:
     engine_version: str | None = None
     replicas: int = 1
     router: RouterLaunch | None = None
-    afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None
 

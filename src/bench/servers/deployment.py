@@ -39,10 +39,10 @@ def _startable(what: str, names: Collection[str]) -> AfterValidator:
 
 
 class Engine(Strict):
-    """Where the server comes from: a pinned environment, a command on PATH, a container image, or a running endpoint."""
+    """Where the server comes from: a pinned environment, a command on PATH, or a running endpoint."""
 
-    source: Literal["lock", "command", "container", "external"] = Field(
-        description="`lock`: build an environment from `locks`. `command`: run `command`. `container`: run `image`. "
+    source: Literal["lock", "command", "external"] = Field(
+        description="`lock`: build an environment from `locks`. `command`: run `command`. "
         "`external`: measure the running server at `base_url`, which is never started or stopped."
     )
     kind: Annotated[str, _startable("engine", MANAGED), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
@@ -62,12 +62,8 @@ class Engine(Strict):
     )
     python: str = Field(default="python3", description="Python interpreter from which the environment is made.")
     command: list[str] | None = Field(
-        default=None, description="The server's command, such as `[vllm, serve]`; flags are appended."
-    )
-    image: str | None = Field(
         default=None,
-        description="Container image with its tag or digest, run by docker, or by podman where docker does not answer. Of Apptainer "
-        "give the `command`: `[apptainer, exec, --nv, --bind, /models, vllm.sif, vllm, serve]`.",
+        description="The server's command, such as `[vllm, serve]`, or what runs it in a container; flags are appended.",
     )
     base_url: Address | None = Field(
         default=None,
@@ -102,9 +98,9 @@ class Engine(Strict):
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
-        if any("\0" in word for word in (*(self.command or ()), self.image or "", self.python)):
+        if any("\0" in word for word in (*(self.command or ()), self.python)):
             raise ValueError("a null character, which no command line can have")
-        needs = {"lock": "locks", "command": "command", "container": "image", "external": "base_url"}
+        needs = {"lock": "locks", "command": "command", "external": "base_url"}
         for source, key in needs.items():
             given = bool(getattr(self, key))
             if source == self.source and not given:

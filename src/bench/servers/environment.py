@@ -1,4 +1,4 @@
-"""Build the environment that an engine runs in, from its locks; interrupted, it goes on where it stopped."""
+"""Build the environment that an engine runs in, from its locks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from bench.servers.engines import managed
 from bench.shipped import located
 
 _TORCH = re.compile(r"^torch==[\w.]+\+(\w+)", re.MULTILINE)  # a build that PyTorch's own index has, by its label
-_BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
 
 def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str], None]) -> None:
@@ -39,12 +38,10 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
     ready = EngineRecord(engine=name, source=engine.source, device=engine.backend)
     if engine.source == "lock":
         python = _found(name, "python", engine.python)
-        ready = _built(ready, f"engine {name}", python, engine.locks, indexed_locks(engine), record, say)
+        ready = _built(ready, f"engine {name}", python, engine.locks, record, say)
     elif engine.source == "command":
         assert engine.command is not None
         ready = replace(ready, command=(_found(name, "command", engine.command[0]), *engine.command[1:]))
-    elif engine.source == "container":
-        ready = replace(ready, command=("python3",))  # in the image; `deploy` puts the runtime before it
     write_record(ready, record)
 
 
@@ -55,7 +52,7 @@ def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> Non
         record: its `engine.json`, where the engine is ready: its programs count then, not those on PATH.
 
     Raises:
-        BenchError: its command, interpreter, compiler, library or container runtime is missing.
+        BenchError: its command, interpreter, compiler or library is missing.
     """
     if engine.source == "lock":
         interpreter = _ready(name, record) if record else _found(name, "python", engine.python)
@@ -63,12 +60,6 @@ def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> Non
             raise BenchError(f"engines.{name}: {lacking}")
     elif engine.source == "command":
         _ready(name, record) if record else _found(name, "command", (engine.command or [""])[0])
-    elif engine.source == "container":
-        runtime = container_runtime()
-        if runtime is None:
-            raise BenchError(f"engines.{name}.image: neither docker nor podman is on PATH. Install one of them.")
-        if why := _silent(runtime):
-            raise BenchError(f"engines.{name}.image: {why}")
 
 
 def _found(name: str, key: str, program: str) -> str:
@@ -88,65 +79,34 @@ def _ready(name: str, record: Path) -> str:
     return program
 
 
-def container_runtime() -> str | None:
-    """What runs images here: docker, or podman where docker does not answer; None where neither is on PATH."""
-    there = [name for name in ("docker", "podman") if shutil.which(name)]
-    return next((name for name in there[:-1] if not _silent(name)), there[-1] if there else None)
-
-
-def _silent(runtime: str) -> str | None:
-    """Why a container runtime does not answer: its daemon is down, or this user may not use it. None where it does."""
-    try:
-        done = subprocess.run([runtime, "info"], capture_output=True, encoding="utf-8", errors="replace", timeout=30)
-    except subprocess.TimeoutExpired:
-        return f"`{runtime} info` did not end within 30 s. Restart {runtime}."
-    if not done.returncode:
-        return None
-    reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1][:300].rstrip(".")
-    return f"`{runtime} info` failed ({reason}). Start {runtime}, and check that you may use it."
-
-
 def _built(
-    ready: EngineRecord,
-    what: str,
-    interpreter: str,
-    locks: Sequence[str],
-    indexed: Sequence[tuple[Path, str | None]],
-    record: Path,
-    say: Callable[[str], None],
+    ready: EngineRecord, what: str, interpreter: str, locks: Sequence[str], record: Path, say: Callable[[str], None]
 ) -> EngineRecord:
     """`ready`, with the interpreter of the finished environment as a path from the working directory: a project may be moved.
 
     Args:
-        what: is built, for messages. interpreter: that it is made from. indexed: the files of `locks`, as of `indexed_locks`.
+        what: is built, for messages. interpreter: that it is made from.
     """
     folder = record.parent / "env"
     python, made = folder / "bin" / "python", folder / "made-from"
-    made_from = f"{interpreter}\n" + "".join(file.read_text(encoding="utf-8") for file, _ in indexed)
+    files = [located(lock) for lock in locks]
+    made_from = f"{interpreter}\n" + "".join(file.read_text(encoding="utf-8") for file in files)
     if not made.exists() or made.read_text(encoding="utf-8") != made_from:
         _refuse_to_empty(what, folder)
+        begin = time.monotonic()
         say(f"{what}: a new environment in {folder}")
         _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], what)
-        made.write_text(made_from, encoding="utf-8")  # an interrupted build resumes from here
-    begin, done = time.monotonic(), 0
-    wanted = [(index, requirements(lock)) for lock, index in indexed]
-    batches = [(index, entries[i : i + _BATCH]) for index, entries in wanted for i in range(0, len(entries), _BATCH)]
-    total = sum(len(batch) for _, batch in batches)
-    part = folder / "batch.txt"
-    interrupted = part.read_text(encoding="utf-8") if part.exists() else None
-    for index, batch in batches:
-        content = "".join(batch)
-        part.write_text(content, encoding="utf-8")
-        # Of a package that was interrupted its metadata may be there, and half of its files: an installer takes it for installed.
-        install_batch(what, python, part, index, anew=content == interrupted)
-        part.unlink()
-        done += len(batch)
-        say(f"{what}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
-    say(f"{what}: ready in {folder}, {time.monotonic() - begin:.0f} s")
+        for file in files:
+            say(f"{what}: installing the {len(requirements(file))} packages of {file}")
+            install(what, python, file)
+        made.write_text(
+            made_from, encoding="utf-8"
+        )  # last: a build that was interrupted begins again, from the installers' caches
+        say(f"{what}: ready in {folder}, {time.monotonic() - begin:.0f} s")
     return replace(
         ready,
         command=(str(python),),
-        locks={lock: checksum(file) for lock, (file, _) in zip(locks, indexed, strict=True)},
+        locks={lock: checksum(file) for lock, file in zip(locks, files, strict=True)},
         freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], what).split()),
     )
 
@@ -165,16 +125,6 @@ def _headers(name: str, interpreter: str) -> Path:
     return Path(_run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], f"engine {name}").strip())
 
 
-def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
-    """The engine's lock files, each with a further package index or None: PyTorch's own, where it pins a build that PyPI has not.
-
-    Each package asked of an index that cannot be reached costs seconds of retries: the default ones are tried alone first.
-    """
-    files = [located(lock) for lock in engine.locks]
-    found = [(file, _TORCH.search(file.read_text(encoding="utf-8"))) for file in files]
-    return [(file, f"https://download.pytorch.org/whl/{build[1]}" if build else None) for file, build in found]
-
-
 def requirements(lock: Path) -> list[str]:
     """Requirements of a lock file, each with its hashes."""
     entries: list[str] = []
@@ -186,25 +136,23 @@ def requirements(lock: Path) -> list[str]:
     return entries
 
 
-def install_batch(what: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
-    """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
+def install(what: str, python: Path, lock: Path) -> None:
+    """Install a lock: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
+
+    A lock with a build that PyPI has not, such as `torch==2.13.0+cpu`, is for pip alone. PyTorch's own index is asked second: each
+    package asked of an index that cannot be reached costs seconds of retries.
 
     Args:
-        what: it belongs to, for messages. anew: whether to install also what seems to be installed.
+        what: it belongs to, for messages.
     """
-    pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
+    pinned = ["--no-deps", "--require-hashes", "-r", str(lock)]
     # Neither compiles: a first start compiles what it imports, a sixth of what there is.
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python), *pinned]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", *pinned]
-    if anew:
-        uv.append("--reinstall")
-        pip.append("--ignore-installed")
-    attempts = [(uv, None), (pip, None)] if index is None else [(pip, None), (pip, index)]
-    for command, further in attempts[:-1]:
-        if _guarded(command, installer_environment(further))[0] == 0:
-            return
-    command, further = attempts[-1]
-    _run_guarded(command, what, installer_environment(further))
+    build = _TORCH.search(lock.read_text(encoding="utf-8"))
+    index = f"https://download.pytorch.org/whl/{build[1]}" if build else None
+    if _guarded(pip if index else uv, installer_environment())[0]:
+        _run_guarded(pip, what, installer_environment(index))
 
 
 def installer_environment(index: str | None = None) -> dict[str, str]:
@@ -234,7 +182,7 @@ def _run_guarded(command: Sequence[str], what: str, environment: Mapping[str, st
 
 def _guarded(command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run a command that takes a while, so that nothing of it outlives this process; its status and what it printed."""
-    guarded = [sys.executable, str(guard.__file__), "[]", *command]
+    guarded = [sys.executable, str(guard.__file__), *command]
     with subprocess.Popen(
         guarded,
         stdin=subprocess.PIPE,
@@ -254,5 +202,5 @@ def _refuse_failed(command: Sequence[str], what: str, status: int, output: str) 
         last = "\n".join(output.strip().splitlines()[-15:])
         raise BenchError(
             f"{what}: `{' '.join(command)}` failed with {status}:\n{last}\n"
-            "What was installed is kept; run again to go on. On Debian, python3-venv may be missing."
+            "Run again: what was downloaded is kept. On Debian, python3-venv may be missing."
         )

@@ -21,7 +21,6 @@ from bench.runs.environment import counted, for_a_server, recorded, redacted, re
 from bench.runs.files import digest
 from bench.runs.launch import Launch
 from bench.servers.engines import ENGINES, MANAGED, managed
-from bench.servers.launch import passed_to_containers
 from bench.servers.server import Server
 from bench.servers.spec import DeploymentSpec
 
@@ -141,10 +140,7 @@ def inherited(spec: DeploymentSpec, own: Mapping[str, str], exported: Mapping[st
     Returns:
         By name what `bench.runs.environment.recorded` keeps; None for a server that is not started here.
     """
-    engine = spec.engine
-    if engine.source == "external":
+    if spec.engine.source == "external":
         return None
     names = {name for name in for_a_server(exported) if name.startswith(_PREFIXES) or name in _NAMES} - own.keys()
-    if engine.source == "container":  # which passes on what it is given by name
-        names &= set(passed_to_containers(spec))
     return recorded({name: exported[name] for name in names})

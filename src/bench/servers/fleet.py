@@ -153,7 +153,7 @@ class Fleet(Server):
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self._router = (_Router if launch.router.command else Server)(
             # On no device: nothing is pinned.
-            replace(launch, router=None, argv=(self._program,), device="none", environment={}, afterwards=None),
+            replace(launch, router=None, argv=(self._program,), device="none", environment={}),
             cores=cores,
             workers=workers,
             log=log.with_name("router.log"),

@@ -148,7 +148,7 @@ class Managed(Kind):
         server: what the Python of its environment is given to run it.
         health: the path that answers when it is ready.
         planned_by: flags that memory, GPUs and costs follow from, by the key of the deployment that sets them.
-        variables: prefixes of the user's exported variables that can change what it does. passed: those that a container gets.
+        variables: prefixes of the user's exported variables that can change what it does.
         slots: whether it holds a whole sequence's memory from a request's first token on. Then the share of slots in use is the KV
             cache's usage.
         gguf: whether it reads a checkpoint as one GGUF file; else as a folder with `config.json`.
@@ -160,7 +160,6 @@ class Managed(Kind):
     health: ClassVar[str] = "/health"
     planned_by: ClassVar[Mapping[str, str]] = {}
     variables: ClassVar[Sequence[str]] = ()
-    passed: ClassVar[Sequence[str]] = ()
     slots: ClassVar[bool] = False
     gguf: ClassVar[bool] = False
     cpu_overhead: ClassVar[int]

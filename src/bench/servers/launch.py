@@ -21,7 +21,6 @@ from bench.runs.files import read, write_record
 from bench.runs.launch import EngineRecord, Launch, MemoryPlan, RouterLaunch
 from bench.servers.deployment import Deployment
 from bench.servers.engines import managed
-from bench.servers.environment import container_runtime
 from bench.servers.gpus import least_memory
 from bench.servers.kind import OnGpu, arguments
 from bench.servers.memory import predicted_saturation
@@ -133,7 +132,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     made = kind.gguf and spec.model.synthetic
     model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if made else checkpoint.path
     flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
-    started = replace(
+    return replace(
         launch,
         environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
         argv=(*command, *kind.model(model, command), *arguments(flags)),
@@ -143,7 +142,6 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         plan=plan and _of_all(plan, spec),
         engine_version=version,
     )
-    return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
 
 
 def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
@@ -161,30 +159,6 @@ def _from_here(word: str) -> str:
     """A path below the working directory becomes one from there: a project may be moved."""
     path = Path(word)
     return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else word
-
-
-def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
-    """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
-
-    A container does not descend from the command that runs it, so it is removed by name afterwards.
-    """
-    engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
-    name = f"saturate-{spec.name}-{{port}}"
-    gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
-    volumes = [word for place in sorted({here, str(model)}) for word in ("--volume", f"{place}:{place}")]
-    # Names without values take the value that this environment has, and are left out where it has none.
-    variables = sorted({*launch.environment, *passed_to_containers(spec)})
-    passed = [word for variable in variables for word in ("--env", variable)]
-    options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
-    runtime = container_runtime() or "docker"
-    run = (runtime, "run", *options, *gpu, *volumes, *passed)
-    inside = (*run, "--entrypoint", argv[0], str(engine.image), *argv[1:])
-    return replace(launch, argv=inside, afterwards=(runtime, "rm", "--force", name))
-
-
-def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Exported variables that a container gets, beside the deployment's own."""
-    return ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", *managed(spec.engine.kind).passed)
 
 
 def _parallel(spec: DeploymentSpec) -> Parallel:

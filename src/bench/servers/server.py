@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -83,9 +82,7 @@ class Server:
         if launch.argv is not None:
             self._port = free_port()
             self.base_url = f"http://127.0.0.1:{self._port}"
-            self.argv, self._afterwards = (
-                [word.replace("{port}", str(self._port)) for word in words or ()] for words in (launch.argv, launch.afterwards)
-            )
+            self.argv = [word.replace("{port}", str(self._port)) for word in launch.argv]
             self.environment = dict(launch.environment)
             if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
                 first, variables = self._engine.pinned(groups[first_worker:])
@@ -124,7 +121,7 @@ class Server:
             log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(redacted_command(self.argv))}\n".encode())
             log.flush()
             self._guard = subprocess.Popen(
-                [sys.executable, str(guard.__file__), json.dumps(self._afterwards), *self.argv],
+                [sys.executable, str(guard.__file__), *self.argv],
                 stdin=subprocess.PIPE,  # the guard ends the server when this end closes
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -157,7 +154,7 @@ class Server:
 
     def _others(self) -> list[str]:
         """Who else listens on the server's port: it would get the requests, or a share of them (vLLM listens with SO_REUSEPORT)."""
-        if self._afterwards or self._guard is None:  # of a container they are not ours to list
+        if self._guard is None:
             return []
         try:
             ours = {self._guard.pid, *(process.pid for process in psutil.Process(self._guard.pid).children(recursive=True))}
@@ -219,8 +216,6 @@ class Server:
         held, self._guard = self._guard, None
         if held.returncode < 0:  # killed: it may not have ended all that it held
             end_left(self._log, [held.pid])
-            if self._afterwards:  # a container that is gone is removed once more, in vain
-                subprocess.run(self._afterwards, stdin=subprocess.DEVNULL, capture_output=True)
         self._hide_secrets()
 
     def _hide_secrets(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from bench.models.model import Model
@@ -65,6 +66,11 @@ class DeploymentSpec:
     def gpus_started(self) -> int:
         """GPUs that a session takes: those of the server that it starts."""
         return 0 if self.engine.source == "external" else self.gpus or 0
+
+    @property
+    def descends(self) -> bool:
+        """Whether the server's processes descend from ours; those of docker's daemon do not, an external server may run anywhere."""
+        return self.engine.source != "external" and Path((self.engine.command or [""])[0]).name != "docker"
 
     @property
     def inputs(self) -> dict[str, str]:

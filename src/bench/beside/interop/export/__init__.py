@@ -111,7 +111,7 @@ def _launch(deployment: str) -> Launch:
     if launch.argv is None:
         raise BenchError(
             f"{deployment}: the server at {launch.base_url} was not started here, so its command line is not known. Export a "
-            "deployment whose engine has `source: lock`, `command` or `container`."
+            "deployment whose engine has `source: lock` or `command`."
         )
     if launch.replicas > 1:
         raise BenchError(
