@@ -8,13 +8,12 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
 from bench.headers import same_server
 
@@ -28,13 +27,7 @@ class Oversized(requests.RequestException):
 
 
 class Broken(requests.ConnectionError):
-    """An answer that began, and was cut off, or is not what its head announces."""
-
-
-# Files of authorities that are trusted beside the system's: OpenSSL's variable, and that of `requests`.
-_AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-# OpenSSL's numbers of what can be wrong with a certificate (X509_V_ERR_…).
-_EXPIRED, _NOT_YET, _STRANGERS, _ANOTHER_HOST = 10, 9, {2, 18, 19, 20, 21}, {62, 64}
+    """An answer that began, and stopped, was cut off, or is not what its head announces."""
 
 
 def api_root(address: str) -> str:
@@ -52,26 +45,14 @@ def metrics_root(address: str) -> str:
 
 
 def tls_context() -> ssl.SSLContext:
-    """What servers' certificates are verified with: the system's authorities, and those of SSL_CERT_FILE and REQUESTS_CA_BUNDLE.
-
-    Raises:
-        requests.exceptions.SSLError: a variable names no file of certificates.
-    """
-    return _context(*map(os.environ.get, (*_AUTHORITIES, "SSL_CERT_DIR")))
+    """What servers' certificates are verified with: the system's authorities, or those of SSL_CERT_FILE."""
+    return _context(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
 
 
 @cache
-def _context(*given: str | None) -> ssl.SSLContext:
-    """Args: given: the variables' values, since another value is another context."""
-    context = ssl.create_default_context()  # which heeds OpenSSL's variables, and ignores a file that is not there
-    for name, path in zip(_AUTHORITIES, given, strict=False):
-        if path:
-            try:
-                context.load_verify_locations(**{"capath" if Path(path).is_dir() else "cafile": path})
-            except OSError as error:
-                why = "no such file" if isinstance(error, FileNotFoundError) else "no file of certificates that can be read"
-                raise requests.exceptions.SSLError(f"{name} is {path}: {why}") from None
-    return context
+def _context(*_given: str | None) -> ssl.SSLContext:
+    """Args: given: the variables' values, which OpenSSL heeds: another value is another context."""
+    return ssl.create_default_context()
 
 
 class _Verifying(HTTPAdapter):
@@ -159,8 +140,7 @@ def bounded(answer: requests.Response) -> requests.Response:
 
     Raises:
         Oversized: there is more.
-        requests.ReadTimeout: it stopped.
-        Broken: it was cut off, or is not what its head announces.
+        Broken: it stopped, was cut off, or is not what its head announces.
     """
     content, begin = bytearray(), time.monotonic()
     try:
@@ -173,13 +153,7 @@ def bounded(answer: requests.Response) -> requests.Response:
                 raise Oversized(f"{answer.url} has not ended its answer after {_MOST_S:g} s")
     except HTTPError as error:
         answer.close()
-        size = f"{len(content):,} byte{'s' * (len(content) != 1)}"
-        if isinstance(error, ReadTimeoutError):
-            raise requests.ReadTimeout(f"its answer stopped after {size}, before its end") from None
-        if isinstance(error, DecodeError):
-            encoding = repr(answer.headers.get("Content-Encoding"))[:60]
-            raise Broken(f"its answer is not what Content-Encoding says, {encoding}") from None
-        raise Broken(f"its answer was cut off after {size}") from None
+        raise Broken(f"its answer broke off after {len(content):,} bytes ({type(error).__name__})") from None
     except Oversized:
         answer.close()
         raise
@@ -187,46 +161,24 @@ def bounded(answer: requests.Response) -> requests.Response:
     return answer
 
 
-def wanted(challenge: str | None) -> str | None:
-    """What a `WWW-Authenticate` asks for that no API key is, such as a user and a password; None where it may be one."""
-    scheme = (challenge or "").split(" ")[0].strip(",")[:20]
-    if scheme.lower() in ("", "bearer", "apikey"):
-        return None
-    return f"{'a user and a password' if scheme.lower() in ('basic', 'digest') else 'another login'} ({scheme} authentication)"
-
-
 def problem(error: OSError) -> str:
     """Why no server answered, in words for its user."""
     verification = _cause(error, ssl.SSLCertVerificationError)
     if verification is not None:
-        return _certificate_problem(verification)
+        return (
+            f"its certificate is not accepted: {verification.verify_message.rstrip('.')}; name the file of its authority in "
+            "SSL_CERT_FILE, if that is what is missing"
+        )
     match error:
         case requests.exceptions.SSLError() | ssl.SSLError():
-            named = str(error).startswith(_AUTHORITIES)
-            return str(error) if named else "it does not speak TLS; does its address begin with http://?"
+            return "it does not speak TLS; does its address begin with http://?"
         case requests.exceptions.Timeout() | Oversized() | Broken():
             return str(error)
-        case requests.exceptions.ConnectionError() if _cause(error, ProtocolError):
-            return "it hung up without an answer in HTTP/1.1"
         case requests.exceptions.ConnectionError():
-            return "connection refused, or no such host"
+            return "no such host, connection refused, or hung up without an answer in HTTP/1.1"
         case requests.RequestException():
             return type(error).__name__
     return error.strerror or str(error)
-
-
-def _certificate_problem(error: ssl.SSLCertVerificationError) -> str:
-    code = error.verify_code
-    if code in _STRANGERS:
-        return (
-            f"its certificate is signed by an authority that is not trusted here ({error.verify_message}); "
-            "name the authority's file in SSL_CERT_FILE"
-        )
-    if code in _ANOTHER_HOST:
-        return f"its certificate is for another host: {error.verify_message.rstrip('.')}"
-    if code in (_EXPIRED, _NOT_YET):
-        return f"its certificate {'has expired' if code == _EXPIRED else 'is not valid yet; is the clock right?'}"
-    return f"its certificate is not accepted: {error.verify_message}"
 
 
 def _cause(error: BaseException | None, kind: type[E]) -> E | None:

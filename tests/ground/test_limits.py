@@ -76,17 +76,14 @@ def stalling(part):
 def test_what_became_of_an_answer_is_said_as_it_is():
     """That nobody answered is another thing."""
     ten, parts = HEAD + b"content-length: 10\r\n\r\n", HEAD + b"transfer-encoding: chunked\r\n\r\n"
-    cut, hung = "its answer was cut off", "it hung up without an answer in HTTP"
-    broken, late = requests.ConnectionError, requests.Timeout
+    broken, late, hung = requests.ConnectionError, requests.Timeout, "hung up without an answer in HTTP/1.1"
     large = {"endless": b"x" * 65536}
     for server, kind, said in (
-        (answering(ten + b"abc"), broken, f"{cut} after 3 bytes"),
-        (answering(ten), broken, f"{cut} after 0 bytes"),
-        (answering(parts + b"5\r\nabc"), broken, cut),
-        (answering(parts + b"abc"), broken, cut),
-        (answering(HEAD + b"content-encoding: gzip\r\n\r\nabc"), broken, "not what Content-Encoding says, 'gzip'"),
-        (stalling(ten + b"abc"), late, "its answer stopped after 3 bytes, before its end"),
-        (stalling(parts), late, "its answer stopped after 0 bytes"),
+        (answering(ten + b"abc"), broken, "its answer broke off after 3 bytes"),
+        (answering(ten), broken, "its answer broke off after 0 bytes"),
+        (answering(parts + b"5\r\nabc"), broken, "its answer broke off"),
+        (answering(parts + b"abc"), broken, "its answer broke off"),
+        (answering(HEAD + b"content-encoding: gzip\r\n\r\nabc"), broken, "(DecodeError)"),
         (stalling(HEAD), late, "no answer within 0.1 s"),
         (stalling(b""), late, "no answer within 0.1 s"),
         (answering(), broken, hung),
@@ -99,7 +96,7 @@ def test_what_became_of_an_answer_is_said_as_it_is():
             assert said in http.problem(caught.value), said
     with pytest.raises(requests.ConnectionError) as caught:
         get(f"http://127.0.0.1:{port}/")
-    assert http.problem(caught.value) == "connection refused, or no such host"
+    assert http.problem(caught.value).startswith("no such host, connection refused")
 
 
 def test_a_scrape_that_is_too_large_is_an_error_and_others_share_a_connection(tmp_path):

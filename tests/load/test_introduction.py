@@ -16,7 +16,7 @@ from bench.study.read import load_workload
 from bench.workloads.schedule import PlannedRequest
 from tests.support.cases import cases
 from tests.support.command import bench
-from tests.support.fake_server import fake_server, left_open, raw_server
+from tests.support.fake_server import fake_server
 from tests.support.streams import DONE, delta, usage
 
 served = partial(fake_server, first_s=0.0, gap_s=0.0, pages={"/v1/models": '{"data": [{"id": "m"}]}'})
@@ -176,14 +176,6 @@ def test_failures_for_a_moment_leave_out_nothing_that_is_accepted(refusal, times
     form, said = introduced(answers=lambda _: left.pop() if left else None)
     assert form.omitted == ()
     assert times > 1 or said == []
-
-
-def test_a_server_that_wants_a_user_is_not_said_to_want_a_key():
-    words = b'HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="m"\r\ncontent-length: 2\r\n\r\nno'
-    with raw_server(lambda connection: left_open(connection, words)) as port, pytest.raises(BenchError) as error:
-        introduce(Target(f"http://127.0.0.1:{port}", "m"), "chat", timeout_s=5.0)
-    assert "answers 401: no. It wants a user and a password (Basic authentication): give the header Auth" in str(error.value)
-    assert "OPENAI_API_KEY" not in str(error.value)
 
 
 def test_an_address_may_have_a_path_that_is_no_endpoint_s():

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from bench.errors import BenchError
 from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
-from bench.http import get_models, listed_models, models_text, problem, tls_context, wanted
+from bench.http import get_models, listed_models, models_text, problem, tls_context
 from bench.load.answer import contents_of
 from bench.load.connection import Address
 from bench.load.exchange import Exchange
@@ -230,8 +230,6 @@ def _refusal(known: _Introduction, form: RequestForm, answer: Answered) -> str |
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
     if record.status in UNAUTHORIZED:
         key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"
-        if other := wanted(Response(answer.exchange).challenge):
-            raise BenchError(f"{base} answers {record.status}: {said}. It wants {other}: give the header Authorization.")
         raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
     if not known.endpoint.sends_text(form) and re.search(_VOCABULARY, said, re.IGNORECASE):
         raise BenchError(

@@ -39,7 +39,7 @@ class Response:
         self.status: int | None = None
         self.headers: float | None = None
         self.pieces: list[tuple[float, bytes]] = []
-        self.encoding = self.content_type = self.location = self.challenge = ""
+        self.encoding = self.content_type = self.location = ""
         self.complete = False
         self._retry_after = self._retry_after_ms = ""
         self._parser = httptools.HttpResponseParser(self)
@@ -63,8 +63,6 @@ class Response:
                 self.encoding = ", ".join(parts) or self.encoding
             case b"content-type":
                 self.content_type = text
-            case b"www-authenticate":
-                self.challenge = text
             case b"location":
                 self.location = text
             case b"retry-after":

@@ -15,7 +15,7 @@ from prometheus_client.samples import Sample
 
 from bench.errors import BenchError, shown
 from bench.headers import UNAUTHORIZED, own_headers
-from bench.http import get, leads_away, metrics_root, problem, wanted
+from bench.http import get, leads_away, metrics_root, problem
 from bench.parse.exposition import ExpositionError, reference_samples
 from bench.runs.deployment import KvFacts
 from bench.runs.environment import without_secrets, without_user, without_values
@@ -169,12 +169,8 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
         away = shown(without_user(target), 200)
         return "unread", f"{metrics} answers {status} and leads to {away}, another server, to which nothing is sent"
     if status in UNAUTHORIZED:
-        other = wanted(answer.headers.get("WWW-Authenticate"))
-        key = f"{other}, not an API key" if other else "an API key, or another one (OPENAI_API_KEY)"
-        return (
-            "unread",
-            f"{metrics} answers {status}: it wants {key}. Headers go to the server's own scheme, host and port alone",
-        )
+        why = "it wants an API key, or another one (OPENAI_API_KEY). Headers go to the server's own scheme, host and port alone"
+        return "unread", f"{metrics} answers {status}: {why}"
     if status != requests.codes.ok or not names:
         return "unread", f"{metrics} answers {status} without an exposition{_words(answer)}{_WHERE}"
     found = find_catalogue(names, version)

@@ -11,7 +11,7 @@ import requests
 
 from bench.errors import BenchError
 from bench.headers import UNAUTHORIZED, filled_headers
-from bench.http import api_root, get_models, problem, wanted
+from bench.http import api_root, get_models, problem
 from bench.measure.exposition import engine_kind, find_metrics, kv_facts, worth_reading
 from bench.runs.deployment import KvFacts
 from bench.runs.run import DECODE, PREFILL, Worker
@@ -40,10 +40,9 @@ def refuse_absent(spec: DeploymentSpec) -> None:
             "the address that answers requests itself."
         )
     if answer.status_code in UNAUTHORIZED:
-        other = wanted(answer.headers.get("WWW-Authenticate")) or "an API key, or another one. Export it as OPENAI_API_KEY"
         raise BenchError(
-            f"{where}: {base} answers {answer.status_code}: it wants {other}. Where that goes into another header, name it and the "
-            f"variable that holds its value in {engine}.headers."
+            f"{where}: {base} answers {answer.status_code}: it wants an API key, or another one. Export it as OPENAI_API_KEY. Where that "
+            f"goes into another header, name it and the variable that holds its value in {engine}.headers."
         )
 
 
