@@ -98,9 +98,8 @@ def compared_version(
     bare = Compared(VERSION, "", engine, now.title)
     if then is not None and then is not now:
         return replace(bare, verdict=DIFFERS, why="another engine")
-    prefixes = "|".join(sorted((re.escape(each) for each in now.spellings()), key=len, reverse=True))
     # Without prefix, and without what a type appends; none of a recording rule (`vllm:…:rate5m`).
-    stem = re.compile(rf"(?:{prefixes})([^:]+?)(?:_(?:sum|count|bucket|created|total))?")
+    stem = re.compile(rf"{re.escape(now.prefix)}([^:]+?)(?:_(?:sum|count|bucket|created|total))?")
     before, seen, others = (
         {known[1] for name in each if (known := stem.fullmatch(name))} for each in (*names, of_other_versions(now, version))
     )
