@@ -41,8 +41,8 @@ def refuse_absent(spec: DeploymentSpec) -> None:
         )
     if answer.status_code in UNAUTHORIZED:
         raise BenchError(
-            f"{where}: {base} answers {answer.status_code}: it wants an API key, or another one. Export it as OPENAI_API_KEY. Where that "
-            f"goes into another header, name it and the variable that holds its value in {engine}.headers."
+            f"{where}: {base} answers {answer.status_code}: it wants an API key, or another one. Export it as OPENAI_API_KEY. Where "
+            f"that goes into another header, name it and the variable that holds its value in {engine}.headers."
         )
 
 
