@@ -112,7 +112,6 @@ def own_headers(address: str, base_url: str, headers: Mapping[str, str]) -> dict
 
 UNAUTHORIZED = (401, 403)
 UNFIT = (400, 413, 422)  # what was asked, such as its length
-ABSENT = (404, 405, 501)  # no such path, or not for such a request
 RATE_LIMITED = 429
 GATEWAY = (502, 503, 504)  # nothing behind it answers: not yet, not now, or not any more
 BUSY = (RATE_LIMITED, *GATEWAY)  # says nothing about what was asked

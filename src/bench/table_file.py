@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,25 +14,8 @@ from typing import Any, NamedTuple
 from bench.errors import BenchError
 
 _DELIMITERS = ",;\t|"
-_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel's line ahead of the names
-# Keys under which the answers of APIs hold their rows.
-_AROUND = ("data", "rows", "result", "results", "items", "records", "logs", "entries", "observations", "hits")
 _GZIP = b"\x1f\x8b"
 _LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt
-# What stands in place of a file's text, by its first bytes, and what to do.
-_NOT_A_TABLE = (
-    (b"version https://git-lfs", "is a Git LFS pointer, not the file itself. Fetch it: git lfs pull"),
-    (b"/annex/objects/", "is a git-annex pointer, not the file itself. Fetch it: git annex get"),
-    (b"<", "is a web page (HTML or XML), not a table. Download the file itself: a repository's site has a `raw` address"),
-    (b"PK\x03\x04", "is a ZIP archive or a spreadsheet. Unpack it, or export it as CSV"),
-    (b"(\xb5/\xfd", "is compressed with Zstandard. Unpack it: unzstd"),
-    (b"BZh", "is compressed with bzip2. Unpack it: bunzip2"),
-    (b"\xfd7zXZ", "is compressed with xz. Unpack it: unxz"),
-    (b"ARROW1", "is an Arrow file. Write it as Parquet"),
-    (b"SQLite format 3", "is an SQLite database. Export the table as CSV"),
-    (b"\xff\xfe", "is UTF-16 text. Save it as UTF-8"),
-    (b"\xfe\xff", "is UTF-16 text. Save it as UTF-8"),
-)
 
 
 class Row(NamedTuple):
@@ -50,18 +32,16 @@ def read_rows(path: str, *, what: str) -> list[Row]:
         what: names the file in messages, as `trace`.
 
     Raises:
-        BenchError: it is missing, cannot be read, or is no table; the message says what it is instead.
+        BenchError: it is missing, cannot be read, or is no table.
     """
     content = _content(path, what)
-    first = content.lstrip()[:32]
-    if reason := next((reason for start, reason in _NOT_A_TABLE if first.startswith(start)), None):
-        raise BenchError(f"{path} {reason}.")
+    first = content.lstrip()[:4]
     if first.startswith(b"PAR1") or path.endswith(".parquet"):
         return _parquet(path)
     text = _text(path, content)
     if first.startswith(b"["):
         return _array(path, text)
-    return _within(_jsonl(path, text)) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else _csv(path, text)
+    return _jsonl(path, text) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else _csv(path, text)
 
 
 def read_text(path: str, *, what: str) -> str:
@@ -103,26 +83,8 @@ def _array(path: str, text: str) -> list[Row]:
     return [Row(f"item {number}", row) for number, row in enumerate(rows, 1)]
 
 
-def _within(rows: list[Row]) -> list[Row]:
-    """The rows that one object holds, as APIs answer: `{"data": […], "meta": …}`; else the rows themselves."""
-    items = _items(rows[0].values) if len(rows) == 1 else None
-    return [Row(f"item {number}", item) for number, item in enumerate(items, 1)] if items else rows
-
-
-def _items(values: Mapping[str, Any]) -> list[Any] | None:
-    for inner in (values.get(key) for key in _AROUND):
-        if isinstance(inner, list) and inner and all(isinstance(item, dict) for item in inner):
-            return inner
-        if isinstance(inner, dict) and (items := _items(inner)):
-            return items
-    return None
-
-
 def _csv(path: str, text: str) -> list[Row]:
-    head, _, rest = text.lstrip("\r\n").partition("\n")
-    if said := _SEPARATOR.fullmatch(head.strip(' "\r')):
-        text, head = f"\n{rest}", rest.lstrip("\r\n").partition("\n")[0]
-    delimiter = said[1] if said else max(_DELIMITERS, key=head.count)  # the first of those that are alike
+    delimiter = max(_DELIMITERS, key=text.lstrip("\r\n").partition("\n")[0].count)  # the first of those that are alike
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     names: list[str] | None = None
@@ -155,8 +117,8 @@ def _jsonl(path: str, text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if not rows and (spread := _spread(text)):
-                return spread
+            if not rows and (whole := _whole(text)):
+                return [Row("line 1", whole)]
             raise BenchError(f"{path}: cannot be read as JSONL: line {number}: {error}.") from None
         if not isinstance(row, dict):
             raise BenchError(f"{path}: cannot be read as JSONL: line {number} is not a JSON object.")
@@ -164,24 +126,13 @@ def _jsonl(path: str, text: str) -> list[Row]:
     return rows
 
 
-def _spread(text: str) -> list[Row]:
-    """Objects that are printed over several lines each, one behind another; none where the text is something else."""
-    rows: list[Row] = []
-    decoder, line = json.JSONDecoder(), 1
-    before, at = 0, len(text) - len(text.lstrip())
-    while at < len(text):
-        line += text.count("\n", before, at)
-        try:
-            row, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return []
-        if not isinstance(row, dict):
-            return []
-        rows.append(Row(f"line {line}", row))
-        before, at = at, end
-        while at < len(text) and text[at].isspace():
-            at += 1
-    return rows
+def _whole(text: str) -> dict[str, Any] | None:
+    """The one object that a text is, over several lines; None where it is something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _parquet(path: str) -> list[Row]:

@@ -14,7 +14,7 @@ from bench.findings.analysis import Analysis, read_analysis, write_analysis
 from bench.findings.causes import RULES, Bottleneck
 from bench.findings.tables import Tables
 from bench.runs.columns import ANALYSIS, schema_of
-from bench.runs.paths import ANALYSES
+from bench.runs.paths import TABLES
 from bench.study.decision import Decision
 from tests.support.answers import EMPTY, TWO, length_rows, named, rows_of
 from tests.support.answers import study as of_rows
@@ -37,7 +37,7 @@ def compared(summary):
 def test_what_is_written_is_read_again(tmp_path, compared):
     found = Analysis(compared.runs, compared.decision)
     write_analysis(found, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ANALYSES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*TABLES, "causes.parquet", "findings.json"])
     for name in ANALYSIS.keys() - {"grades"}:  # of which tests/beside/test_grading.py knows
         assert pl.read_parquet_schema(tmp_path / f"{name}.parquet") == schema_of(name), name
     read = read_analysis(tmp_path)

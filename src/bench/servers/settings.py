@@ -17,7 +17,6 @@ _KEYS = [name for name in SWEPT if name not in {"model", "engine", "served_name"
 SETTINGS = tuple(sorted(_KEYS, key=lambda name: not name.endswith("_parallel")))
 FLAG = "flag_"  # what the columns of a deployment's own flags begin with
 VARIABLE = "env_"  # and those of its variables
-_NAMED = 2  # most settings that a title names beside the first; convention
 
 
 def flag_column(flag: str) -> str:
@@ -58,13 +57,6 @@ def value_text(setting: str, value: Any) -> str:
     if setting == "kv_cache_memory":
         return shown_size(int(value))
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def with_others(title: str, others: Sequence[str]) -> str:
-    """`title`, and which settings change whenever it does, such as `model, with kv_cache_memory`. Args: others: columns."""
-    more = len(others) - _NAMED
-    named = [setting_name(each) for each in others[:_NAMED]] + ([f"{more} more"] if more > 0 else [])
-    return f"{title}, with {' and '.join(named)}" if named else title
 
 
 def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
