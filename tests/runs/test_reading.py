@@ -112,13 +112,13 @@ def test_what_is_written_is_read(tmp_path):
     assert read(DeploymentFacts, tmp_path / "deployment.json") == facts
     assert read(EngineRecord, tmp_path / "engine.json") == records.engine()
     write_record(records.checkpoint(config={"a": [1]}), tmp_path / "checkpoint.json")
-    assert read(Checkpoint, tmp_path / "checkpoint.json", constants=True) == records.checkpoint(config={"a": [1]})
+    assert read(Checkpoint, tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
 
 
 def test_checkpoints_packs_and_summaries_are_read_and_written_to_the_byte(tmp_path):
     file = tmp_path / "checkpoint.json"
     file.write_text(CHECKPOINT)
-    checkpoint = read(Checkpoint, file, constants=True)
+    checkpoint = read(Checkpoint, file)
     assert (checkpoint.path, checkpoint.parameters, checkpoint.weight_bytes) == ("results/checkpoints/m/model", 10, None)
     assert checkpoint.config["time_step_limit"] == [0, float("inf")]
     file.unlink()
@@ -180,8 +180,6 @@ def test_a_line_that_is_no_request_is_named(tmp_path):
         ({"status": "200"}, "line 2 is not a request record: Expected `int | null`, got `str` - at `$.status`"),
         ({"outcome": "odd"}, "$.outcome"),
         ({"token_times_s": [0.1, None]}, "$.token_times_s[1]"),
-        ({"token_times_s": [0.1, 1e12]}, "token_times_s of a request is a number that nothing measures"),
-        ({"end_s": -1e12}, "end_s of a request is a number that nothing measures"),
         ({"end_s": float("nan")}, "line 2 is not a request record"),
         ({"completion_tokens": 10**30}, "cannot parse '1000000000000000000000000000000' (u128) as Int64"),
     ):

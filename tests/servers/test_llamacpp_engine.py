@@ -74,7 +74,7 @@ def launch(engine, tmp_path_factory):
     spec = spec_of({"path": str(folder / "real.gguf")}, max_num_seqs=2)
     assert spec.checkpoint is not None
     write_checkpoint("m", spec.model, folder / "checkpoint.json")
-    return resolve_launch(spec, engine, read(Checkpoint, folder / "checkpoint.json", constants=True))
+    return resolve_launch(spec, engine, read(Checkpoint, folder / "checkpoint.json"))
 
 
 @pytest.fixture(scope="module")

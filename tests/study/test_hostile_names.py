@@ -14,15 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from bench.cli import main
 from bench.errors import BenchError
 from bench.findings.registry import draw_figure
 from bench.findings.report import write_report
 from bench.models.hub import FILES
 from bench.models.model import whole_config
-from bench.runs.deployment import DeploymentFacts
-from bench.runs.files import read, write_record
-from bench.runs.summary import read_summary
+from bench.runs.files import write_record
 from bench.servers.engines import MANAGED
 from bench.servers.launch import resolve_launch
 from bench.study.config import Name
@@ -178,25 +175,6 @@ def page(folder, study, value):
         commit=value, summary=folder / "report.md",
     )  # fmt: skip
     return folder
-
-
-@pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
-def test_a_name_that_no_chart_can_show_is_refused_where_it_is_read(tmp_path, summary, character, capsys):
-    """The process would be aborted while the chart is drawn."""
-    folder, name = tmp_path / "runs/r", f"a{character}b"
-    folder.mkdir(parents=True)
-    (folder / "summary.json").write_text(json.dumps({**summary, "deployment": name}))
-    assert main(["figures", str(tmp_path / "runs"), "--output-dir", str(tmp_path / "drawn")]) == 2
-    told = capsys.readouterr().err
-    assert "not a valid summary.json ('deployment' is 'a\\" in told
-    assert character not in told
-    write_record(records.facts(deployment=name), tmp_path / "deployment.json")
-    with pytest.raises(BenchError, match="with a control character"):
-        read(DeploymentFacts, tmp_path / "deployment.json")
-    study = results(summary)
-    study.runs.with_columns(hardware=pl.lit(name)).write_parquet(tmp_path / "summary.parquet")
-    with pytest.raises(BenchError, match=r"hardware is .* with a control character"):
-        read_summary(tmp_path / "summary.parquet")
 
 
 @pytest.fixture(scope="module")

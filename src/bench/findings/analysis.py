@@ -167,10 +167,10 @@ def write_analysis(found: Analysis, folder: Path, parts: Collection[str] = (*TAB
 
 def _read(folder: Path, name: str) -> Any:
     if name == "findings":
-        return read(Findings, folder / "findings.json", _REMEDY, constants=True)
+        return read(Findings, folder / "findings.json", _REMEDY)
     table = read_table(folder, name)
     if name == "comparisons":
-        return read_as(lambda content: dict(_comparisons(content, table)), folder / "comparisons.json", _REMEDY, constants=True)
+        return read_as(lambda content: dict(_comparisons(content, table)), folder / "comparisons.json", _REMEDY)
     if name == "causes":
         rows = table.iter_rows(named=True)
         return {(row["deployment"], row["workload"]): typed(Bottleneck, row) for row in rows}

@@ -15,7 +15,7 @@ from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.stream import supported
 from bench.runs.files import write_object
 from bench.runs.request import KEPT, RequestRecord
-from bench.runs.request_table import REQUEST_SCHEMA, measured
+from bench.runs.request_table import REQUEST_SCHEMA
 from bench.runs.run import Client, Host, Prefix, RunRecord
 from bench.runs.summary import RunSummary, write_run_summary
 
@@ -34,7 +34,7 @@ class ForeignRun:
 
 def request_table(requests: Sequence[RequestRecord]) -> pl.DataFrame:
     """Requests as a table."""
-    return measured(pl.DataFrame([vars(each) for each in requests], schema=REQUEST_SCHEMA))
+    return pl.DataFrame([vars(each) for each in requests], schema=REQUEST_SCHEMA)
 
 
 def foreign_run(

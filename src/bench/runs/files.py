@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,73 +13,41 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError
 
 UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is not a record may raise
-# Characters that XML, and so an SVG, cannot hold: the library that draws charts ends the whole process for one of them.
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_MOST = 1e15  # of a number: beyond it, nothing of ours was counted or measured
 AGAIN = "Remove it, and the next workflow makes it again."
-
-# Names that stand in charts; a configuration cannot give them control characters, another program's record can.
-_DRAWN = ("deployment", "run", "workload", "family", "model")
 R = TypeVar("R")
-N = TypeVar("N", int, float)
 
 
-def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`.
 
-    Args:
-        constants: whether NaN, infinities and numbers of any size are taken; in what was measured they are refused.
-
     Raises:
-        OSError, ValueError, RecursionError: there is none, or one of its names has characters that no chart can show.
+        OSError, ValueError, RecursionError: there is none.
     """
-    text = path.read_text(encoding="utf-8")
-    content = json.loads(text) if constants else json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_whole)
+    content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ValueError("it holds no object")
-    definition = content.get("definition")
-    for key, value in (content | definition if isinstance(definition, dict) else content).items():
-        if key in _DRAWN and no_text(value):
-            raise ValueError(f"{key!r} is {shown(value)}, with a control character")
     return content
 
 
-def _measured(kind: Callable[[str], N]) -> Callable[[str], N]:
-    def parsed(text: str) -> N:
-        if not abs(value := kind(text)) < _MOST:  # of NaN it is not
-            raise ValueError(f"{text:.40} is no measurement")
-        return value
-
-    return parsed
-
-
-_number, _whole = _measured(float), _measured(int)
-
-
-def no_text(value: Any) -> bool:
-    """Whether it is a text that no chart can show."""
-    return isinstance(value, str) and _NO_TEXT.search(value) is not None
-
-
-def read(kind: type[R], path: Path, remedy: str = AGAIN, *, constants: bool = False) -> R:
+def read(kind: type[R], path: Path, remedy: str = AGAIN) -> R:
     """The record in `path`.
 
     Args:
-        kind: a dataclass. remedy: what to do about a file that is none. constants: as `read_object` takes it.
+        kind: a dataclass. remedy: what to do about a file that is none.
 
     Raises:
         BenchError: it names the file, the place in it and what is wrong.
     """
-    return read_as(lambda content: typed(kind, content), path, remedy, constants=constants)
+    return read_as(lambda content: typed(kind, content), path, remedy)
 
 
-def read_as(made: Callable[[dict[str, Any]], R], path: Path, remedy: str, *, constants: bool = False) -> R:
+def read_as(made: Callable[[dict[str, Any]], R], path: Path, remedy: str) -> R:
     """What `made` makes of the object in `path`, or raises ValueError about; else as `read`."""
     try:
-        return made(read_object(path, constants=constants))
+        return made(read_object(path))
     except FileNotFoundError:
         raise BenchError(f"{path}: no such file. {remedy}") from None
     except UNREADABLE as error:

@@ -13,8 +13,6 @@ import polars as pl
 from bench.errors import BenchError
 from bench.runs.request import RequestRecord
 
-_MOST = 1e12  # of a time or a count: what is beyond it was not measured
-
 
 def _column(hint: Any) -> Any:
     """The column type of a field's type."""
@@ -34,11 +32,11 @@ def request_table(path: Path) -> pl.DataFrame:
     """The requests in `path`; what a line has beyond the fields of a record is left out.
 
     Raises:
-        BenchError: a line is none that a session writes (the message has its number), or a number is none that was measured.
+        BenchError: a line is none that a session writes (the message has its number).
     """
     count = sum(1 for _ in read_requests(path))
     try:
-        return measured(pl.read_ndjson(path, schema=REQUEST_SCHEMA) if count else pl.DataFrame(schema=REQUEST_SCHEMA))
+        return pl.read_ndjson(path, schema=REQUEST_SCHEMA) if count else pl.DataFrame(schema=REQUEST_SCHEMA)
     except (ValueError, pl.exceptions.PolarsError) as error:
         raise BenchError(f"{path}: {error}.") from None
 
@@ -54,16 +52,3 @@ def read_requests(path: Path) -> Iterator[RequestRecord]:
         raise BenchError(f"{path}: cannot be read: {error.strerror or error}.") from None
     except (ValueError, RecursionError) as error:
         raise BenchError(f"{path}: line {number} is not a request record: {error}.") from None
-
-
-def measured(requests: pl.DataFrame) -> pl.DataFrame:
-    """The table of requests itself.
-
-    Raises:
-        ValueError: it names the column of a number that was not measured.
-    """
-    numbers = pl.selectors.numeric(), pl.col("token_times_s").explode()
-    odd = requests.select((~(each.abs() < _MOST)).any() for each in numbers).row(0, named=True)  # NaN is not below
-    if wrong := [name for name, found in odd.items() if found]:
-        raise ValueError(f"{wrong[0]} of a request is a number that nothing measures")
-    return requests

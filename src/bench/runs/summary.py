@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError
 from bench.runs.columns import COLUMNS, family_of
-from bench.runs.files import no_text, read_as, typed, write_object
+from bench.runs.files import read_as, typed, write_object
 
 NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entries: what the table has no column for
 
@@ -64,12 +64,10 @@ def read_run_summary(path: Path) -> RunSummary:
     Raises:
         BenchError: it names the file, the place in it and what is wrong.
     """
-    return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.", constants=True)
+    return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.")
 
 
 _INTEGERS = [name for name, column in COLUMNS.items() if column.kind == "integer"]
-# Names, which charts show.
-_SHOWN = ("deployment", "run", "workload", "family", "model", "engine", "hardware")
 # Without these a table is not one of runs.
 _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
 
@@ -112,9 +110,6 @@ def read_summary(path: Path) -> pl.DataFrame:
         whole = complete(table)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BenchError(f"{path}: not a summary table: {error}. `make figures` and `bench figures` write one.") from None
-    for name in _SHOWN:
-        if wrong := next((value for value in whole[name].unique() if no_text(value)), None):
-            raise BenchError(f"{path}: {name} is {shown(wrong)}, with a control character: another program wrote it. {remedy}")
     if missing:
         raise BenchError(f"{path}: lacks {', '.join(missing)}: another program wrote it. {remedy}")
     return whole

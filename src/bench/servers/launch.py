@@ -43,7 +43,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
         BenchError: the deployment cannot fit (the message gives the sum and what to change), or an environment is of other locks: a
             folder that came from elsewhere; what it was built from, the workflow does not know.
     """
-    made = read(Checkpoint, checkpoint, constants=True) if checkpoint else None
+    made = read(Checkpoint, checkpoint) if checkpoint else None
     geometry = geometry_of(made.config, made.weights) if made else None
     record = read(EngineRecord, engine)
     if record.locks is not None and record.locks != spec.locks:

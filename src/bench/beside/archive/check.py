@@ -68,7 +68,7 @@ class Check:
 
 
 def _content(path: Path) -> Mapping[str, Any]:
-    return pl.read_parquet(path).to_dict(as_series=False) if path.suffix == ".parquet" else read_object(path, constants=True)
+    return pl.read_parquet(path).to_dict(as_series=False) if path.suffix == ".parquet" else read_object(path)
 
 
 def same_numbers(one: Any, other: Any) -> bool:

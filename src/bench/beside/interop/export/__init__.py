@@ -149,7 +149,7 @@ def _facts(launch: Launch) -> DeploymentFacts | None:
 def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
     """The model's id on the hub and its commit, both None without; what it is in words; and a note where production has to name it."""
     file = Path(Paths.CHECKPOINT.format(model=launch.model))
-    checkpoint: Checkpoint | None = read(Checkpoint, file, constants=True) if launch.model and file.exists() else None
+    checkpoint: Checkpoint | None = read(Checkpoint, file) if launch.model and file.exists() else None
     if checkpoint and checkpoint.revision:
         return checkpoint.source, checkpoint.revision, f"{checkpoint.source} at {checkpoint.revision}", ""
     parameters = launch.plan.parameters if launch.plan else None
