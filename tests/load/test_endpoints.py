@@ -264,7 +264,10 @@ def test_metrics_that_are_not_where_the_study_says_are_refused(content):
         with pytest.raises(BenchError, match="lacks the metrics of any engine"):
             session(content)
     (fault,) = (x for x in found(study_of(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)
-    assert "http://127.0.0.1:9/metrics does not answer (no such host, connection refused, or hung up without an answer in HTTP/1.1)" in fault
+    assert (
+        "http://127.0.0.1:9/metrics does not answer (no such host, connection refused, or hung up without an answer in HTTP/1.1)"
+        in fault
+    )
 
 
 def test_a_refusal_is_a_failed_request_with_what_it_says():

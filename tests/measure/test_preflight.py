@@ -155,7 +155,9 @@ def test_an_address_at_which_nothing_answers(content):
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         (fault,) = found(external(content, url))
-    assert fault.startswith(f"engines.e.base_url: no server answers at {url} (no such host, connection refused, or hung up without an answer in HTTP/1.1). Start it")
+    assert fault.startswith(
+        f"engines.e.base_url: no server answers at {url} (no such host, connection refused, or hung up without an answer in HTTP/1.1). Start it"
+    )
 
 
 def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):

@@ -67,7 +67,6 @@ LEFT = {
     "production_stack_router": "lacks ",
     **dict.fromkeys(
         (
-            "ray_vllm",
             "vllm_router",
             "sgl_router",
             "dynamo_frontend",
