@@ -1,6 +1,4 @@
-"""What a log says of its traffic: how requests arrive (rates by window, the shape of gaps), how long prompts and answers are, and how
-both go together.
-"""
+"""What a log says of its traffic: how requests arrive (rates by window, the shape of gaps), and how long prompts and answers are."""
 
 from __future__ import annotations
 
@@ -10,14 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import polars as pl
 
 from bench.beside.traffic.log import Floats, Log, Whole
 from bench.statistics.textbook import TAIL, Z
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
-FEWEST_GAPS = 20  # fewest gaps of a shape; convention
+_FEWEST_GAPS = 20  # fewest gaps of a shape; convention
 _CENSORED = 10  # clock ticks below which a gap is only known to be shorter; derived: the rest is within 10 % of its length
 _MOST_CENSORED = 0.5  # share of such gaps above which the shape is taken from counts; convention
 _EACH = (10, 30)  # least and most requests that a window of such counts has in the mean, if 40 fit; convention
@@ -96,7 +93,7 @@ def burstiness(log: Log) -> Burstiness | None:
         None where there are too few requests, or the clock is too coarse.
     """
     gaps = np.diff(log.arrival_s)
-    if len(gaps) < FEWEST_GAPS or log.span_s <= 0:
+    if len(gaps) < _FEWEST_GAPS or log.span_s <= 0:
         return None
     limit = (_CENSORED - 0.5) * log.resolution_s  # a gap reads as ten ticks or more if it is 9.5 or longer, on average
     known = gaps[gaps >= limit]
@@ -172,7 +169,7 @@ class Described:
 
     Attributes:
         requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. prompts, outputs:
-            percentiles of lengths. correlation: of both, by ranks; None where one is constant.
+            percentiles of lengths.
     """
 
     requests: int
@@ -182,7 +179,6 @@ class Described:
     burstiness: Burstiness | None
     prompts: dict[str, float]
     outputs: dict[str, float]
-    correlation: float | None
 
 
 def describe(log: Log) -> Described:
@@ -195,7 +191,6 @@ def describe(log: Log) -> Described:
         burstiness=burstiness(log),
         prompts=percentiles(log.prompt_tokens),
         outputs=percentiles(log.output_tokens),
-        correlation=correlation(log.prompt_tokens, log.output_tokens),
     )
 
 
@@ -204,10 +199,3 @@ def percentiles(lengths: Whole) -> dict[str, float]:
     found = np.quantile(lengths, [0, *(p / 100 for p in _PERCENTILES), 1], method="inverted_cdf").tolist()
     names = ["min", *(f"p{p}" for p in _PERCENTILES), "max"]
     return dict(zip(names, map(float, found), strict=True)) | {"mean": float(lengths.mean())}
-
-
-def correlation(prompt: Whole, output: Whole) -> float | None:
-    """Spearman's rank correlation of prompts and answers; None where either is constant."""
-    if min(np.ptp(prompt), np.ptp(output)) == 0:
-        return None
-    return float(pl.select(pl.corr(pl.Series(prompt), pl.Series(output), method="spearman")).item())

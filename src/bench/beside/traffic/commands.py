@@ -30,8 +30,7 @@ _READ, _WRITE = "How the log is read", "What is written"
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
     """Reads when each request came and how long its prompt and answer were, and prints rates, burstiness and lengths. With --output, it
-    writes the log as a trace, a workload that replays it, one that has its rate, burstiness and lengths, bursts of its median lengths,
-    and a study of all.
+    writes the log as a trace, a workload that replays it, bursts of its median lengths, and a study of both.
     """
 
     log: Annotated[str, typer.Argument(metavar="LOG", help="A CSV, JSONL or Parquet file with a row for each request.")]
@@ -59,7 +58,6 @@ class Traffic:
 
     def run(self) -> None:
         """Print what the log says, and write what is asked for."""
-        from bench.beside.traffic import words
         from bench.beside.traffic.arrivals import describe
         from bench.beside.traffic.like import write_load
         from bench.beside.traffic.log import read_log
@@ -84,9 +82,7 @@ class Traffic:
         _print(log, found)
         if self.output is None:
             return
-        print(
-            "", *(f"wrote {file}" for file in written), *(f"Note: {line}" for line in words.unlike(found, self.scale)), sep="\n"
-        )
+        print("", *(f"wrote {file}" for file in written), sep="\n")
         from bench.cli.study import installed
 
         study, replay = (shlex.quote(str(self.output / f"{name}.yaml")) for name in ("study", "replay"))
@@ -119,7 +115,5 @@ def _print(log: Log, found: Described) -> None:
     print_table(arrival_rows(found), "<<")
     print()
     print_table(length_rows(found))
-    if found.correlation is not None:
-        print(f"\nRank correlation of prompts and answers: {found.correlation:+.2f}.")
     if log.note:
         print(f"Note: {log.note}")

@@ -1,4 +1,4 @@
-"""Workloads that are like a log: one that replays it, one with its rate, burstiness and lengths, and bursts of its median lengths."""
+"""Workloads of a log: one that replays it, and bursts of its median lengths."""
 
 from __future__ import annotations
 
@@ -16,25 +16,22 @@ from bench.beside.traffic.arrivals import Described
 from bench.beside.traffic.log import Log, Whole
 from bench.errors import BenchError
 from bench.study.plan import Plan
-from bench.study.precision import enough_requests
-from bench.study.read import load_config, load_workload
-from bench.study.slo import parse_slo
+from bench.study.read import load_config
 
 _BURSTS, _MOST_BURST = (1, 8, 16), 64  # requests of each burst, the largest of 16 to 64; convention
-_MOST_LINES = 10_000  # most lengths that a file of an empirical distribution has; of more, as many quantiles; convention
 
 
 def write_load(
     log: Log, found: Described, folder: Path, base: Mapping[str, Any], scale: float, *, template: bool
 ) -> list[Path]:
-    """Write a trace, a workload that replays it, one that resembles it, bursts that show what large steps cost, and a study of all.
+    """Write a trace, a workload that replays it, bursts that show what large steps cost, and a study of both.
 
     Args:
         base: a study, whose servers, decision and first workload's endpoint are taken. scale: times as fast as the log.
         template: whether the study is to be edited.
 
     Returns:
-        The files. `resembling.yaml` is not among them where nothing says how its gaps are shaped.
+        The files.
 
     Raises:
         BenchError: the folder cannot be written, or the servers cannot take the load.
@@ -48,22 +45,12 @@ def write_load(
         columns = {"arrival_s": log.arrival_s, "prompt_tokens": log.prompt_tokens, "output_tokens": log.output_tokens}
         columns |= {} if log.users is None else {"user": log.users}
         pl.DataFrame(columns).write_csv(written[0], float_precision=6)
-        workloads: dict[str, Any] = {"replay": {"arrival": "trace", "trace": os.fspath(written[0]), **sent}}
-        levels: dict[str, Any] = {"replay": {"time_scale": [scale]}}
-        shape = found.burstiness
-        if found.rate is not None and shape is not None:
-            gaps = {"arrival": "poisson"} if shape.poisson else {"arrival": "gamma", "burstiness": float(f"{shape.shape:.3g}")}
-            like = gaps | sent
-            for name, lengths in (("prompt", log.prompt_tokens), ("output", log.output_tokens)):
-                like[f"{name}_tokens"] = _distribution(lengths, folder / f"{name}-lengths.csv", written)
-            # As long as the log, unless so few requests could not show that the SLOs are met.
-            slos = [parse_slo(str(text)) for text in (base.get("decision") or {}).get("slo") or ()]
-            fewest = enough_requests(load_workload(like | {"num_requests": log.count}, source="the log"), slos)
-            workloads["resembling"] = like | {"num_requests": max(log.count, fewest)}
-            levels["resembling"] = {"request_rate": [float(f"{found.rate * scale:.4g}")]}
-        workloads["burst"] = {"arrival": "burst", **sent}
-        workloads["burst"] |= {"prompt_tokens": _median(log.prompt_tokens), "output_tokens": _median(log.output_tokens)}
-        levels["burst"] = {"concurrency": _bursts(log, found, scale)}
+        medians = {"prompt_tokens": _median(log.prompt_tokens), "output_tokens": _median(log.output_tokens)}
+        workloads: dict[str, Any] = {
+            "replay": {"arrival": "trace", "trace": os.fspath(written[0]), **sent},
+            "burst": {"arrival": "burst", **medians, **sent},
+        }
+        levels: dict[str, Any] = {"replay": {"time_scale": [scale]}, "burst": {"concurrency": _bursts(log, found, scale)}}
         written += [_write(folder / f"{name}.yaml", workload, note) for name, workload in workloads.items()]
         ladders = [
             {"deployment": deployment, "workload": name, **levels[name]}
@@ -94,17 +81,6 @@ def _bursts(log: Log, found: Described, scale: float) -> list[int]:
 
 def _median(lengths: Whole) -> int:
     return max(1, round(float(np.median(lengths))))
-
-
-def _distribution(lengths: Whole, file: Path, written: list[Path]) -> Any:
-    """The log's lengths, in `file`; their one value where they have no other."""
-    if (kept := np.sort(lengths))[0] == kept[-1]:
-        return int(kept[0])
-    if len(kept) > _MOST_LINES:
-        kept = np.quantile(kept, (np.arange(_MOST_LINES) + 0.5) / _MOST_LINES, method="inverted_cdf").astype(np.int64)
-    file.write_text("".join(f"{length}\n" for length in kept.tolist()), encoding="utf-8")
-    written.append(file)
-    return {"distribution": "empirical", "file": os.fspath(file)}
 
 
 def _write(file: Path, content: Mapping[str, Any], note: str) -> Path:

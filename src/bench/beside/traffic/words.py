@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.beside.traffic.arrivals import FEWEST_GAPS, Described
+from bench.beside.traffic.arrivals import Described
 from bench.beside.traffic.log import Log
 from bench.errors import count_text, shown_share, three_digits
 
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 _ROLES = {"arrival": "arrivals", "prompt": "prompt tokens", "output": "answer tokens"}
-_FAR = 1.5  # times as dispersed in long windows as the gaps' shape says: the rate changes
-_UNLIKE = 0.1  # distance of gaps from their fit that deserves a word
 _MANY = 0.1  # share of rows left out that deserves a word
-_RELATED = 0.1  # rank correlation that deserves one
 
 
 def _seconds(value: float) -> str:
@@ -57,30 +54,3 @@ def length_rows(found: Described) -> list[list[str]]:
     names, both = list(found.prompts), (("prompts", found.prompts), ("answers", found.outputs))
     rows = [[what, *(three_digits(of[name]) for name in names)] for what, of in both]
     return [["tokens", *(name.upper() if name[0] == "p" else name for name in names)], *rows]
-
-
-def unlike(found: Described, scale: float) -> Iterator[str]:
-    """What the written workloads do not have of the log."""
-    if scale != 1:
-        yield (
-            f"The replay is {scale:g} times as fast, in the same order: gaps keep their burstiness, and what lasted a minute lasts "
-            f"{60 / scale:.3g} s."
-        )
-    if found.burstiness is None or found.rate is None:
-        yield (
-            f"Nothing that resembles the log was written: it has {count_text(found.requests, 'request')} in {_seconds(found.span_s)}, "
-            f"and a shape of gaps takes {FEWEST_GAPS + 1} or more, over many ticks of the log's clock."
-        )
-        return
-    distance = found.burstiness.distance
-    if distance is not None and distance > _UNLIKE:
-        yield f"The log's gaps do not follow a gamma distribution (KS distance {distance:.2f}): bursts of the two differ."
-    alone = 1 / found.burstiness.shape
-    far = next((each for each in found.windows if (each.dispersion or 0) > _FAR * max(1.0, alone)), None)
-    if far:
-        yield (
-            f"The resembling workload has one rate throughout. The log's changes: its dispersion in {_seconds(far.seconds)} is "
-            f"{far.dispersion:.3g}, and such gaps alone make {alone:.2g}. Take the replay where bursts or hours matter."
-        )
-    if found.correlation is not None and abs(found.correlation) >= _RELATED:
-        yield f"It draws prompt and answer lengths independently; in the log their rank correlation is {found.correlation:+.2f}."
