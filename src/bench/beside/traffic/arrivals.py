@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from bench.beside.traffic.log import Floats, Log, Whole
-from bench.statistics.textbook import TAIL, Z
+from bench.statistics.textbook import Z
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
 _FEWEST_GAPS = 20  # fewest gaps of a shape; convention
 _CENSORED = 10  # clock ticks below which a gap is only known to be shorter; derived: the rest is within 10 % of its length
-_MOST_CENSORED = 0.5  # share of such gaps above which the shape is taken from counts; convention
-_EACH = (10, 30)  # least and most requests that a window of such counts has in the mean, if 40 fit; convention
-_ENOUGH = 40  # windows; convention
+_MOST_CENSORED = 0.5  # share of such gaps above which there is no shape; convention
 _SHAPES = (1e-3, 1e3)  # least and highest shape that is looked for; convention
 _EQUAL = 0.99  # of the highest shape, from which gaps are called equal; derived: the search ends within 0.1 % of it
 _STEP = 1e-3  # of a logarithm, in differences that stand for derivatives; convention
@@ -43,16 +40,12 @@ class Burstiness:
     """The shape of a gamma distribution of gaps, vLLM's `burstiness`: 1 for a Poisson process, less is burstier.
 
     Attributes:
-        shape: its estimate, 1000 at most. low, high: its 95 % interval. source: gaps, or counts where the clock is too coarse for gaps.
-        distance: the largest difference between the shares of gaps that are shorter, of the log and of the fit (Kolmogorov and
-            Smirnov's, 0–1); None from counts.
+        shape: its estimate, 1000 at most. low, high: its 95 % interval.
     """
 
     shape: float
     low: float
     high: float
-    source: Literal["gaps", "counts"]
-    distance: float | None
 
     @property
     def poisson(self) -> bool:
@@ -72,18 +65,9 @@ def windows(log: Log) -> list[Window]:
 
 def _window(moments: Floats, size: float) -> Window:
     peak = float((np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))).max()) / size
-    counts = _counts(moments, size)
-    return Window(size, peak, _dispersion(counts) if len(counts) >= _FEWEST_WINDOWS else None)
-
-
-def _dispersion(counts: Floats) -> float:
-    return float(counts.var(ddof=1) / counts.mean())
-
-
-def _counts(moments: Floats, size: float) -> Floats:
-    """Requests in whole windows side by side; what is left at the end is not counted."""
-    number = int(moments[-1] // size)
-    return np.bincount((moments // size).astype(np.int64), minlength=number)[:number].astype(float)
+    whole = int(moments[-1] // size)  # windows; what is left at the end is not counted
+    counts = np.bincount((moments // size).astype(np.int64), minlength=whole)[:whole]
+    return Window(size, peak, float(counts.var(ddof=1) / counts.mean()) if whole >= _FEWEST_WINDOWS else None)
 
 
 def burstiness(log: Log) -> Burstiness | None:
@@ -97,13 +81,11 @@ def burstiness(log: Log) -> Burstiness | None:
         return None
     limit = (_CENSORED - 0.5) * log.resolution_s  # a gap reads as ten ticks or more if it is 9.5 or longer, on average
     known = gaps[gaps >= limit]
-    if len(known) < (1 - _MOST_CENSORED) * len(gaps):
-        return _from_counts(log)
-    return _from_gaps(gaps, known, limit)
+    return _from_gaps(gaps, known, limit) if len(known) >= (1 - _MOST_CENSORED) * len(gaps) else None
 
 
 def _from_gaps(gaps: Floats, known: Floats, limit: float) -> Burstiness | None:
-    from scipy.optimize import minimize  # noqa: PLC0415 - as above
+    from scipy.optimize import minimize  # noqa: PLC0415 - half a second that other commands need not pay
     from scipy.special import gammainc, gammaln, xlogy  # noqa: PLC0415
 
     total, logs, short = float(known.sum()), float(np.log(known).sum()), len(gaps) - len(known)
@@ -130,34 +112,7 @@ def _from_gaps(gaps: Floats, known: Floats, limit: float) -> Burstiness | None:
     if left <= 0:
         return None
     error = Z / math.sqrt(left)
-    ordered = np.sort(known)
-    fitted = gammainc(shape, ordered * shape / math.exp(best[1]))
-    ranks = (short + np.arange(len(ordered) + 1)) / len(gaps)
-    distance = float(max(np.max(np.abs(fitted - ranks[1:])), np.max(np.abs(fitted - ranks[:-1]))))
-    return Burstiness(shape, shape * math.exp(-error), shape * math.exp(error), "gaps", distance)
-
-
-def _from_counts(log: Log) -> Burstiness | None:
-    """1 ÷ dispersion of counts in long windows, which is what the shape of gaps comes to there.
-
-    Source: Cox and Lewis, The Statistical Analysis of Series of Events (1966), 4.5: variance ÷ mean of the counts of a renewal process
-    tends to the squared coefficient of variation of its gaps. The interval is that of a variance, with the degrees of freedom that the
-    counts' kurtosis leaves (Box, Biometrika 40, 1953).
-    """
-    from scipy.special import chdtri  # noqa: PLC0415 - as above
-
-    each = min(_EACH[1], max(_EACH[0], (log.count - 1) / _ENOUGH))
-    size = max(_CENSORED * log.resolution_s, each * log.span_s / (log.count - 1))
-    if log.span_s < 2 * _FEWEST_WINDOWS * size:
-        return None
-    counts = _counts(log.arrival_s, size)
-    dispersion, off = _dispersion(counts), counts - counts.mean()
-    if not dispersion:
-        return None
-    kurtosis = float(np.mean(off**4) / np.mean(off**2) ** 2)
-    freedom = min(len(counts) - 1.0, 2 * len(counts) / (kurtosis - 1)) if kurtosis > 1 else len(counts) - 1.0
-    low, high = (float(chdtri(freedom, p)) / freedom / dispersion for p in (1 - TAIL, TAIL))
-    return Burstiness(1 / dispersion, low, high, "counts", None)
+    return Burstiness(shape, shape * math.exp(-error), shape * math.exp(error))
 
 
 _PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention

@@ -40,8 +40,7 @@ def arrival_rows(found: Described) -> list[list[str]]:
         said = "equal gaps: no shape"
     else:
         poisson = "" if shape.poisson else "not "
-        coarse = "; from counts, as the clock is coarse" if shape.distance is None else f"; KS distance {shape.distance:.3f}"
-        said = f"{shape.shape:.3g} ({shape.low:.3g} to {shape.high:.3g} at 95 %: Poisson is {poisson}within){coarse}"
+        said = f"{shape.shape:.3g} ({shape.low:.3g} to {shape.high:.3g} at 95 %: Poisson is {poisson}within)"
     rows.append(["burstiness (shape of gamma gaps)", said])
     for each in found.windows:
         if each.dispersion is not None:
