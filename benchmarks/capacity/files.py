@@ -153,7 +153,7 @@ def simulated(case: Case, run: RunSpec, speed: float, workers: int = 1) -> tuple
             None if closed else [request.due_s or 0.0 for request in mine],
             int(run.level) // workers if closed else 0,
             turns.count if turns else 1,
-            turns.think_mean_s if turns else 0.0,
+            turns.think_s if turns else 0.0,
         )
         traces.append(simulate(case.server, load, seed=seed + worker, speed=speed, watch=True))
     return traces, planned
