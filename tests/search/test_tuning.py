@@ -19,7 +19,7 @@ from bench.beside.archive.unpack import unpack
 from bench.errors import BenchError
 from bench.runs.files import read, write_record
 from bench.runs.paths import Paths
-from bench.runs.searches import Confirmed, TuningRecord, Visit, Visits, read_visits
+from bench.runs.searches import Confirmed, TuningRecord, Visit
 from bench.runs.store import Store
 from bench.search.race import Ask, Rival, race
 from bench.search.tuning_words import state_line, tuning_lines
@@ -28,7 +28,6 @@ from bench.study.read import load_config
 from bench.study.search import candidates
 from tests.support import records
 from tests.support.fake_server import fake_server
-from tests.support.made import make_run
 from tests.support.snapshots import same
 from tests.support.stores import fill_store
 from tests.support.tuning import competing, record
@@ -257,7 +256,7 @@ def test_two_servers_race_in_a_workflow_and_a_second_call_measures_nothing(conte
 
 @pytest.fixture
 def packed(content, tmp_path, monkeypatch):
-    """A pack of a study whose three servers competed, and the digests of its visits' runs."""
+    """A pack of a study whose three servers competed."""
     competing(content)
     content["study"]["ladders"] = [{"deployment": "a", "workload": "w", "request_rate": [1]}]
     content["workloads"]["w"]["num_requests"] = 4
@@ -267,34 +266,22 @@ def packed(content, tmp_path, monkeypatch):
     monkeypatch.chdir(there)
     plan = Plan.of(load_config(content, source="test"))
     fill_store(plan, there, series=3)
-    competition = plan.competition()
-    visits = [search.run(2.0, 4, 1) for search in competition.searches]
-    for run in visits:
-        with Store().adding(run) as place:
-            make_run(run, place, series=3)
-    for spec in competition.deployments.values():
+    for spec in plan.competition().deployments.values():
         launch = records.launch(deployment=spec.name, digest=spec.digest)
+        Path(Paths.LAUNCH.format(deployment=spec.name)).parent.mkdir(parents=True, exist_ok=True)
         write_record(launch, Path(Paths.LAUNCH.format(deployment=spec.name)))
-    for found, place in (
-        (replace(record(), digest=plan.tuning_digest), Paths.TUNING),
-        (Visits(digest=plan.tuning_digest, visits=record().visits), Paths.VISITS),
-    ):
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-        write_record(found, Path(place))
+    Path(Paths.TUNING).parent.mkdir(parents=True, exist_ok=True)
+    write_record(replace(record(), digest=plan.tuning_digest), Path(Paths.TUNING))
     pack(plan, content, tmp_path / "tuned.tar.gz", Store())
     monkeypatch.chdir(here)
-    return tmp_path / "tuned.tar.gz", plan, {run.digest for run in visits}
+    return tmp_path / "tuned.tar.gz", plan
 
 
-def test_a_pack_takes_a_tuning_and_the_runs_of_its_visits_along_and_replaces_no_other(packed):
-    file, plan, digests = packed
-    arrived = unpack(file, Store())
-    assert len(arrived.runs) == 3 + len(digests)
-    assert {run.digest for run in plan.competition().runs} == digests
+def test_a_pack_takes_what_a_tuning_found_along_and_replaces_no_other(packed):
+    file, plan = packed
+    assert len(unpack(file, Store()).runs) == 3
     assert read(TuningRecord, Path(Paths.TUNING)) == replace(record(), digest=plan.tuning_digest)
-    assert len(read_visits(Path(Paths.VISITS), plan.tuning_digest).visits) == len(record().visits)
-    assert len(unpack(file, Store()).runs) == len(arrived.runs)
-    # Another tuning is never replaced.
-    write_record(Visits(digest="another"), Path(Paths.VISITS))
-    with pytest.raises(BenchError, match=r"visits\.json is already here, from another tuning"):
+    assert len(unpack(file, Store()).runs) == 3
+    write_record(replace(record(), digest="another"), Path(Paths.TUNING))
+    with pytest.raises(BenchError, match=r"tuning\.json is already here, from another tuning"):
         unpack(file, Store())

@@ -63,7 +63,7 @@ GRADING = plugin("grading", "sets")  # it stands beside the library
 GRADED_SETS = (
     [] if PACKED else GRADING.sets(PLAN.workloads, lambda line: workflow.is_main_process and print(line, file=sys.stderr))
 )
-GRADED = [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
+GRADED = [paths.GRADES] if GRADED_SETS else []
 TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
 FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)

@@ -1,7 +1,7 @@
 """A study's measurements in one file: from a machine that measures, to one that parses and draws.
 
 A pack is a tar file: `study.yaml` (the configuration, narrowed to the runs that are in it), what sessions leave (`runs/`,
-`deployments/`, `engines/`, `logs/`) and a tuning (`tuning/`), and `pack.json` with the runs' digests and every file's
+`deployments/`, `engines/`, `logs/`), what a tuning found, and `pack.json` with the runs' digests and every file's
 SHA-256. Nothing in it is parsed.
 """
 
@@ -31,11 +31,11 @@ from bench.shipped import commit_of
 from bench.study.plan import Plan
 from bench.study.read import at_scale
 from bench.study.searches import search_record
-from bench.study.specs import PROTOCOL, RunSpec
+from bench.study.specs import PROTOCOL
 from bench.study.state import kept_facts
 from bench.study.sweep import expand
 
-STUDY, INDEX = "study.yaml", "pack.json"
+STUDY, INDEX, TUNING = "study.yaml", "pack.json", "tuning/tuning.json"
 FORMAT = 1
 
 
@@ -58,10 +58,6 @@ class PackIndex:
     runs: Mapping[str, str]
     missing: tuple[str, ...]
     files: Mapping[str, str]
-
-    def encoded(self) -> bytes:
-        """It as the content of its file."""
-        return (json.dumps(asdict(self), indent=1) + "\n").encode()
 
 
 def read_index(path: Path) -> PackIndex:
@@ -102,7 +98,6 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         BenchError: no run is measured; or the launch or the facts of a deployment are missing, or another study's.
     """
     found = [(run, store.folder(run)) for run in plan.runs if store.holds(run) and whole(store.folder(run), RECORD)]
-    of_tuning, tuned = _tuning(plan, store)
     digests = {run.key: run.digest for run, _ in found}
     missing = tuple(run.key for run in plan.runs if run.key not in digests)
     ended = [search.key for search in plan.searches if search_record(search)]
@@ -116,10 +111,9 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         place = Path(Paths.SEARCHES.format(deployment=spec.name))
         if any(key.startswith(f"{spec.name}/") for key in ended):
             files[str(place.relative_to(Paths.RESULTS))] = place
-    for spec in {run.deployment.name: run.deployment for run in of_tuning}.values():
-        files |= _files_of_deployment(spec, [1]) | files  # those of further sessions are there already
-    files |= tuned
-    for run, folder in [*found, *((run, store.folder(run)) for run in of_tuning)]:
+    if plan.tuned and record_digest(Path(Paths.TUNING)) == plan.tuning_digest:
+        files[TUNING] = Path(Paths.TUNING)
+    for run, folder in found:
         files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / RECORD), RECORD)}
     narrowed = packed_study(content, plan, [*digests, *ended] if missing else plan.config.select)
     packed = time.strftime("%FT%TZ", time.gmtime())
@@ -137,23 +131,13 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
             packed=packed,
             commit=commit_of(),
             protocol=PROTOCOL,
-            runs={**digests, **{run.key: run.digest for run in of_tuning}},
+            runs=digests,
             missing=missing,
             files=sums,
         )
-        _add(tar, INDEX, index.encoded())
+        _add(tar, INDEX, (json.dumps(asdict(index), indent=1) + "\n").encode())
     unfinished.replace(output)
     return Packed(tuple(digests), missing)
-
-
-def _tuning(plan: Plan, store: Store) -> tuple[list[RunSpec], dict[str, Path]]:
-    """The runs of the visits that the study's tuning has made, and its files by their names in the pack."""
-    competition = plan.competition()
-    paths = [Path(path) for path in (Paths.TUNING, Paths.VISITS)]
-    here = {str(path.relative_to(Paths.RESULTS)): path for path in paths if path.is_file()}
-    if competition is None or any(read_object(path).get("digest") != plan.tuning_digest for path in here.values()):
-        return [], {}
-    return [run for run in competition.runs if here and store.holds(run) and whole(store.folder(run), RECORD)], here
 
 
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
@@ -162,8 +146,7 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     It has what elsewhere nobody can read (digests of the files that it names, also of models), and
     `<secret>` in place of what looks like one; a deployment's digest is the same with it.
     """
-    plans = [plan, *filter(None, [plan.competition()])]
-    every = [run.files for one in plans for run in one.every] + [search.files for one in plans for search in one.every_search]
+    every = [*(run.files for run in plan.every), *(search.files for search in plan.every_search)]
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     specs = [*plan.started.values(), *plan.deployments.values()]
     files |= {str(spec.model.here): spec.checkpoint for spec in specs if spec.checkpoint}

@@ -10,22 +10,20 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 import yaml
 
-from bench.beside.archive.check import check_deployments, check_runs, key_of
-from bench.beside.archive.pack import INDEX, STUDY, Packed, PackIndex, packed_facts, read_index
+from bench.beside.archive.check import check_runs
+from bench.beside.archive.pack import INDEX, STUDY, TUNING, Packed, PackIndex, packed_facts, read_index
 from bench.errors import BenchError, count_text, shown
-from bench.runs.files import UNREADABLE, checksum, files_of
+from bench.runs.files import checksum, files_of, record_digest
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
 from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.read import load_file
-from bench.study.specs import RunSpec
 from bench.study.state import kept_facts
 from bench.yaml_file import read_yaml
 
@@ -34,7 +32,7 @@ _MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_0
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 _MEMBER = re.compile(
     rf"{re.escape(INDEX)}|{re.escape(STUDY)}|engines/{_PART}\.json|logs/{_PART}\.log"
-    rf"|deployments/{_PART}/search\.json|tuning/(tuning|visits)\.json"
+    rf"|deployments/{_PART}/search\.json|{re.escape(TUNING)}"
     rf"|deployments/{_PART}/(session-[0-9]+/)?(launch\.json|deployment\.json|server\.log)|runs/{_PART}/{_PART}/{_PART}"
 )
 _TOO_LARGE = (
@@ -44,7 +42,6 @@ _TOO_LARGE = (
 _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 # What has no place among the results: records of engines would say that these are built here.
 _BESIDE = (INDEX, STUDY, "engines", "logs")
-_TUNING = tuple(str(Path(path).relative_to(Paths.RESULTS)) for path in (Paths.TUNING, Paths.VISITS))
 
 
 def unpack(file: Path, store: Store) -> Packed:
@@ -68,33 +65,19 @@ def unpack(file: Path, store: Store) -> Packed:
             which = f"{len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}"
             raise BenchError(f"{file}: {which}. Copy it again.")
         plan = _plan_of(folder, index, file)
-        beside = _beside(file, index)
-        visits = runs_of_visits(plan, folder)
-        specs = _specs(plan, visits)
-        for spec in specs:
+        beside = _beside(file)
+        for spec in plan.deployments.values():
             _refuse_another(spec, plan, folder, store, file)
-        for name in (each for each in _TUNING if (folder / each).is_file() and (results / each).is_file()):
-            if not _same(folder / name, results / name):
-                raise BenchError(
-                    f"{file}: {results / name} is already here, from another tuning or with other visits. Unpack elsewhere."
-                )
-        _place_all(plan, specs, visits, folder, store)
+        own = results / TUNING
+        if own.is_file() and (folder / TUNING).is_file() and not _same(folder / TUNING, own):
+            raise BenchError(f"{file}: {own} is already here, from another tuning. Unpack elsewhere.")
+        _place_all(plan, folder, store)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for part in _BESIDE:
             if (folder / part).exists():
                 shutil.move(folder / part, beside / part)
-    return Packed(tuple(run.key for run in (*plan.runs, *visits)), index.missing, beside / STUDY)
-
-
-def runs_of_visits(plan: Plan, folder: Path) -> tuple[RunSpec, ...]:
-    """The runs of a study's tuning that lie in `folder`."""
-    competition = plan.competition(folder)
-    return competition.runs if competition else ()
-
-
-def _specs(plan: Plan, visits: Iterable[RunSpec]) -> list[DeploymentSpec]:
-    return list({**{run.deployment.name: run.deployment for run in visits}, **plan.deployments}.values())
+    return Packed(tuple(run.key for run in plan.runs), index.missing, beside / STUDY)
 
 
 def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:
@@ -166,52 +149,32 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
         plan = study_of(folder)
     except BenchError as error:
         raise BenchError(f"{file}: these sources reject its study:\n{error}\n{elsewhere}") from None
-    visits = runs_of_visits(plan, folder)
-    here = {run.key: run.digest for run in (*plan.runs, *visits)}
+    here = {run.key: run.digest for run in plan.runs}
     if differing := index.runs.items() - here.items() or here.items() - index.runs.items():
         raise BenchError(
             f"{file}: these sources define {count_text(len(differing), 'run', of=len(index.runs))} differently (a lock, a default, the "
             f"protocol), and would measure again. {elsewhere}"
         )
-    specs = _specs(plan, visits)
-    every, records, intact = check_runs(folder)
-    own = {
-        run: record for run, record in records.items() if key_of(run) in here
-    }  # by a stray run's digest any launch would fit
-    differs = every.differs + check_deployments(folder, own, {spec.name: spec for spec in specs}).differs
-    needed = {folder / f"deployments/{spec.name}/launch.json" for spec in specs}
-    needed |= {folder / packed_facts(spec.name, session) for spec in specs for session in plan.sessions_of(spec.name)}
-    differs += [f"{path}: missing" for path in sorted(needed) if not path.is_file()]
-    digests = {key_of(run): records[run].digest for run in intact}
-    differs += [f"runs/{key}: not the run that the pack's study defines" for key in here if digests.get(key) != here[key]]
+    raw, intact = check_runs(folder)
+    differs = list(raw.differs)
+    for spec in plan.deployments.values():
+        needed = [PurePath(f"deployments/{spec.name}/launch.json")]
+        needed += [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]
+        differs += [f"{name}: not that of the pack's study" for name in needed if record_digest(folder / name) != spec.digest]
+    differs += [f"runs/{key}: not the run that the pack's study defines" for key in here if intact.get(key) != here[key]]
     if differs:
         raise BenchError(f"{file}: {differs[0].replace(f'{folder}/', '')}. Pack it again where it was measured.")
     return plan
 
 
-def _beside(file: Path, index: PackIndex) -> Path:
+def _beside(file: Path) -> Path:
     """Where the pack's study, logs, and records of engines go."""
     name = file.name.removesuffix(".tar.gz")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == file.name:
         raise BenchError(
             f"{file}: its study goes into results/packs by the pack's name; rename it to something like h100.tar.gz."
         )
-    beside = Path(Paths.RESULTS) / "packs" / name
-    if not _goes_on(beside / INDEX, index):
-        raise BenchError(
-            f"{file}: {beside} has a pack of the same name with other runs; rename this one, or remove that folder."
-        )
-    return beside
-
-
-def _goes_on(earlier: Path, index: PackIndex) -> bool:
-    """Whether a pack has every run of an earlier one, of which `earlier` is the index; true where there is none."""
-    try:
-        return read_index(earlier).runs.items() <= index.runs.items()
-    except FileNotFoundError:
-        return True
-    except UNREADABLE:
-        return False
+    return Path(Paths.RESULTS) / "packs" / name
 
 
 def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store, file: Path) -> None:
@@ -243,8 +206,8 @@ def _same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
 
 
-def _place_all(plan: Plan, specs: Iterable[DeploymentSpec], visits: Iterable[RunSpec], folder: Path, store: Store) -> None:
-    for spec in specs:
+def _place_all(plan: Plan, folder: Path, store: Store) -> None:
+    for spec in plan.deployments.values():
         facts = [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]
         # The launch has to be older than the facts, which the workflow makes from it.
         _place(folder, f"deployments/{spec.name}/launch.json")
@@ -252,12 +215,12 @@ def _place_all(plan: Plan, specs: Iterable[DeploymentSpec], visits: Iterable[Run
             _place(folder, each.with_name("server.log"), each)
             shutil.copyfile(Path(Paths.RESULTS) / each, kept_facts(spec, Path(Paths.RESULTS) / each))
         _place(folder, f"deployments/{spec.name}/search.json")
-    for run in (*plan.runs, *visits):
+    for run in plan.runs:
         if not store.holds(run):  # the same, to the byte
             with store.adding(run) as target:
                 for name in (*files_of(folder / "runs" / run.key / RECORD), RECORD):
                     (folder / "runs" / run.key / name).rename(target / name)
-    _place(folder, *_TUNING)
+    _place(folder, TUNING)
 
 
 def _place(folder: Path, *names: str | PurePath) -> None:

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from bench.beside.archive.check import (
-    Check,
-    at,
-    check_deployments,
-    check_runs,
-    copy_measurements,
-    key_of,
-    parsed_of,
-    run_workflow,
-    same_numbers,
-    summary_of,
-    why_not_parsed,
-)
-from bench.beside.archive.pack import packed_study
-from bench.beside.archive.unpack import extract, runs_of_visits, study_of
-from bench.errors import BenchError, count_text, is_are
+from bench.beside.archive.check import Check, check_runs
+from bench.beside.archive.unpack import extract
+from bench.errors import BenchError, count_text
+from bench.parse.run import parse_run
+from bench.parse.table import aggregate
 from bench.runs.files import UNREADABLE, checked_names, checksum, read_object
 from bench.runs.paths import Paths
-from bench.runs.run import RunRecord
 from bench.study.plan import Plan
 from bench.study.read import load_file
-from bench.yaml_file import read_yaml
 
 _PACK = (
     "who packed it: a pack is not signed. Whoever changes a file in it can write a new list of checksums; compare the pack's own "
@@ -37,10 +24,9 @@ _PACK = (
 )
 _RESULTS = (
     "who measured: nothing is signed. Whoever makes up raw records can make up their checksums, too",
-    "logs, engine records and checkpoints: no checksum of them is kept",
+    "deployments, logs, engine records and checkpoints: no checksum of them is kept",
     "what searches found and what was graded: the answers in search.json and grades.parquet are taken as they are",
-    "the report's sentences and the figures' pixels: their checksums are those of what was drawn, and the figures' data is made again",
-    "launches of runs kept from earlier settings: the workflow keeps the runs alone",
+    "figures and the report's sentences: their checksums are those of what was drawn; draw them again to check them",
 )
 
 
@@ -55,31 +41,11 @@ def verify_pack(file: Path) -> list[Check]:
         index, wrong = extract(file, folder)
         files = Check("files of the pack", checked=len(index.files.keys() | wrong))
         files.differs += [f"{each}: missing, or not what was packed (SHA-256 in pack.json)" for each in sorted(wrong)]
-        raw, records, _ = check_runs(folder)
-        of_study, specs = Check("runs of its study"), {}
-        try:
-            plan = study_of(folder)
-        except BenchError as error:
-            of_study.unchecked.append(f"these sources reject its study: {error}")
-        else:
-            visits = runs_of_visits(plan, folder)
-            defined = {run.key: run.digest for run in (*plan.runs, *visits)}
-            specs = {**plan.deployments, **{run.deployment.name: run.deployment for run in visits}}
-            here = {key_of(run): record.digest for run, record in records.items()}
-            for key in sorted({*here, *defined, *index.runs}):
-                if here.get(key) != index.runs.get(key):
-                    of_study.compare(f"runs/{key}: not the run that pack.json lists")
-                elif defined.get(key) == index.runs.get(key):
-                    of_study.compare(None)
-                else:
-                    of_study.unchecked.append(
-                        f"{key}: these sources define it differently; check it with those of {index.commit or 'its commit'}"
-                    )
-        checks = [files, raw, of_study, check_deployments(folder, records, specs)]
-        for check in checks:
-            check.differs = [text.replace(f"{folder}/", "") for text in check.differs]
-            check.unchecked = [text.replace(f"{folder}/", "") for text in check.unchecked]
-    return [*checks, Check("anything else", unchecked=[*_PACK])]
+        raw, intact = check_runs(folder)
+        raw.differs = [text.replace(f"{folder}/", "") for text in raw.differs]
+        for key in sorted(index.runs.keys() ^ intact.keys()):
+            raw.compare(f"runs/{key}: not the run that pack.json lists")
+    return [files, raw, Check("anything else", unchecked=[*_PACK])]
 
 
 def verify_results(folder: Path, study: Path | None, say: Callable[[str], None]) -> list[Check]:
@@ -92,93 +58,39 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
         BenchError: there is no run in it.
     """
     folder = folder.absolute()
-    raw, records, intact = check_runs(folder)
+    raw, intact = check_runs(folder)
     if not raw.checked:
         raise BenchError(f"{folder}: no run (runs/DEPLOYMENT/RUN/run.json), so there is nothing to check.")
-    made, plan = [Check("raw records parsed"), Check("summaries"), Check("what was drawn")], None
+    summaries, drawn = Check("summaries"), Check("what was drawn")
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
             file, scale = (study, None) if study else _study(folder)
             if not file.is_file():
                 raise BenchError(f"the study's file {file} is not here; name it with --configfile")
             plan = Plan.of(load_file(file, select="*", **({"scale": scale} if scale else {})), results=folder)
-            _make_again(folder, file, plan, {run: records[run] for run in intact}, Path(name), say, made)
+            runs, listed = _drawn(folder, file, plan)
+            if lost := sorted(key for key in runs if intact.get(key) != runs[key]):
+                what = count_text(len(lost), "run", of=len(runs))
+                raise BenchError(f"{what} not as measured when they were drawn, such as {lost[0]}")
+            _check_drawn(drawn, folder, listed)
+            _make_again(folder, plan, runs, Path(name), say, summaries)
         except BenchError as error:
-            made[-1].unchecked.append(f"summaries and figures: {error}")
-    deployments = check_deployments(folder, records, plan.deployments if plan else {})
-    return [raw, deployments, *made, Check("anything else", unchecked=[*_RESULTS])]
+            summaries.unchecked.append(f"what is made of the records: {error}")
+    return [raw, summaries, drawn, Check("anything else", unchecked=[*_RESULTS])]
 
 
-def _make_again(
-    folder: Path,
-    file: Path,
-    plan: Plan,
-    intact: Mapping[Path, RunRecord],
-    to: Path,
-    say: Callable[[str], None],
-    made: list[Check],
-) -> None:
-    """Run the workflow on the runs that were drawn, and compare; where some are not as they were measured, parse the others alone."""
-    drawn, listed = _drawn(folder, file, plan)
-    of_study = {run.key: run.digest for run in plan.runs if run.key in drawn}
-    runs = [run for run, record in intact.items() if of_study.get(key_of(run)) == record.digest]
-    lost = sorted(of_study.keys() - set(map(key_of, runs)))
-    ladders = {(run.deployment.name, run.workload_name) for run in plan.runs if run.key in drawn and run.searched}
-    searches = [each.key for each in plan.searches if (each.deployment.name, each.workload_name) in ladders]
-    measured = {run.key for run in plan.every}  # which the report counts
-    files = [
-        *(lock for engine in plan.config.engines.values() for lock in engine.locks),
-        *(file for workload in plan.config.workloads.values() for file in workload.files),
-    ]
-    here = copy_measurements(folder, [run for run in intact if key_of(run) in measured], files, to)
-    content = packed_study(read_yaml(file), plan, [*map(key_of, runs), *searches])
-    said = run_workflow(content, parsed_of(plan, runs) if lost else [Paths.MANIFEST], here, say) if runs else ""
-    parsed, summaries, pictures = made
-    _check_parsed(parsed, runs, here, said)
-    if others := len(intact) - len(runs):
-        parsed.unchecked.append(f"{count_text(others, 'run')} {is_are(others)} not among those that were drawn last")
-    for run in runs:
-        if (again := here / summary_of(run)).is_file():
-            summaries.compare_numbers(run / again.name, again)
-    if lost:
-        what = f"{count_text(len(lost), 'run', of=len(of_study))} {is_are(len(lost))} not here as measured when drawn"
-        raise BenchError(f"{what}, such as {lost[0]}")
-    if said:
-        raise BenchError(f"the workflow failed: {said}")
-    summaries.compare_numbers(at(folder, Paths.SUMMARY), here / Paths.SUMMARY)
-    _check_drawn(pictures, folder, here, listed)
+def _at(folder: Path, path: str | Path) -> Path:
+    """Where a result lies in a folder of results, which may have another name."""
+    return folder / Path(path).relative_to(Paths.RESULTS)
 
 
-def _check_parsed(check: Check, runs: Collection[Path], to: Path, said: str) -> None:
-    """Whether the raw records of `runs` could be parsed in `to`. Args: said: by a workflow that failed."""
-    tried = {run: (to / summary_of(run)).is_file() or why_not_parsed(to, run) for run in runs}
-    for run, why in tried.items():
-        if why:
-            check.compare(None if why is True else f"{run}: {why}")
-    if untried := sum(why is None for why in tried.values()):
-        check.unchecked.append(f"{count_text(untried, 'run', of=len(runs))}: the workflow did not come to them: {said}")
-
-
-def _check_drawn(check: Check, folder: Path, to: Path, listed: Mapping[str, str]) -> None:
-    """Each figure's files and the page against the checksums of what was drawn; specifications, which hold the data, made again.
-
-    Args:
-        listed: by name the SHA-256 of each file as it was drawn.
-    """
-    manifest, page = at(folder, Paths.MANIFEST), at(folder, Paths.REPORT)
-    made = {file.name: file for file in (to / Paths.MANIFEST).parent.glob("*.*")}
-    for name in sorted({*made, *listed}):
-        stored = page if name == page.name else manifest.with_name(name)
-        if stored != page and name not in made:
-            check.compare(f"{manifest}: lists {name}, which this study does not have")
-        elif not stored.is_file():
-            check.compare(f"{stored}: missing")
-        elif checksum(stored) != listed.get(name):
-            check.compare(f"{stored}: not what was drawn (SHA-256 in {manifest})")
-        elif stored.suffix == ".json" and not same_numbers(*(read_object(each) for each in (stored, made[name]))):
-            check.compare(f"{stored}: not what the raw records give")
-        else:
-            check.compare(None)
+def _study(folder: Path) -> tuple[Path, str | None]:
+    place = _at(folder, Paths.STUDY)
+    try:
+        note = read_object(place)
+        return Path(str(note["file"])), note.get("scale")
+    except (*UNREADABLE, KeyError):
+        raise BenchError(f"{place} does not name the study's file; name it with --configfile") from None
 
 
 def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -187,10 +99,10 @@ def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Map
     Raises:
         BenchError: that is not known, or the study defines the runs otherwise.
     """
-    place = at(folder, Paths.MANIFEST)
+    place = _at(folder, Paths.MANIFEST)
     try:
         manifest = read_object(place)
-        figures, page, runs = manifest["figures"], checked_names(manifest["page"]), dict(manifest["runs"])
+        listed, runs = {**checked_names(manifest["figures"]), **checked_names(manifest["page"])}, dict(manifest["runs"])
     except FileNotFoundError:
         raise BenchError(f"{place} is not here: the study is not drawn to its end") from None
     except (*UNREADABLE, KeyError, TypeError) as error:
@@ -200,13 +112,54 @@ def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Map
         raise BenchError(
             f"{file} defines {len(other)} of the {len(runs)} runs differently from when they were drawn, such as {other[0]}"
         )
-    return runs, {**checked_names(figures), **page}
+    return runs, listed
 
 
-def _study(folder: Path) -> tuple[Path, str | None]:
-    place = at(folder, Paths.STUDY)
-    try:
-        note = read_object(place)
-        return Path(str(note["file"])), note.get("scale")
-    except (*UNREADABLE, KeyError):
-        raise BenchError(f"{place} does not name the study's file; name it with --configfile") from None
+def _make_again(folder: Path, plan: Plan, drawn: Mapping[str, str], to: Path, say: Callable[[str], None], check: Check) -> None:
+    """Parse the raw records of the runs that were drawn, and make the study's summary of them, in another folder."""
+    runs = [run for run in plan.runs if run.key in drawn]
+    made = []
+    for number, run in enumerate(runs, 1):
+        say(f"parsing {run.key} ({number} of {len(runs)})")
+        stored, place = folder / "runs" / run.key, to / "runs" / run.key
+        tables = {
+            "requests": "requests.parquet",
+            "telemetry": "telemetry.parquet",
+            "wide": "metrics.csv",
+            "summary": "summary.json",
+        }
+        try:
+            parse_run(stored, **{table: place / name for table, name in tables.items()})
+        except BenchError as error:
+            check.compare(f"{stored}: {error}")
+            continue
+        check.compare_numbers(stored / "summary.json", place / "summary.json")
+        made.append(place / "summary.json")
+    if len(made) < len(runs):
+        raise BenchError(
+            f"{len(runs) - len(made)} of {len(runs)} runs cannot be parsed, so the study's summary is not made again"
+        )
+    names = dict.fromkeys(run.deployment.name for run in runs)
+    aggregate(
+        made,
+        launches=[_at(folder, Paths.LAUNCH.format(deployment=name)) for name in names],
+        facts=[_at(folder, Paths.facts(name)) for name in names],
+        thresholds=plan.config.thresholds,
+        baseline=plan.config.study.baseline,
+        slos=plan.config.decision.slos,
+        summary=to / "summary.parquet",
+        summary_csv=to / "summary.csv",
+        timeseries=to / "timeseries.parquet",
+    )
+    check.compare_numbers(_at(folder, Paths.SUMMARY), to / "summary.parquet")
+
+
+def _check_drawn(check: Check, folder: Path, listed: Mapping[str, str]) -> None:
+    """Each figure's files and the page against the checksums of what was drawn. Args: listed: by name, the SHA-256."""
+    manifest, page = _at(folder, Paths.MANIFEST), _at(folder, Paths.REPORT)
+    for name, known in listed.items():
+        stored = page if name == page.name else manifest.with_name(name)
+        if not stored.is_file():
+            check.compare(f"{stored}: missing")
+        else:
+            check.compare(None if checksum(stored) == known else f"{stored}: not what was drawn (SHA-256 in {manifest})")
