@@ -37,7 +37,7 @@ _Row = Mapping[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Import:
     """Reads result files of vLLM bench, GuideLLM, AIPerf and inference-perf, each known by its content, and prints one table of their
-    runs: what follows from their records by Saturate's definitions, and below it what the tool itself reports.
+    runs: what follows from their records by Saturate's definitions.
 
     With --output-dir each run is written as `bench parse` writes ours, so that `bench compare` and `bench figures` take it. Runs of the
     same arrivals and lengths share the name of their load, that of your own run if it is among the files. What a file does not say,
@@ -73,7 +73,6 @@ class Import:
                     "version": run.peer.version,
                     "source": str(run.source),
                     "figures": _plain(run.run.figures),
-                    "reported": run.peer.reported,
                 }
                 for run in runs
             ]
@@ -97,13 +96,11 @@ def _plain(row: _Row) -> dict[str, Any]:
 
 
 def _rows(runs: Sequence[Imported], own: Sequence[_Row]) -> list[list[str]]:
-    """Our own runs and those of other tools, by load; below each of the latter what the tool itself reports. Lengths are means in
-    tokens, times in ms.
-    """
+    """Our own runs and those of other tools, by load. Lengths are means in tokens, times in ms."""
     rows = [(row, _row(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), _label(row), row)) for row in own]
     for run in runs:
         title, figures = f"{run.form.title} {run.peer.version or ''}".strip(), run.run.figures
-        rows += [(figures, _row(title, _label(figures), figures)), (figures, _row("  as it reports", "", run.peer.reported))]
+        rows.append((figures, _row(title, _label(figures), figures)))
     rows.sort(key=lambda each: (str(each[0]["workload"]), str(each[0]["axis"]), float(each[0]["level"])))
     return [[*_HEAD, *(f"{title}, ms" for title in _TIMES.values())], *(row for _, row in rows)]
 

@@ -133,7 +133,6 @@ def write_imported(runs: Iterable[Imported], folder: Path) -> list[Path]:
                 "version": each.peer.version,
                 "file": each.source.name,
                 "sha256": checksum(each.source),
-                "reported": each.peer.reported,
             },
         )
         for each in runs

@@ -13,19 +13,6 @@ from bench.runs.request import RequestRecord
 
 _CANCELLED = 499  # of a request that the client itself ended; source: aiperf/transports/aiohttp_client.py
 _NS = 1e-9
-_COLUMNS = {
-    "duration_s": "benchmark_duration.avg",
-    "ok": "request_count.avg",
-    "throughput_requests_per_s": "request_throughput.avg",
-    "throughput_tokens_per_s": "output_token_throughput.avg",
-    "counted_prompt_tokens": "input_sequence_length.avg",
-    "counted_output_tokens": "output_sequence_length.avg",
-}
-_TIMES = {
-    "ttft": (1e-3, "time_to_first_token.{}"),
-    "itl": (1e-3, "inter_token_latency.{}"),
-    "e2e": (1e-3, "request_latency.{}"),
-}
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
@@ -34,9 +21,8 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
     if len(phases) != 1:
         raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up cannot be read; give one")
     file = path.with_name(path.stem.removesuffix("_aiperf") + ".jsonl")
-    sent, reported = _records(file), of.reported(_COLUMNS, _TIMES)
-    reported["requests"] = of.get("request_count.avg", need=True) + (of.get("error_request_count.avg") or 0)
-    all_there(len(sent), reported["requests"])
+    sent = _records(file)
+    all_there(len(sent), of.get("request_count.avg", need=True) + (of.get("error_request_count.avg") or 0))
     records = [each for each in sent if each.part("error").content.get("code") != _CANCELLED]
     endpoint = of.part("input_config.endpoint")
     return [
@@ -48,7 +34,6 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
             stream=endpoint.content.get("streaming", True) is not False,
             load=_load(phases[0], len(records)),
             requests=list(_requests(records)),
-            reported=reported,
         )
     ]
 

@@ -8,21 +8,6 @@ from typing import Any
 from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, iso, no_load, request
 from bench.runs.request import RequestRecord
 
-_COLUMNS = {"duration_s": "duration"} | {
-    ours: f"metrics.{its}.successful.mean"
-    for ours, its in (
-        ("throughput_requests_per_s", "requests_per_second"),
-        ("throughput_tokens_per_s", "output_tokens_per_second"),
-        ("counted_prompt_tokens", "prompt_token_count"),
-        ("counted_output_tokens", "output_token_count"),
-    )
-}
-_TIMES = {
-    "ttft": (1e-3, "metrics.time_to_first_token_ms.successful.{}"),
-    "tpot": (1e-3, "metrics.time_per_output_token_ms.successful.{}"),
-    "itl": (1e-3, "metrics.inter_token_latency_ms.successful.{}"),
-    "e2e": (1.0, "metrics.request_latency.successful.{}"),
-}
 _SENT = "info.timings.request_start"
 _STAMPS = (_SENT, *(f"info.timings.{name}" for name in ("request_end", "resolve_end", "first_token_iteration")))
 _STAMPS += ("info.timings.last_token_iteration", "info.timings.targeted_start")
@@ -47,7 +32,6 @@ def _run(version: str | None, of: Part) -> PeerRun:
         load=_load(of.part("config.strategy"), totals.get("total", int) or 0),
         requests=requests,
         stamps=False,  # it keeps only the first and the last moment of an answer
-        reported=of.reported(_COLUMNS, _TIMES) | {"requests": answered + failed, "ok": answered},
     )
 
 

@@ -17,22 +17,6 @@ from bench.yaml_file import read_yaml
 
 # Behind a prefix.
 _PER_REQUEST, _STAGE, _CONFIG = "per_request_lifecycle_metrics.json", "stage_{}_lifecycle_metrics.json", "config.yaml"
-_COLUMNS = {
-    "duration_s": "benchmark_time_seconds",
-    "requests": "load_summary.count",
-    "ok": "successes.count",
-    "throughput_requests_per_s": "successes.throughput.requests_per_sec",
-    "throughput_tokens_per_s": "successes.throughput.output_tokens_per_sec",
-    "counted_prompt_tokens": "successes.prompt_tokens.mean",
-    "counted_output_tokens": "successes.output_tokens.mean",
-}
-_TIMES = {
-    ours: (1.0, f"successes.latency.{its}.{{}}")
-    for ours, its in (
-        *(("ttft", "time_to_first_token"), ("tpot", "time_per_output_token")),
-        *(("itl", "inter_token_latency"), ("e2e", "request_latency")),
-    )
-}
 
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
@@ -53,7 +37,6 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
                 stream=bool(settings.part("api").content.get("streaming", True)),
                 load=_load(settings, stage, count),
                 requests=_requests(of_stage),
-                reported={"ok": 0.0} | stage.reported(_COLUMNS, _TIMES),
             )
         )
     all_there(len(requests), at)

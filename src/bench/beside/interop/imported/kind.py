@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -20,11 +20,6 @@ _TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
 # The last is aiohttp's of a lost connection.
 _DISCONNECT = re.compile(r"connect|reset by peer|broken pipe|ClientOSError", re.IGNORECASE)
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
-# How tools call the mean and percentiles of a latency, and we.
-_STATISTICS = {
-    **{"mean": "mean", "avg": "mean", "median": "p50"},
-    **{f"{within}p{p}": f"p{p}" for within in ("", "percentiles.") for p in (50, 90, 95, 99)},
-}
 _NOT_SAID = "after error prompt_asked output_asked prompt_tokens completion_tokens cached_tokens scheduled_s headers_s"
 Load = tuple[str, str, float]
 
@@ -68,17 +63,6 @@ class Part:
         """The objects of a list."""
         return [Part(each, f"{self.where}, {path}[{i}]") for i, each in enumerate(self.get(path, list, need=True))]
 
-    def reported(self, columns: Mapping[str, str], times: Mapping[str, tuple[float, str]]) -> dict[str, float]:
-        """What the tool itself computed, by our column.
-
-        Args:
-            columns: path of each. times: of each latency, seconds in its unit, and the path of its statistics, each in place of `{}`.
-        """
-        paths = [(ours, 1.0, path) for ours, path in columns.items()]
-        for ours, (scale, path) in times.items():
-            paths += [(f"{ours}_{name}_s", scale, path.format(theirs)) for theirs, name in _STATISTICS.items()]
-        return {ours: scale * value for ours, scale, path in paths if (value := self.get(path)) is not None}
-
 
 @dataclass(frozen=True, kw_only=True)
 class PeerRun:
@@ -88,7 +72,6 @@ class PeerRun:
         version: of the tool; None where the file does not say. model: its name. started: ISO moment; None if not known.
         endpoint: a name in `bench.workloads.endpoints`. load: arrival, axis and level, in words of a workload.
         requests: one record a request, of warm-up none. stamps: whether each piece of an answer has its moment.
-        reported: what the tool itself computed, by our column and in our unit, by the tool's own definitions.
     """
 
     version: str | None = None
@@ -99,7 +82,6 @@ class PeerRun:
     load: Load
     requests: Sequence[RequestRecord]
     stamps: bool = True
-    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,6 @@ from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_
 from bench.runs.request import RequestRecord
 
 _ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}
-_COLUMNS = {
-    "duration_s": "duration",
-    "ok": "completed",
-    "throughput_requests_per_s": "request_throughput",
-    "throughput_tokens_per_s": "output_throughput",
-}
-_TIMES = {ours: (1e-3, f"{{}}_{its}_ms") for ours, its in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2el"))}
 # Within `_AT_ONCE_S`, and `_EACH_S` for each request, leaves what the client sends at once; else it follows a timed trace, whose file
 # says `inf` too. convention: a client's own work on a request takes about 1 ms
 _AT_ONCE_S, _EACH_S = 0.1, 0.01
@@ -32,18 +25,13 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
     columns += [of.values("itls", list), of.values("errors", str)]
     if not columns[0] or len(set(map(len, columns))) != 1:
         raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are missing, or differ in length")
-    reported = of.reported(_COLUMNS, _TIMES)
-    counted = of.get("completed", need=True) + of.get("failed", need=True)
-    all_there(len(columns[0]), counted)
-    for name, path in (("counted_prompt_tokens", "total_input_tokens"), ("counted_output_tokens", "total_output_tokens")):
-        reported[name] = of.get(path, need=True) / max(1, reported["ok"])
+    all_there(len(columns[0]), of.get("completed", need=True) + of.get("failed", need=True))
     return [
         PeerRun(
             model=of.get("model_id", str, need=True),
             endpoint=_ENDPOINTS[backend],
             load=_load(of, sorted(columns[0])),
             requests=_requests(*columns),
-            reported=reported | {"requests": counted},
         )
     ]
 
