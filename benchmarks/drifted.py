@@ -24,8 +24,7 @@ from pathlib import Path
 from tests.support.production import CASES, tried
 
 from bench.beside.production.curve import read_curve
-from bench.beside.production.drifted import find_drift
-from bench.beside.production.drifted.judged import conclusion, rows
+from bench.beside.production.drifted import conclusion, find_drift, rows
 from bench.beside.production.drifted.served import Window
 from bench.beside.production.guard.measured import read_measured
 from bench.cli.output import print_table

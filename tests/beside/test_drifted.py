@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 from requests import Response
 
-from bench.beside.production.drifted import compared_version, find_drift
-from bench.beside.production.drifted.judged import DIFFERS, SAME, UNKNOWN, advice
+from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, advice, compared_version, find_drift
 from bench.beside.production.drifted.served import Window, served
 from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
 from bench.errors import BenchError

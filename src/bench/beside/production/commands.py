@@ -83,8 +83,7 @@ def drifted(
     from dataclasses import asdict
 
     from bench.beside.production.curve import read_curve
-    from bench.beside.production.drifted import find_drift
-    from bench.beside.production.drifted.judged import DIFFERS, UNKNOWN, advice, conclusion, rows
+    from bench.beside.production.drifted import DIFFERS, UNKNOWN, advice, conclusion, find_drift, rows
     from bench.beside.production.drifted.served import Window
 
     curve = read_curve(results, workload)
