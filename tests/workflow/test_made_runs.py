@@ -75,21 +75,17 @@ AGAIN = {"aggregate", "analyse", "figure"}
 @pytest.mark.parametrize(
     ("file", "jobs"),
     [
-        ("findings/ttft.py", {"figure"}),
-        ("findings/advice.py", {"analyse", "figure"}),
+        ("findings/ttft.py", {"analyse", "figure"}),
         ("parse/latency.py", {"parse", *AGAIN}),
         # Its flags, and its names of metrics.
         ("servers/vllm.py", {"deploy", "measure", "parse", *AGAIN}),
-        # A figure that this study does not have, code that measures, and sentences and a replay that this figure does not use.
-        ("findings/speculation.py measure/session.py load/loop.py search/words.py predict/replay.py", set()),
+        # Code on floors below the figures', but above parsing's.
+        ("measure/session.py predict/replay.py", {"analyse", "figure"}),
         *(
             pytest.param(file, jobs, marks=pytest.mark.long(part="workflows"))
             for file, jobs in {
-                "report/theme.py": {"figure"},
-                "parse/validity.py": AGAIN,
-                "parse/deployed.py": AGAIN,
-                "findings/regions.py": {"analyse", "figure"},
-                "report/chart_words.py": {"figure"},
+                "report/theme.py": {"analyse", "figure"},
+                "load/loop.py": {"parse", *AGAIN},
                 "runs/columns.toml": {"deploy", "measure", "parse", *AGAIN},
             }.items()
         ),

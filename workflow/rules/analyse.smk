@@ -13,7 +13,7 @@ rule analyse:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("analyse", shows=False),
+        code=code_of("analyse"),
         decision=JUDGED_BY,
     script:
         "../scripts/analyse.py"
@@ -57,7 +57,7 @@ rule findings:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("findings", shows=False),
+        code=code_of("findings"),
         decision=DECISION,
         device=DEVICE,
     script:
