@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import shutil
 import sys
 from contextlib import suppress
 from typing import TextIO
 
-# What stands for a character that an encoding lacks; `?` for any other.
-_PLAIN = {
-    **{"–": "-", "−": "-", "—": "-", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "×": "x", "÷": "/", "±": "+-", "·": "*"},
-    **{"…": "...", "→": "->", "“": '"', "”": '"', "‘": "'", "’": "'", "µ": "u", "μ": "u", "²": "^2", "√": "sqrt"},
-    **{"█": "#", "░": "."},
-}
-
 
 def print_anything() -> None:
-    """Let this process print characters that its terminal's encoding lacks (of Latin-1, or of a C locale) as plain ones."""
-    codecs.register_error("plain", _plain)
+    """Let this process print `?` for characters that its terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="plain")
+            stream.reconfigure(errors="replace")
 
 
 def live(line: str) -> None:
@@ -40,9 +31,3 @@ def fitted(line: str) -> str:
 def cleared(stream: TextIO) -> str:
     """What a line begins with that may find a live one in its place."""
     return "\r\033[K" if stream.isatty() else ""
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_PLAIN.get(each, "?") for each in error.object[error.start : error.end]), error.end

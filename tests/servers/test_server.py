@@ -73,18 +73,13 @@ def test_ready_then_stopped_with_all_that_it_started_also_after_an_error(tmp_pat
 
 
 def test_a_server_that_ends_at_start_is_told_at_once_with_its_last_words(tmp_path):
-    """Of pages of usage the line that counts; and where vLLM cannot compile its sampler, the variable to set."""
+    """Of pages of usage the line that counts."""
     usage = (
         "import argparse; parser = argparse.ArgumentParser('x.py'); [parser.add_argument(f'--flag-{i}') for i in range(80)]; "
     )
-    module = "ModuleNotFoundError: No module named 'flashinfer'"
-    nvcc = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
-    sampler = 'environment: { VLLM_USE_FLASHINFER_SAMPLER: "0", VLLM_ALLREDUCE_USE_FLASHINFER: "0" }'
     for code, words in (
         ("raise ValueError('no such model')", ["ValueError: no such model"]),
         (usage + "parser.parse_args(['--nope'])", ["\n    x.py: error: unrecognized arguments: --nope"]),
-        (f"raise SystemExit({module!r})", [module, sampler]),
-        (f"raise SystemExit({nvcc!r})", [nvcc, sampler]),
     ):
         with pytest.raises(ServerDied, match=r"ended .* after its start") as death:
             server(tmp_path, code=code).__enter__()

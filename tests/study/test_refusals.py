@@ -50,13 +50,6 @@ def test_what_cannot_be_is_refused_with_its_key(group):
         assert "kept-to-ourselves" not in said and len(said) < 1500
 
 
-def test_a_flag_that_the_build_here_lacks_is_left_to_a_user_s_own_llama_server():
-    for row in ROWS["llama.cpp as it is built here"]["rows"]:
-        flags = row["deployments.a.flags"]
-        own = changed(CONTENT, {**ROWS["llama.cpp of one's own"]["study"], "deployments.a.flags": flags})
-        assert load_config(own, source="t").deployments["a"].flags == flags
-
-
 def test_a_value_too_long_to_print_is_named_and_very_many_runs_are_counted():
     for path, value, said in (
         ("study.ladders.0.concurrency", list(range(1, 100_003)), "100,002 runs"),

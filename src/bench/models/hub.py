@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path
@@ -51,7 +50,7 @@ def refuse_unfetchable(name: str, model: Model) -> None:
     """
     # The workflow reads configurations without it.
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+    from huggingface_hub.errors import LocalEntryNotFoundError  # noqa: PLC0415
 
     hub, commit = model.on_hub
     try:
@@ -64,21 +63,11 @@ def refuse_unfetchable(name: str, model: Model) -> None:
         info = api.model_info(hub, revision=commit, files_metadata=True, timeout=_ANSWERS_S)
         if info.gated:
             api.auth_check(hub)
-    except GatedRepoError:
-        token = "The account of HF_TOKEN does not have it" if os.environ.get("HF_TOKEN") else "HF_TOKEN is not set"
-        raise BenchError(
-            f"{where}: {hub} is gated: its terms have to be accepted. {token}. Accept them at "
-            f"{constants.ENDPOINT}/{hub}, and export a token of that account as HF_TOKEN."
-        ) from None
-    except HfHubHTTPError as error:
-        raise BenchError(
-            f"{where}: the hub does not give {hub} at {commit}: {str(error).strip().splitlines()[-1]} Check the id, the "
-            "commit and HF_TOKEN; or give `path`."
-        ) from None
     except Exception as error:  # whatever its transport raises
+        why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise BenchError(
-            f"{where}: the hub at {constants.ENDPOINT} does not answer ({type(error).__name__}), and {hub} at {commit} "
-            "is not on this machine. Check the network, or give `path`."
+            f"{where}: {constants.ENDPOINT} does not give {hub} at {commit} ({why}). Check the id, the commit and the network; of a "
+            "gated model accept the terms on its page, and export that account's token as HF_TOKEN; or give `path`."
         ) from None
     files = [file for file in info.siblings or () if any(fnmatch(file.rfilename, pattern) for pattern in FILES)]
     size = sum(file.size or 0 for file in files)

@@ -230,10 +230,6 @@ class Managed(Kind):
     def image(self, version: str, device: str) -> str | None:
         """The image that its makers publish of a version, for `cpu` or `cuda`; None where there is none of it."""
 
-    def remedy(self, log: str) -> str | None:
-        """What to do about a start that failed as its log has it, as sentences; None where the log says it itself."""
-        return None
-
     def step_tokens(self, log: str) -> int | None:
         """Most tokens of a step, as its log has them; None where it does not."""
         return None

@@ -11,7 +11,6 @@ Names: b11549, as the wheel xllamacpp 2026.10.11549 has it, tools/server. No his
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import BenchError, shown_size
 from bench.runs.deployment import KvFacts
 from bench.runs.launch import MemoryPlan, Settings
-from bench.servers import llama_server
-from bench.servers.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, arguments, names_of
+from bench.servers.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, names_of
 
 if TYPE_CHECKING:
     from bench.models.geometry import Geometry
@@ -84,7 +82,6 @@ class LlamaCpp(Managed):
 
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
         d = deployment
-        wrong_flag = _wrong_flag(d.flags) if engine.source == "lock" else None  # a command of the user's may know others
         windows = geometry is not None and any(window is not None for window in geometry.windows)
         wrong = (
             (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
@@ -100,7 +97,6 @@ class LlamaCpp(Managed):
                 f"kv_cache_dtype: {d.kv_cache_dtype} has blocks of 32 numbers, which do not divide the heads of {d.model}; remove it",
             ),
             (d.kv_cache_memory is None, "kv_cache_memory: give it; llama.cpp would take the model's whole context for every slot"),
-            (wrong_flag is not None, f"flags: {wrong_flag}"),
             (
                 not (model.synthetic or model.gguf),
                 "model: llama.cpp reads a GGUF file; give it as `path`, or `config` or `catalogue` alone for random weights",
@@ -206,13 +202,3 @@ class LlamaCpp(Managed):
         return super().version(info, packages) or next(
             (pin.partition("==")[2] for pin in packages if pin.startswith("xllamacpp==")), None
         )
-
-
-def _wrong_flag(flags: Mapping[str, Flag]) -> str | None:
-    """What `llama_server.py` would refuse, after a page of usage and minutes of preparation; None where it takes all."""
-    try:
-        _, unknown = llama_server.flags().parse_known_args(["--model", "x", *arguments(flags)])
-    except argparse.ArgumentError as error:
-        return str(error)
-    known = sorted(re.findall(r"--(?!no-)[a-z-]+", llama_server.flags().format_usage()))
-    return f"unknown to llama.cpp as it is built here: {' '.join(unknown)}; it knows {', '.join(known)}" if unknown else None

@@ -371,17 +371,6 @@ def notes(
         found.append(f"the checkpoint is quantised already and keeps its own type; --dtype {setting.dtype} changes nothing.")
     if device.fp8_tflops is None and computes_in_fp8(geometry, setting):
         found.append("the device has no FP8 arithmetic: FP8 weights take half the memory, and are multiplied in 16 bit.")
-    if setting.dtype == "float32":
-        found.append("the arithmetic of float32 is slower than the 16 bit FLOP/s of which the ceilings are.")
-    if demand.concurrency > setting.max_num_seqs:
-        found.append(
-            f"{demand.concurrency:,} requests are held, but at most {setting.max_num_seqs} run in a step; raise --max-num-seqs, or "
-            "count the others as waiting."
-        )
-    elif held is not None and held > setting.max_num_seqs:
-        # vLLM's default: EngineArgs.get_batch_defaults (0.32).
-        found.append(
-            f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs; a vLLM server that is given none takes 1,024 on "
-            "GPUs of 70 GiB or more but A100s, and 256 on others): the KV cache does not fill up."
-        )
+    if max(demand.concurrency, held or 0) > setting.max_num_seqs:
+        found.append(f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs): the KV cache does not fill up.")
     return found

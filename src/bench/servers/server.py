@@ -184,15 +184,13 @@ class Server:
         return status < 500 and status not in UNAUTHORIZED
 
     def last_words(self) -> str:
-        """The end of its log, for an error message, and what to do about it where that is known."""
+        """The end of its log, for an error message."""
         content = redacted_text(self._log.read_bytes(), os.environ, self.environment) if self._log.exists() else b""
         lines = content.decode(errors="replace").splitlines()
         started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
         # argparse, and so vLLM, ends pages of usage with the one line that counts: `…: error: unrecognized arguments: --flag`.
         errors = [line for line in lines[started + 1 :] if "Error" in line or "error: " in line][-5:] or lines[-15:]
-        words = f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
-        remedy = self._engine.remedy("\n".join(lines[started:]))
-        return f"{words}\n{remedy}" if remedy else words
+        return f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
 
     def ask_to_stop(self) -> None:
         """Begin to end the server, and return at once: several end at the same time so."""

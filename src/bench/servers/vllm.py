@@ -220,15 +220,6 @@ class VLLM(Managed):
         release = re.fullmatch(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:\+.*)?", version)
         return f"vllm/vllm-openai{'-cpu' if device == 'cpu' else ''}:v{release[1]}" if release else None
 
-    def remedy(self, log: str) -> str | None:
-        """For FlashInfer, which compiles its sampler when the server starts (flashinfer/jit/cpp_ext.py), and which vLLM expects to be
-        installed.
-        """
-        if not re.search(r"No module named '?flashinfer|Could not find nvcc", log):
-            return None
-        variables = ", ".join(f'{name}: "0"' for name in _FLASHINFER)
-        return f"FlashInfer needs nvcc, and its package. Without them, set the deployment's `environment: {{ {variables} }}`."
-
     def step_tokens(self, log: str) -> int | None:
         """From its log, which has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
         found = re.findall(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)", log)
