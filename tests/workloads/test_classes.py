@@ -341,6 +341,6 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart(tmp_path):
         file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
         if name == "shared":
             with pytest.raises(BenchError, match="classes with their own models"):
-                load_to_predict(read_workload(file), "shared", "request_rate")
+                load_to_predict(read_workload(file), "shared")
         else:
-            assert load_to_predict(read_workload(file), "one", "request_rate").classes
+            assert load_to_predict(read_workload(file), "one").classes

@@ -47,7 +47,7 @@ def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
     lengths = "prompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
     (tmp_path / "load.yaml").write_text(f"arrival: closed\nnum_requests: 8\n{lengths}")
     with pytest.raises(BenchError, match="no prediction for prompts from a file, natural answers"):
-        load_to_predict(read_workload(tmp_path / "load.yaml"), "load.yaml", "concurrency")
+        load_to_predict(read_workload(tmp_path / "load.yaml"), "load.yaml")
 
 
 def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys):

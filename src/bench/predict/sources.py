@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.axes import AXES
+from bench.axes import RATE
 from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 from bench.predict.calibrate import MeasuredRun
@@ -151,14 +151,14 @@ def start_ups_s(results: Path, deployment: str) -> tuple[float, ...]:
     return read(DeploymentFacts, file).start_ups_s if file.exists() else ()
 
 
-def load_to_predict(content: dict[str, Any], source: str, axis: str, *, also: str | None = None) -> Workload:
+def load_to_predict(content: dict[str, Any], source: str) -> Workload:
     """A workload that can be predicted.
 
     Args:
-        content: as a study has it. source: whence it is, for faults. axis: of its levels. also: a further axis that it may have.
+        content: as a study has it. source: whence it is, for faults.
 
     Raises:
-        BenchError: it has a fault, is of another axis, or has what no replay has.
+        BenchError: it has a fault, is no rate and no trace, or has what no replay has.
     """
     workload = load_workload(content, source=source)
     if not workload.lengths_known:
@@ -173,8 +173,8 @@ def load_to_predict(content: dict[str, Any], source: str, axis: str, *, also: st
             f"{source}: classes with their own models, priorities or shared prefixes are not predicted. Remove these keys to "
             "predict from lengths alone."
         )
-    if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
-        raise BenchError(f"{source}: the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
+    if workload.axis not in (RATE, "time_scale"):
+        raise BenchError(f"{source}: the load of arrival {workload.arrival} has levels of {workload.axis}, not of {RATE}.")
     return workload
 
 

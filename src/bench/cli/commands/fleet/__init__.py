@@ -42,7 +42,6 @@ ANSWERS = {
         {"sustained_rps", "prompt_length", "output_length", "limit", "latency_s", "kv_tokens"} | _PRICED,
     ),
     "measured": Answer("a fleet for a measured load", ("slo", "peak_rps"), {"results", "workload", "failed_share"} | _PRICED),
-    "loads": Answer("a load of one instance", (), {"concurrency", "request_rate"} | _LOADED),
     "unmeasured": Answer(
         "a fleet for a load that was not measured",
         ("slo",),
@@ -83,7 +82,7 @@ def _safety(text: str) -> float:
     "bench fleet --sustained-rps 12 --gpus 4 --peak-rps 120",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --prompt-length 256 --output-length 64 --peak-rps 200",
     "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv",
-    "bench fleet results:tiny-mqa --concurrency 8,16 --prompt-length 256 --output-length 64 --set kv_tokens=6144",
+    "bench fleet results:tiny-mqa --slo ttft_p95=1s --prompt-length 256 --output-length 64 --peak-rps 200 --set kv_tokens=6144",
     after="Exit status: 0 for an answer; 1 where a load is not predicted; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +91,7 @@ class Fleet:
 
     A load that was not measured (--prompt-length and --output-length, or --workload FILE) is predicted: a model of the server is fitted
     to the runs in RESULTS, and the load replayed on instances of it behind a router. A workload that replays a trace, as `bench
-    traffic` writes it, is the traffic itself. With --concurrency or --request-rate, loads of one instance are predicted. What lies
-    beyond anything measured is refused. Each predicted number has a 90 % interval.
+    traffic` writes it, is the traffic itself. What lies beyond anything measured is refused. Each predicted number has a 90 % interval.
 
     Of --set, what if: kv_tokens, max_num_seqs, max_num_batched_tokens and prefix_caching (true or false) in place of the server's. Of a
     trace time_scale, how many times as fast it is replayed; with --traffic start_up_s, of a new instance (as measured, or 120). Of a
@@ -119,8 +117,6 @@ class Fleet:
     ] = None
     prompt_length: PromptLength = None
     output_length: OutputLength = None
-    concurrency: Annotated[str | None, option("N,N", "Predict one instance with so many requests in flight.", LOAD)] = None
-    request_rate: Annotated[str | None, option("N,N", "Predict one instance at so many requests/s.", LOAD)] = None
     traffic: Annotated[
         Path | None, option("FILE", "A day: CSV of seconds and requests_per_s; straight lines between.", LOAD)
     ] = None
@@ -163,8 +159,6 @@ class Fleet:
                     sized.from_numbers(self, slos)
                 case "measured":
                     sized.from_results(self, slos)
-                case "loads":
-                    predicted.loads(self)
                 case _:
                     predicted.fleet(self, slos)
         except NotPredictedError as error:
@@ -178,8 +172,6 @@ class Fleet:
     def _asked(self) -> str:
         if self.sustained_rps is not None:
             return "numbers"
-        if self.concurrency or self.request_rate:
-            return "loads"
         file = self.workload is not None and (Path(self.workload).is_file() or self.workload.endswith((".yaml", ".yml")))
         return "unmeasured" if file or self.prompt_length or self.output_length or self.traffic else "measured"
 

@@ -1,23 +1,19 @@
-"""What a model of a measured server predicts: loads of one instance, and fleets of equal instances behind a router."""
+"""What a model of a measured server predicts: fleets of equal instances behind a router."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import polars as pl
 
-from bench.axes import CONCURRENCY, RATE
 from bench.cli.commands.fleet import Fleet
-from bench.cli.options import number
 from bench.cli.output import print_json, print_table, tracked
-from bench.errors import BenchError, is_are, shown_share, three_digits
-from bench.findings.predicted import REPORTED, doubt_text, shares_text
+from bench.errors import BenchError, is_are, shown_share
+from bench.findings.predicted import REPORTED, doubt_text
 from bench.predict.asked import Traffic, read_traffic
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
 from bench.predict.calibration import METRICS, Interval
@@ -33,52 +29,18 @@ from bench.predict.instances import (
     for_traffic,
 )
 from bench.predict.limits import Given, Limits
-from bench.predict.predict import Predicted, misfits, predict
+from bench.predict.predict import misfits
 from bench.predict.sources import load_to_predict, measured_runs, read_limits, start_ups_s
 from bench.predict.study import self_judged
 from bench.results import Results
 from bench.runs.latencies import LATENCIES
 from bench.study.read import read_workload
 from bench.study.slo import Slo
-from bench.workloads.schedule import PlannedRequest, schedule
+from bench.workloads.schedule import schedule
 from bench.workloads.workload import Workload
 
 _START_UP_S = 120.0  # of an instance, where neither `start_up_s` nor a measured start says it
-_CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 _MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensemble replays several times
-_KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
-
-
-def loads(asked: Fleet) -> None:
-    """One instance at the levels of `--concurrency` or `--request-rate`."""
-    levels, axis = _levels(asked), CONCURRENCY if asked.concurrency else RATE
-    workload = _load(asked, axis)
-    server = _Server(asked)
-    found = {}
-    for level in tracked(levels, "Replaying"):
-        load = workload
-        if load.num_requests == "auto":
-            count = _OPEN_REQUESTS if axis == RATE else max(200, int(_CLOSED_REQUESTS * level))
-            load = load.model_copy(update={"num_requests": count})
-        held = int(level) if load.arrival == "closed" else None
-        found[level] = predict(server.judged, partial(_plans, load, level), held=held, limits=server.what_if)
-    if asked.json:
-        predictions = [{"level": level, **_plain(predicted)} for level, predicted in found.items()]
-        print_json({"predictions": predictions})
-    else:
-        if changed := server.changed:
-            print(f"What if: {', '.join(changed)}.\n")
-        if given := {level: predicted for level, predicted in found.items() if not predicted.doubts}:
-            _print_loads(given, workload.turn_count if axis == RATE else 0)
-        for level, predicted in found.items():
-            for doubt in predicted.doubts:
-                print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")
-    if any(each.doubts for each in found.values()):
-        raise SystemExit(1)
-
-
-def _plans(workload: Workload, level: float, number: int) -> Sequence[PlannedRequest]:
-    return schedule(workload, level, f"predict/{number}")
 
 
 def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
@@ -89,7 +51,7 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
         )
     if unknown := next((slo for slo in slos if not LATENCIES[slo.metric].replayed), None):
         raise BenchError(f"--slo: {unknown}: reasoning time is not predicted. Limit TTFT, TPOT or E2E.")
-    workload = _load(asked, RATE, also="time_scale")
+    workload = _load(asked)
     asked.refuse_unfit("trace" if workload.trace else "unmeasured")
     traffic = None if workload.trace else _traffic(asked, workload)
     server = _Server(asked)
@@ -158,20 +120,6 @@ class _Server:
         return replace(limits, **{names[key]: value for key, value in settings.items() if key in names})
 
     @property
-    def changed(self) -> list[str]:
-        """Settings that are asked for in place of its own, in words."""
-        here, there = (
-            {
-                "KV tokens": None if limits.blocks is None else (limits.blocks - 1) * limits.block_size,
-                "max_num_seqs": limits.sequences,
-                "max_num_batched_tokens": limits.tokens,
-                "prefix caching": "on" if limits.cached else "off",
-            }
-            for limits in (self.judged.limits, self.what_if)
-        )
-        return [f"{name} {there[name]} in place of {value}" for name, value in here.items() if there[name] != value]
-
-    @property
     def gpus(self) -> int:
         return self._asked.gpus or self._table["gpus"][0] or 1
 
@@ -187,27 +135,15 @@ class _Server:
         return known, f"{median(known):.3g} s to start an instance, as measured{each}"
 
 
-def _levels(asked: Fleet) -> list[float]:
-    if asked.concurrency and asked.request_rate:
-        raise BenchError("Give --concurrency or --request-rate, not both.")
-    name, text = ("concurrency", asked.concurrency) if asked.concurrency else ("request-rate", asked.request_rate or "")
-    found = [number(part) for part in text.split(",")]
-    if not all(0 < level < math.inf for level in found) or (asked.concurrency and any(level % 1 for level in found)):
-        kind = "whole numbers of 1 or more" if asked.concurrency else "numbers above 0"
-        raise BenchError(f"--{name} {text}: not {kind}, with commas between.")
-    return found
-
-
-def _load(asked: Fleet, axis: str, also: str | None = None) -> Workload:
-    """The load of `--workload` or of the two lengths. Args: axis, also: as of `load_to_predict`."""
+def _load(asked: Fleet) -> Workload:
+    """The load of `--workload` or of the two lengths."""
     if asked.workload is not None:
         content = read_workload(Path(asked.workload))
     elif asked.prompt_length is None or asked.output_length is None:
         raise BenchError("give both --prompt-length and --output-length, or --workload FILE.")
     else:
-        arrival = "closed" if axis == CONCURRENCY else "poisson"
-        content = {"arrival": arrival, "prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
-    return load_to_predict(content, asked.workload or "the command line", axis, also=also)
+        content = {"arrival": "poisson", "prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
+    return load_to_predict(content, asked.workload or "the command line")
 
 
 def _traffic(asked: Fleet, workload: Workload) -> Traffic:
@@ -240,26 +176,6 @@ def _plain(answer: Any) -> dict[str, Any]:
     if doubts := getattr(answer, "doubts", None):
         plain |= {"doubts": [doubt_text(doubt) for doubt in doubts], **({"numbers": {}} if "numbers" in plain else {})}
     return plain
-
-
-def _print_loads(loads: Mapping[float, Predicted], asked: int) -> None:
-    """Args: asked: requests that come for each that a rate counts; 0 where none is asked for."""
-    names = [name for name in METRICS if all(name in load.numbers for load in loads.values())]
-    cached = any(load.cached for load in loads.values())
-    rows = [["load", *(METRICS[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]]
-    for level, load in loads.items():
-        cells = [_interval(load.numbers[name], three_digits, "–") for name in names]
-        kv = "–" if load.kv_peak is None else f"{100 * load.kv_peak:.0f} %"
-        rows.append([f"{level:g}", *cells, kv, f"{load.waiting:.3g}", *([shown_share(load.cached)] if cached else [])])
-    print("Predicted, latencies and rates each with a 90 % interval, over whole runs, their beginning included:\n")
-    print_table(rows)
-    print()
-    for level, load in loads.items():
-        if said := shares_text(f"a load of {level:g}", load.shares):
-            print(said)
-        answered = load.numbers.get("throughput_requests_per_s")
-        if asked and answered and answered.high < _KEEPS_UP * level * asked:
-            print(f"At {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come.")
 
 
 def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
