@@ -61,7 +61,7 @@ def test_only_missing_files_are_written(tmp_path):
 def test_a_folder_with_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     (tmp_path / "thesis.pdf").write_text("")
-    with pytest.raises(BenchError, match=r"is not empty: it has thesis\.pdf and 1 more\. Name a new or an empty folder\."):
+    with pytest.raises(BenchError, match=r"is not empty, and no study: it has thesis\.pdf\. Name a new or an empty folder\."):
         begin(tmp_path)
     with pytest.raises(BenchError, match=r"thesis\.tex is a file\. Name a new"):
         begin(tmp_path / "thesis.tex")
@@ -71,7 +71,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "Snakefile").write_text("rule all:\n    input: 'x'\n")
-    with pytest.raises(BenchError, match=r"Snakefile is the workflow of another project\."):
+    with pytest.raises(BenchError, match=r"is not empty, and no study: it has Snakefile\."):
         begin(other)
 
 

@@ -210,9 +210,9 @@ def test_what_the_user_can_fix_is_one_line_and_status_2(study, summary):
         (("a", "old.parquet"), "old.parquet: lacks axis, level: another program wrote it"),
         (("a", "empty"), "empty: neither summary.parquet, nor results/summary.parquet, nor a summary.json at any depth."),
         (("a", "b", "--metric", "watts"), "--metric watts is not compared. Name one of throughput_tokens_per_s, "),
-        (("a", "b", "--metric", "ttft_p50_s"), "ttft_p50_s: no pair of runs has a value on both sides."),
+        (("a", "b", "--metric", "ttft_p50_s"), "no valid run of a has the workload, load and repeat of one of b, and a value to compare."),
         (("a", "invalid.parquet"), "invalid.parquet: None of the 8 runs is valid, so only the server's counts hold."),
-        (("a", "long.parquet"), "the baseline has short at 1, 2, 4, 8; the candidate has long at 1, 2, 4, 8."),
+        (("a", "long.parquet"), "no valid run of a has the workload, load and repeat of one of long.parquet, and a value to compare."),
         (("results", "long.parquet"), "the baseline has the deployments a, b, the candidate c: none in common."),
         (("h100.tar.gz", "h100.tar.gz:a"), "bench unpack h100.tar.gz`"),
     ):  # fmt: skip

@@ -186,7 +186,6 @@ def test_an_archetype_fills_what_is_not_given():
     ("content", "gone"),
     [
         ({"archetype": "rag", "arrival": "burst", "cache": "unique"}, ["shared_prefix"]),
-        ({"archetype": "agentic", "arrival": "trace", "trace": "t.csv"}, ["prompt_tokens", "output_tokens", "turns"]),
         ({"archetype": "chat", "arrival": "burst", "endpoint": "chat", "turns": None}, ["turns"]),
     ],
 )

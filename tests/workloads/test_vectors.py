@@ -56,4 +56,3 @@ def test_a_workload_has_no_output():
     assert longest_request(load) == 20
     assert load_workload(load.model_dump(mode="json", exclude_defaults=True), source="t") == load
     assert not load.lengths_known
-    assert workload(archetype="chat").turns is None

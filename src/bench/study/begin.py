@@ -70,20 +70,6 @@ _IN_OWN_FOLDER = {
     "start from config/studies/quick.yaml": "begin with `bench init FOLDER --template quick`",
 }
 
-# What may be in the folder already: a study's files and results.
-_STUDY = {
-    "Snakefile",
-    "config",
-    "profiles",
-    "README.md",
-    ".gitignore",
-    "results",
-    "logs",
-    ".snakemake",
-    ".snakemake.lock",
-    ".git",
-}
-
 
 def begin(folder: Path, template: str = "quick") -> tuple[list[str], list[str]]:
     """Write the files of a study into `folder`.
@@ -135,9 +121,7 @@ def _refuse_other(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise BenchError(f"{folder} is a file. Name a new or an empty folder.")
-    if other := sorted(path.name for path in folder.iterdir() if path.name not in _STUDY):
-        more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-        raise BenchError(f"{folder} is not empty: it has {other[0]}{more}. Name a new or an empty folder.")
+    files = {path.name for path in folder.iterdir()} - {".git"}
     snakefile = folder / "Snakefile"
-    if snakefile.exists() and "saturate" not in snakefile.read_text(encoding="utf-8", errors="replace"):
-        raise BenchError(f"{snakefile} is the workflow of another project. Name a new or an empty folder.")
+    if files and not (snakefile.exists() and "saturate" in snakefile.read_text(encoding="utf-8", errors="replace")):
+        raise BenchError(f"{folder} is not empty, and no study: it has {min(files)}. Name a new or an empty folder.")

@@ -50,3 +50,12 @@ ARCHETYPES: dict[str, dict[str, Any]] = {
         "turns": {"count": 3, "new_tokens": {"distribution": "fixed", "tokens": 3323}, "think_s": 1.0},
     },
 }
+
+
+def with_archetype(content: Any) -> Any:
+    """A workload's or a class's keys, with those of its archetype below them; a prefix that is not shared has no length."""
+    name = content.get("archetype") if isinstance(content, dict) else None
+    if not isinstance(name, str):
+        return content
+    shared = content.get("cache", "shared") == "shared"
+    return {**{key: value for key, value in ARCHETYPES.get(name, {}).items() if shared or key != "shared_prefix"}, **content}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from bench.fields import Strict
-from bench.workloads.archetypes import ARCHETYPES
+from bench.workloads.archetypes import with_archetype
 from bench.workloads.lengths import Length
 from bench.workloads.prompts import SOURCES, Prompts
 
@@ -47,11 +47,7 @@ class RequestClass(Strict):
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, content: Any) -> Any:
-        name = content.get("archetype") if isinstance(content, dict) else None
-        if not isinstance(name, str):
-            return content
-        kept = content.get("cache", "shared") == "shared"
-        return {**{key: value for key, value in ARCHETYPES.get(name, {}).items() if kept or key != "shared_prefix"}, **content}
+        return with_archetype(content)
 
     def over(self, workload: Mapping[str, Any]) -> dict[str, Any]:
         """What a workload of this class alone is to be. Args: workload: its workload, as a configuration has it."""

@@ -12,7 +12,7 @@ from bench.axes import CONCURRENCY, RATE
 from bench.errors import BenchError
 from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, Tokens, or_auto
 from bench.runs.environment import secret_in
-from bench.workloads.archetypes import ARCHETYPES
+from bench.workloads.archetypes import with_archetype
 from bench.workloads.classes import RequestClass, mixture_faults
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.gaps import GAPS
@@ -214,23 +214,7 @@ class Workload(Strict):
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, content: Any) -> Any:
-        name = content.get("archetype") if isinstance(content, dict) else None
-        if isinstance(name, str) and name in ARCHETYPES:
-            # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
-            dropped: set[str] = set()
-            prompts = content.get("prompts", RANDOM.name)
-            source = prompts.get("source") if isinstance(prompts, dict) else prompts
-            if source != RANDOM.name:
-                sized = isinstance(source, str) and source in SOURCES and SOURCES[source].sized
-                dropped |= {"turns", "cache", "shared_prefix", *([] if sized else ["prompt_tokens"])}
-            if not _generates(content):
-                dropped |= {"output_tokens", "turns"}
-            if content.get("arrival") == "trace":
-                dropped |= {"prompt_tokens", "output_tokens", "turns"}
-            if content.get("cache", "shared") != "shared":
-                dropped |= {"shared_prefix"}
-            return {**{key: value for key, value in ARCHETYPES[name].items() if key not in dropped}, **content}
-        return content
+        return with_archetype(content)
 
     @model_validator(mode="after")
     def _sound(self) -> Workload:
@@ -274,8 +258,8 @@ class Workload(Strict):
             (self.arrival in _SHAPED and self.burstiness is None, f"arrival {self.arrival} needs burstiness, the shape of its gaps"),
             (self.arrival == "trace" and self.trace is None, "arrival trace needs trace, its file"),
             (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
-             "a trace has its own lengths; remove prompt_tokens and output_tokens"),
-            (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
+             "a trace has its own lengths; remove prompt_tokens and output_tokens, or archetype"),
+            (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens, or archetype"),
             (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
             (own and self.turns is not None and self.turns.new_tokens is not None,
              "chats of a file have their own turns; remove turns.new_tokens"),
@@ -284,7 +268,7 @@ class Workload(Strict):
             (self.turns is not None and not generates, f"endpoint {self.endpoint} answers no turns; remove turns"),
             (own and self.turns is not None and not talks, f"endpoint {self.endpoint} takes no chats of a file; use endpoint chat"),
             (not generates and self.output_tokens is not None,
-             f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
+             f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens, or archetype"),
             (not generates and self.arrival == "trace",
              f"endpoint {self.endpoint} answers with {work.answer}, and a trace says how long answers are; remove one of them"),
             (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +138,7 @@ class Compare:
         spread = ASSUMED_SPREAD if self.between is None else self.between / 100
         two_jobs = sides[0].folder.resolve() != sides[1].folder.resolve()
         found = compare(first, second, metrics, spread=spread, two_jobs=two_jobs)
-        _refuse_nothing(found, {baseline: first, candidate: second}, metrics)
+        _refuse_nothing(found, {baseline: first, candidate: second})
         return found
 
     def _refuse_unknown(self) -> None:
@@ -213,7 +213,7 @@ class Compare:
         print_table([["sessions", "could see, in 8 of 10 cases"], *rows], ">>")
 
 
-def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metrics: Iterable[str]) -> None:
+def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame]) -> None:
     """Raises BenchError where no pair has a value of any metric.
 
     Args:
@@ -229,23 +229,9 @@ def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metr
                 f"{side}: {first_line(runs)} Nothing has to be measured again to judge by other limits: a study's `thresholds`, or "
                 f"for folders of runs `{BENCH} parse` of each, with --threshold."
             )
-    baseline, *_, candidate = *sources, *sources
-    if len(found.alone) == sum(found.runs) - sum(found.invalid):
-        raise BenchError(
-            f"{candidate} has no run with the workload, load and repeat of one in {baseline}: "
-            f"{_loads('baseline', sources[baseline])}; {_loads('candidate', sources[candidate])}."
-        )
-    raise BenchError(f"{', '.join(metrics)}: no pair of runs has a value on both sides.")
-
-
-def _loads(side: str, runs: pl.DataFrame) -> str:
-    """What one side measured, such as `the baseline has short at 1, 2, 4`."""
-    import polars as pl
-
-    from bench.runs.sentences import loads_text
-
-    levels = runs.filter("valid").group_by("workload", maintain_order=True).agg(pl.col("level").unique().sort())
-    return f"the {side} has {'; '.join(f'{workload} at {loads_text(each)}' for workload, each in levels.iter_rows())}"
+    raise BenchError(
+        f"no valid run of {' has the workload, load and repeat of one of '.join(sources)}, and a value to compare."
+    )
 
 
 def _content(found: Comparison, sources: tuple[str, str]) -> dict[str, Any]:

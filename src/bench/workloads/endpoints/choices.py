@@ -36,18 +36,7 @@ class Choices(Endpoint):
             return _NOTHING
         if not isinstance(choices, list):
             raise TypeError("choices is not a list")
-        if len(choices) == 1:
-            return _of_choice(choices[0])
-        found = [_of_choice(choice) for choice in choices]
-        counts = [each.tokens for each in found]
-        return Generated(
-            text=sum(each.text for each in found),
-            output=any(each.output for each in found),
-            reasoning=sum(each.reasoning for each in found),
-            silent=any(each.silent for each in found),
-            finish=next((each.finish for each in found if each.finish), None),
-            tokens=None if None in counts else sum(count or 0 for count in counts),
-        )
+        return _of_choice(choices[0])  # a request asks for one
 
     def usage(self, content: Mapping[str, Any]) -> Any:
         groq = content.get("x_groq")

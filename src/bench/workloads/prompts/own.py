@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bench.workloads.schedule import PlannedRequest
 
 _TOOLS = ("tool", "function")  # roles of what tools answered
-_DECILES = 20  # prompts from which deciles are given
 _KINDS = {"text": "a text", "chat": "the messages of a chat", "calls": "a chat with calls of tools"}
 _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as many tokens
 
@@ -67,12 +66,7 @@ class Own(Source):
         one, more = ("prompt", "prompts") if turns == 1 else (f"chat of {turns} turns", f"chats of {turns} turns")
         lengths = f"{sizes[0]:,} characters"
         if sizes[0] != sizes[-1]:
-            lengths = f"{sizes[0]:,} to {sizes[-1]:,} characters"
-        if len(sizes) >= _DECILES:
-            deciles = [sizes[round(tenth * (len(sizes) - 1) / 10)] for tenth in range(1, 10)]
-            lengths += f" (deciles: {', '.join(f'{each:,}' for each in deciles)})"
-        elif sizes[0] != sizes[-1]:
-            lengths += f" ({sizes[len(sizes) // 2]:,} in the median)"
+            lengths = f"{sizes[0]:,} to {sizes[-1]:,} characters ({sizes[len(sizes) // 2]:,} in the median)"
         calling = sum(bool(each.extras) for each in sent)
         lengths += f", {calling:,} with tools" if calling else ""
         left = f"; {len(every) - len(sent):,} of the file with fewer are left out" if len(sent) < len(every) else ""
