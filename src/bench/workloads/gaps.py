@@ -1,4 +1,4 @@
-"""How far apart the requests of an open loop are due. A kind of arrival is a function here, and nothing else knows it by name."""
+"""How far apart the requests of an open loop are due. A kind of arrival is an entry here, and nothing else knows it by name."""
 
 from __future__ import annotations
 
@@ -23,28 +23,16 @@ class Gaps:
     draw: Callable[[random.Random, float], float]
 
 
-GAPS: dict[str, Gaps] = {}
-
-
-def _gaps(meaning: str, *, shaped: bool = False) -> Callable[[Callable[[random.Random, float], float]], None]:
-    """Enter a function that draws gaps under its name."""
-
-    def enter(draw: Callable[[random.Random, float], float]) -> None:
-        GAPS[draw.__name__] = Gaps(meaning, shaped, draw)
-
-    return enter
-
-
-@_gaps("equal gaps")
-def constant(_source: random.Random, _burstiness: float) -> float:
-    return 1.0
-
-
-@_gaps("exponential gaps")
-def poisson(source: random.Random, _burstiness: float) -> float:
+def _poisson(source: random.Random, _burstiness: float) -> float:
     return -math.log(1.0 - source.random())
 
 
-@_gaps("gaps of `burstiness`", shaped=True)
-def gamma(source: random.Random, burstiness: float) -> float:
+def _gamma(source: random.Random, burstiness: float) -> float:
     return source.gammavariate(burstiness, 1.0 / burstiness)
+
+
+GAPS: dict[str, Gaps] = {
+    "constant": Gaps("equal gaps", False, lambda *_: 1.0),
+    "poisson": Gaps("exponential gaps", False, _poisson),
+    "gamma": Gaps("gaps of `burstiness`", True, _gamma),
+}
