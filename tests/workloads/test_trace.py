@@ -80,12 +80,7 @@ def test_numbers_beyond_our_time_are_no_dates_and_counts_have_a_bound(tmp_path):
         read(written(tmp_path, rows[1], "longer.jsonl"), "s")
 
 
-def test_both_readings_are_shown_and_the_workload_s_unit_counts(tmp_path):
-    shown = r"`trace_unit: ms` sends them at 0, 0\.001386, 0\.060786 s; `trace_unit: s` sends them at 0, 1\.386, 60\.786 s\."
-    with pytest.raises(BenchError, match=shown):
-        read(written(tmp_path, mooncake(61.114, 62.5, 121.9)))
-    with pytest.raises(BenchError, match=r"`trace_unit: s` sends them at 0, 1, 2 …, 9 s\."):
-        read(written(tmp_path, mooncake(*range(10)), "ten.jsonl"))
+def test_the_workload_s_unit_counts(tmp_path):
     file = written(tmp_path, mooncake(1000, 1250), "units.jsonl")
     for unit, seconds in (("s", 250.0), ("ms", 0.25), ("us", 0.00025), ("ns", 0.00000025)):
         assert [x[0] for x in read(file, unit)] == [0.0, seconds]

@@ -325,28 +325,9 @@ def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUni
         reason = f"in {form.unit} the first would be long before or after our time; in {dated[0]} it is a date of our time"
     else:
         return form.unit
-    units = list(dict.fromkeys([form.unit or "ms", *dated, "s", "ms"]))[:3]
-    how = "Say it in the workload"
-    raise unit_not_known(path, form.arrival, reason, how, {f"trace_unit: {unit}": unit for unit in units}, numbers)
-
-
-def unit_not_known(
-    path: str, column: str, reason: str, how: str, units: Mapping[str, TraceUnit], numbers: Sequence[Decimal]
-) -> BenchError:
-    """The error of arrivals whose unit does not follow, with what each unit would make of them.
-
-    Args:
-        how: to say it. units: those that are likely, each by the words that choose it. numbers: two or more of the arrivals.
-    """
-    readings = "; ".join(f"`{words}` sends them at {_first(numbers, SECONDS[unit])}" for words, unit in units.items())
-    return BenchError(f"{path}: the unit of {column} is not known: {reason}. {how}: {readings}.")
-
-
-def _first(numbers: Sequence[Decimal], seconds: Decimal) -> str:
-    """The first arrivals and the last, in s since the first."""
-    zero, *others = sorted(numbers)
-    texts = [f"{float((number - zero) * seconds):.6g}" for number in (zero, *others[:2], *others[2:][-1:])]
-    return f"{', '.join(texts[:3])}{' …' if len(numbers) > 4 else ''}{''.join(f', {text}' for text in texts[3:])} s"
+    raise BenchError(
+        f"{path}: the unit of {form.arrival} is not known: {reason}. Say it in the workload, as trace_unit: s, or ms."
+    )
 
 
 def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal | None], wanted: str) -> list[Decimal]:

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, get_args
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from bench.errors import BenchError, listed, shown
 from bench.table_file import Row, read_rows
-from bench.workloads.trace import USERS, format_of, refuse_sums, unit_not_known
+from bench.workloads.trace import USERS, format_of, refuse_sums
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]
@@ -228,9 +227,9 @@ def _moments(path: str, column: str, values: Sequence[Any], unit: TraceUnit | No
         known = numbers[~np.isnan(numbers)]
         unit = unit or next(iter(since_1970(float(known.min()))), None)
         if unit is None:
-            words: dict[str, TraceUnit] = {f"--columns arrival={column}:{name}": name for name in ("s", "ms")}
-            reason = "its numbers do not say it"
-            raise unit_not_known(path, column, reason, "Say it", words, [Decimal(repr(float(x))) for x in known])
+            raise BenchError(
+                f"{path}: the unit of {column} is not known: say it, as --columns arrival={column}:s, or {column}:ms."
+            )
         return _ours(numbers * float(SECONDS[unit]))
     dates = [date_of(value) for value in values]
     if not any(dates):
