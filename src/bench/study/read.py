@@ -41,12 +41,8 @@ def at_scale(content: Mapping[str, Any]) -> Mapping[str, Any]:
     if name is None:
         return {key: value for key, value in content.items() if key != "scales"} if isinstance(scales, Mapping) else content
     if not isinstance(scales, Mapping) or not isinstance(name, str) or not isinstance(scales.get(name), Mapping):
-        known = [str(each) for each in scales] if isinstance(scales, Mapping) else []
-        close = meant(name, known) if isinstance(name, str) else None
-        there = (
-            f"Did you mean {close}?" if close else f"There are: {', '.join(known)}." if known else "Its file has no `scales`."
-        )
-        raise BenchError(f"scale is {shown(name)}: the study has no scale of that name. {there}")
+        known = ", ".join(map(str, scales)) if isinstance(scales, Mapping) and scales else "none"
+        raise BenchError(f"scale is {shown(name)}: the study has no scale of that name. There are: {known}.")
     found = {key: value for key, value in content.items() if key != "scales"}
     for section, entries in scales[name].items():
         before: Any = found.get(section)

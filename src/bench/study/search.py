@@ -141,9 +141,7 @@ def tuning_faults(
             "open loop, or arrival: closed without turns."
         )
     elif workload and not faults:
-        known = set(_without_ladders(faults_of(config.model_copy(update={"tune": None}))))
-        found = _without_ladders(faults_of(competing(config, names)))
-        yield from dict.fromkeys(fault for fault in found if fault not in known)
+        yield from _without_ladders(faults_of(competing(config, names)))
 
 
 def _without_ladders(faults: Iterable[str]) -> Iterator[str]:
