@@ -111,19 +111,12 @@ def _prompt(path: str, row: Row) -> Prompt:
     if name is None:
         raise BenchError(f"{path}: {row.place} is empty: it has no {' and no '.join(names)}.")
     value = given[name]
-    _refuse_unsent(path, row.place, name, value)
     found = value if name not in _CHATS and isinstance(value, str) else _chat(value)
     if found is None:
         raise BenchError(
             f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
             "one of which is not an answer."
         )
-    for calls in (each["tool_calls"] for each in found if isinstance(each, Mapping) and each.get("tool_calls")):
-        if not isinstance(calls, list) or not all(map(_is_call, calls)):
-            raise BenchError(
-                f"{path}: {row.place}, {name}: tool_calls {shown(calls, 60)} are not a list of calls, as a request has them: "
-                '[{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}].'
-            )
     if isinstance(found, str) and not found.strip():
         raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")
     return found
@@ -131,20 +124,14 @@ def _prompt(path: str, row: Row) -> Prompt:
 
 def _own(path: str, row: Row) -> OwnPrompt:
     prompt = _prompt(path, row)
-    return OwnPrompt(row.place, prompt) if isinstance(prompt, str) else OwnPrompt(row.place, prompt, _tools(path, row))
-
-
-def _tools(path: str, row: Row) -> Mapping[str, Any]:
-    given = {name: row.values[name] for name in _TOOLS if row.values.get(name) not in (None, "", [])}
-    found = {name: value if (listed := _listed(value)) is None else listed for name, value in given.items()}
-    for name, value in found.items():
-        _refuse_unsent(path, row.place, name, value)
-    tools = found.get("tools", [])
-    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
-        raise BenchError(
-            f"{path}: {row.place}, tools: {shown(str(tools), 60)} is not a list of objects, as a request has them."
-        )
-    return found
+    given = {} if isinstance(prompt, str) else {name: row.values.get(name) for name in _TOOLS}
+    # In a CSV file lists are texts.
+    extras = {name: _listed(value) or value for name, value in given.items() if value not in (None, "", [])}
+    try:
+        json.dumps([prompt, extras], ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:  # half of a character, or what JSON does not have
+        raise BenchError(f"{path}: {row.place}: cannot be sent as JSON: {error}.") from None
+    return OwnPrompt(row.place, prompt, extras)
 
 
 def _chat(value: Any) -> list[Mapping[str, Any]] | None:
@@ -185,17 +172,3 @@ def _said(message: Mapping[str, Any]) -> bool:
         return True
     parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
     return bool(content) and (isinstance(content, str) or parts)
-
-
-def _is_call(call: Any) -> bool:
-    """Whether it has what every server asks for: its type, and under that a name."""
-    called = call.get(call.get("type")) if isinstance(call, Mapping) else None
-    return isinstance(called, Mapping) and isinstance(called.get("name"), str)
-
-
-def _refuse_unsent(path: str, place: str, column: str, value: Any) -> None:
-    """Raises BenchError where a value cannot be sent: half of a character, or what JSON does not have."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise BenchError(f"{path}: {place}, {column}: cannot be sent as JSON: {error}.") from None
