@@ -11,6 +11,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from inspect import cleandoc
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer.main
@@ -102,8 +103,8 @@ def test_commands_and_jobs_import_no_more_than_they_need():
 def test_defaults_are_those_of_the_models():
     for name in ("gpu_memory_utilization", "max_num_seqs"):
         assert Deployment.model_fields[name].default == getattr(plan.Plan(), name), name
-    assert tuple(WEIGHTS) == plan.WEIGHTS
-    assert tuple(DTYPE_BYTES) == plan.KV
+    assert tuple(WEIGHTS) == get_args(plan.Weights)
+    assert tuple(DTYPE_BYTES) == get_args(plan.Kv)
 
 
 ROWS = [["model", "requests", "attention"], ["a-long-name", "1,000", "GQA"], ["b", "10", "MLA"]]

@@ -9,9 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, limits, option, percent, positive
@@ -26,22 +24,9 @@ if TYPE_CHECKING:
     from bench.servers.plan import Demand, Setting
 
 _RATE = "For a rate of requests"
-_SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # As the study's models have them: reading those would cost the help half a second.
-WEIGHTS = ("bfloat16", "float16", "float32", "fp8", "int8", "int4")
-KV = ("float32", "bfloat16", "float16", "fp8")
-
-
-def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any:
-    """An option for a type of numbers; `fp16`, as documents write it, is `float16`, as engines do."""
-
-    def parse(given: str) -> str:
-        name = _SHORT.get(given.lower(), given.lower())
-        if name not in known:
-            raise typer.BadParameter(f"{given!r} is not one of {', '.join(known)}.")
-        return name
-
-    return option("DTYPE", text.format(", ".join(known)), parser=parse, default=default)
+Weights = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
+Kv = Literal["float32", "bfloat16", "float16", "fp8"]
 
 
 @command(
@@ -79,15 +64,13 @@ class Plan:
     output_length: Annotated[str, option("TOKENS", "Output tokens of a request, likewise.")] = "512"
     concurrency: Annotated[int, option("N", "Requests to hold at once, for the fewest GPUs.", parser=at_least_one)] = 1
     dtype: Annotated[
-        str,
-        _dtype(
-            "Type of the weights: {}. int8 and int4 store weights alone, computed in 16 bit; a quantised checkpoint keeps its own.",
-            WEIGHTS,
+        Weights,
+        option(
+            None,
+            "Type of the weights; int8 and int4 are computed in 16 bit. A quantised checkpoint keeps its own.",
         ),
     ] = "bfloat16"
-    kv_dtype: Annotated[str | None, _dtype("Type of the KV cache: {}.", KV, default="16 bit, or 32 with --dtype float32")] = (
-        None
-    )
+    kv_dtype: Annotated[Kv | None, option(None, "Type of the KV cache.", default="16 bit, or 32 with --dtype float32")] = None
     gpu_memory_utilization: Annotated[
         float, option("SHARE", "Share of a GPU's memory that the engine may take, above 0 and at most 1.")
     ] = 0.9
