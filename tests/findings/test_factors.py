@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from bench.findings.factors.decided import (
+    FACTORS,
     cells,
     correlations,
-    factors_of,
     importances,
     marginal_means,
     strength,
@@ -86,7 +86,7 @@ def test_what_a_model_cannot_know_has_no_importance(runs):
     assert rows["importance"].is_null().all()
     # Were a repeat of it among what was learned, noise would be known in advance: each configuration has a level of its own here.
     levels = random.Random(0).sample(range(1, 73), 72)
-    names = list(factors_of(runs))
+    names = list(FACTORS)
     level = dict(zip(cells(runs).select(names).rows(), map(float, levels), strict=True))
     own = runs.with_columns(ttft_mean_s=pl.Series([level[row] for row in runs.select(names).rows()]))
     told = of_ttft(pl.concat([own, own]))
@@ -130,11 +130,6 @@ def test_the_factors_of_a_study_and_its_own_metric():
         assert with_metrics(runs.with_columns(**left_out)).is_empty()
     # Of an answer of n tokens, what each takes.
     assert with_metrics(runs.with_columns(e2e_mean_s=pl.lit(8.0)))["normalised_latency_s"].to_list() == [0.5]
-    # A closed loop has no batch.
-    closed = with_metrics(planted(1, 0.0).with_columns(arrival=pl.lit("closed")))
-    assert closed["makespan_s"].null_count() == closed.height
-    assert factors_of(closed)["level"] == "concurrency"
-    assert set(correlations(closed)["metric"]) == {"TTFT (s)", "throughput (tokens/s)"}
 
 
 def test_a_correlation_its_interval_and_its_band_by_hand():

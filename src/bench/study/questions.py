@@ -131,12 +131,12 @@ def crossed_factors(rows: Rows) -> bool:
 
 
 def crossed_families(rows: Rows) -> set[str]:
-    """Families of bursts or closed loops in which two of load and lengths are crossed, by servers that differ in model and parallelism
+    """Families of bursts in which two of load and lengths are crossed, by servers that differ in model and parallelism
     alone: other settings are compared by themselves.
     """
     held = defaultdict(list)
     for row in rows:
-        if row.get("arrival") in {"burst", "closed"}:
+        if row.get("arrival") == "burst":
             held[row["family"]].append(row)
     return {family for family, found in held.items() if _are_crossed(found)}
 

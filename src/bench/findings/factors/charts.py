@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 
 from bench.findings.factors.decided import (
+    FACTORS,
     METRICS,
     cells,
     correlations,
     crossed,
-    factors_of,
     importances,
     marginal_means,
     metrics_of,
@@ -80,7 +80,7 @@ def _correlations(results: Tables) -> alt.TopLevelMixin:
         titles = [title for title in metrics_of(runs).values() if title in rows["metric"]]
         base = alt.Chart().encode(
             x=alt.X("metric:N", title=None, sort=titles, axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, ' (')[0]")),
-            y=alt.Y("factor:N", title=None, sort=list(dict.fromkeys((*factors_of(runs).values(), *rows["factor"])))),
+            y=alt.Y("factor:N", title=None, sort=list(dict.fromkeys((*FACTORS.values(), *rows["factor"])))),
         )
         ink = alt.condition("abs(datum.r) > 0.72", alt.value("white"), alt.value("black"))
         between = [alt.Tooltip(f"{end}:Q", title=f"{end} end (95 %)", format=".2f") for end in ("low", "high")]
@@ -172,7 +172,7 @@ def factor_panels(results: Tables) -> alt.TopLevelMixin:
                     alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g"))
                     for end in ("mean", "low")
                 )
-                x = alt.X("value:O", title=factors_of(runs)[name], axis=alt.Axis(labelAngle=0, format="~g"))
+                x = alt.X("value:O", title=FACTORS[name], axis=alt.Axis(labelAngle=0, format="~g"))
                 tooltip = [
                     "model:N",
                     "value:Q",

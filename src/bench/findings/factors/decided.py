@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 # Column → what it is called. Models are in the order of their sizes, and those of one size by name: two models are two points of
 # anything, and no more.
-_LOADS = {"level": "batch size", "prompt_fixed": "input length", "output_fixed": "output length"}
-_SERVERS = {"model_order": "model", "tensor_parallel": "devices"}
-ARRIVALS = ("burst", "closed")  # of which a factor analysis is made
+FACTORS = {
+    "level": "batch size",
+    "prompt_fixed": "input length",
+    "output_fixed": "output length",
+    "model_order": "model",
+    "tensor_parallel": "devices",
+}
 METRICS = {
     "ttft_mean_s": "TTFT (s)",
     "makespan_s": "makespan (s)",
@@ -47,14 +51,14 @@ def crossed(runs: pl.DataFrame) -> pl.Series:
     """Whether each summary row is of a family in which factors are crossed."""
     asked = ("deployment", "family", "arrival", "model", *CROSSED, *settings_in(runs.columns))
     families = crossed_families(runs.select(asked).to_dicts())
-    return runs["family"].is_in(list(families)) & runs["arrival"].is_in(list(ARRIVALS))
+    return runs["family"].is_in(list(families)) & (runs["arrival"] == "burst")
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
-    """The valid runs of bursts and closed loops with fixed lengths, with the factor study's own metrics.
+    """The valid bursts with fixed lengths, with the factor study's own metrics.
 
-    `makespan_s` is the time from the first request sent to the last token of the batch; a closed loop has no batch, and none. The
-    throughput of a batch of b requests with n output tokens each is b · n / makespan, the normalised latency E2E ÷ n.
+    `makespan_s` is the time from the first request sent to the last token of the batch. The throughput of a batch of b requests with n
+    output tokens each is b · n / makespan, the normalised latency E2E ÷ n.
 
     Args:
         runs: summary rows with `valid`, `family`, `arrival`, `duration_s`, `e2e_mean_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the
@@ -63,19 +67,13 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The rows with those metrics and `model_order`.
     """
-    kept = runs.filter("valid").filter(pl.col("arrival").is_in(ARRIVALS)).drop_nulls(["prompt_fixed", "output_fixed"])
+    kept = runs.filter("valid", arrival="burst").drop_nulls(["prompt_fixed", "output_fixed"])
     return with_devices(kept).with_columns(
         tensor_parallel=pl.col("devices"),  # as many as an instance has, whatever they share
-        makespan_s=pl.when(arrival="burst").then("duration_s"),
+        makespan_s=pl.col("duration_s"),
         normalised_latency_s=pl.col("e2e_mean_s") / pl.col("output_fixed"),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
-
-
-def factors_of(rows: pl.DataFrame) -> dict[str, str]:
-    """The factors of `rows`, of `with_metrics` or `cells`: column → its name."""
-    level = {} if rows["arrival"].eq("burst").all() else {"level": "concurrency"}
-    return {**_LOADS, **level, **_SERVERS}
 
 
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
@@ -91,14 +89,14 @@ def cells(runs: pl.DataFrame) -> pl.DataFrame:
     Args:
         runs: rows of `with_metrics`, of one family.
     """
-    return runs.group_by("model", "arrival", *_LOADS, *_SERVERS, maintain_order=True).agg(
+    return runs.group_by("model", *FACTORS, maintain_order=True).agg(
         pl.len().alias("n"), *(pl.col(metric).mean() for metric in metrics_of(runs))
     )
 
 
 def varying(rows: pl.DataFrame) -> list[str]:
     """The factors with more than one known value."""
-    return [name for name in factors_of(rows) if rows[name].drop_nulls().n_unique() > 1]
+    return [name for name in FACTORS if rows[name].drop_nulls().n_unique() > 1]
 
 
 def strength(r: float) -> str:
@@ -114,13 +112,12 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
         runs: rows of `with_metrics`, of one family.
 
     Returns:
-        One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `factors_of`
+        One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `FACTORS`
         and `metrics_of`), `r`, `low`, `high` (95 % interval by Fisher's z = atanh r, null below four configurations), `strength`
         and `n` configurations.
     """
     rows = []
     for (model,), group in cells(runs).group_by("model", maintain_order=True):
-        names = factors_of(group)
         for factor in varying(group):
             for metric, title in metrics_of(group).items():
                 known = group.select(pl.col(factor).cast(pl.Float64), metric).drop_nulls()
@@ -129,7 +126,7 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
                     continue
                 half = Z / math.sqrt(known.height - 3) if known.height > 3 and abs(r) < 1 else None
                 ends = [None if half is None else math.tanh(math.atanh(r) + sign * half) for sign in (-1, 1)]
-                rows.append((str(model), names[factor], title, r, *ends, strength(r), known.height))
+                rows.append((str(model), FACTORS[factor], title, r, *ends, strength(r), known.height))
     schema = {**dict.fromkeys(("model", "factor", "metric"), pl.String), **dict.fromkeys(("r", "low", "high"), pl.Float64)}
     return pl.DataFrame(rows, schema={**schema, "strength": pl.String, "n": pl.Int64}, orient="row")
 
@@ -141,13 +138,13 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
     moves neither.
 
     Args:
-        runs: rows of `with_metrics`, of one family. factor: a column of `factors_of`, but the model.
+        runs: rows of `with_metrics`, of one family. factor: a column of `FACTORS`, but the model.
 
     Returns:
         One row a model, value and metric: `model`, `value`, `metric`, `mean`, `low`, `high`, and `n`, the
         configurations averaged; nothing where no configuration has every value.
     """
-    names = list(factors_of(runs))
+    names = list(FACTORS)
     others = [name for name in names if name != factor]
     number, every = pl.col("number").log(), pl.col(factor).n_unique()
     return (
@@ -183,11 +180,11 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         known in fewer than 20 configurations, or is the same in all.
     """
     table = cells(runs)
-    partly = [name for name in factors_of(table) if table[name].is_not_null().any()]
+    partly = [name for name in FACTORS if table[name].is_not_null().any()]
     rows = []
     for metric, title in metrics_of(table).items():
         known = table.drop_nulls([metric, *partly])
-        factors, names = varying(known), factors_of(known)
+        factors = varying(known)
         if not factors or known.height < FEWEST_CONFIGURATIONS or known[metric].n_unique() < 2:
             continue
         y = known[metric].log() if known[metric].min() > 0 else known[metric]  # type: ignore[operator]
@@ -196,7 +193,7 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         for factor, values in zip(factors, lost, strict=True):
             losses = pl.Series(values if score >= FEWEST_SCORE else [], dtype=pl.Float64)
             ends = (losses.quantile(at, "linear") for at in (TAIL, 1 - TAIL))
-            rows.append((title, names[factor], losses.mean(), *ends, score, known.height))
+            rows.append((title, FACTORS[factor], losses.mean(), *ends, score, known.height))
     numbers = dict.fromkeys(("importance", "low", "high", "score"), pl.Float64)
     schema = {"metric": pl.String, "factor": pl.String, **numbers, "n": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
