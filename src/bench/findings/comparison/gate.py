@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings.comparison.effects import CONFIGURATION, Noise, Ratio, metric_of, sessions_for, shared_by_machine
+from bench.findings.comparison.effects import CONFIGURATION, Ratio, metric_of, shared_by_machine
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison
@@ -40,35 +40,23 @@ def _beyond(effects: pl.DataFrame, of_higher: str, of_lower: str, percent: float
     return effects.filter(pl.when(_higher()).then(pl.col(of_higher) < 1 - share).otherwise(pl.col(of_lower) > 1 + share))
 
 
-def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
-    """Sessions of each side that would find a difference of `percent` over all levels, at the noise of a row of `overall`.
-
-    None where the noise is not known, or more than 100.
-    """
-    if row["noise"] is None:
-        return None
-    return sessions_for(percent / 100, Noise(row["noise"], row["spread"]), row["levels"], row["repeats"], metrics)
-
-
 def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     """The metrics in which a regression of `percent` over all levels could have been overlooked: fewer than 8 of 10 are found, and the
     interval does not exclude it.
 
     Returns:
-        `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
+        `deployment`, `metric` and `could_see` (percent; null where nothing could).
     """
-    metrics = found.overall["metric"].n_unique()
     rows = [
         {
             "deployment": row["deployment"],
             "metric": row["metric"],
             "could_see": None if row["could_see"] is None else 100 * row["could_see"],
-            "sessions": needed(row, percent, metrics),
         }
         for row in found.overall.iter_rows(named=True)
         if (row["could_see"] is None or 100 * row["could_see"] > percent) and not _excluded(row, percent, found.machine)
     ]
-    return rows + [{"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent]
+    return rows + [{"deployment": None, "metric": name, "could_see": None} for name in found.absent]
 
 
 def _excluded(row: Mapping[str, Any], percent: float, machine: Ratio | None) -> bool:
