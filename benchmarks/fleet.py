@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.predict.calibrate import Calibrated, calibrate, members
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.replay import replay
+from bench.predict.fleet import replay
 from bench.predict.study import self_judged
 from bench.study.read import load_workload
 from bench.study.slo import Slo

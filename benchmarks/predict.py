@@ -102,7 +102,7 @@ def drawn_engine(seed: int, kind: str = "plain") -> Engine:
     way = random.uniform(0.0, 0.006), random.uniform(0.0, 0.004)
     if kind == "slots":
         limits = Limits(limits.tokens, sequences, None, pass_tokens=512)
-        step = replace(step, pass_s=step.fixed_s * random.uniform(0.1, 1.0), in_flight_s=random.uniform(0.0, 1e-5))
+        step = replace(step, pass_s=step.fixed_s * random.uniform(0.1, 1.0))
     return Engine(step, replace(limits, ahead=kind == "ahead"), *noises, prompt, output, *way)
 
 

@@ -11,9 +11,9 @@ import pytest
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
 from bench.predict.calibration import Interval
+from bench.predict.fleet import replay
 from bench.predict.limits import Limits
 from bench.predict.predict import predict
-from bench.predict.replay import replay
 from bench.predict.server import TokenGaps
 from bench.predict.steps import intervals
 from bench.predict.study import HeldOut, beyond, measured

@@ -12,11 +12,10 @@ from bench.predict.asked import Traffic, read_traffic
 from bench.predict.calibrate import members, typical
 from bench.predict.calibration import Interval
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.fleet import ROUTERS, FleetReplay, Scaling, replay_fleet
+from bench.predict.fleet import ROUTERS, FleetReplay, Scaling, replay, replay_fleet
 from bench.predict.instances import Served, fewest_instances, hours, served
 from bench.predict.limits import Limits
 from bench.predict.predict import ensemble_interval
-from bench.predict.replay import replay
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.study import self_judged
 from bench.study.read import load_workload
@@ -88,14 +87,14 @@ def test_conversations_stay_where_their_prefix_is_which_is_computed_once_an_inst
         "shared_prefix": 0.5,
     }  # fmt: skip
     plans = schedule(load_workload(workload, source="test"), 0.5, "s")
-    seen = {}
+    made = []
 
-    def make(number, now):
-        seen[number] = ReplayedServer(Limits(512, 32, 4000, 16, cached=True), TRUE, now=now)
-        return seen[number]
+    def make(_, now):
+        made.append(ReplayedServer(Limits(512, 32, 4000, 16, cached=True), TRUE, now=now))
+        return made[-1]
 
     replay_fleet(plans, make, 3, "round-robin")
-    assert [each.seen.cached for each in seen.values()] == [19 * 80] * 3
+    assert [each.seen.cached for each in made] == [19 * 80] * 3
 
 
 def test_instances_follow_the_rate():

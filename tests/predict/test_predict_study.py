@@ -319,16 +319,6 @@ def test_few_odd_steps_do_not_decide_the_fit(runs):
     whole, split = fit_steps(steps, draws=2), fit_steps([steps[0], pl.concat([steps[1], odd]), *steps[2:]], draws=2)
     assert split.residual == pytest.approx(whole.residual, rel=0.1)
     assert split.best.fixed_s == pytest.approx(TRUE.fixed_s, rel=0.2)
-    # Where requests are preempted, what is computed again is guessed: twenty steps of twenty kinds, each ten times as long.
-    long = max(range(len(steps)), key=lambda i: steps[i].height)
-    assert steps[long].height >= 400
-    kinds = {"decodes": pl.lit(3, pl.Int64), "firsts": pl.int_range(20, 40, dtype=pl.Int64)}
-    rare = steps[long].head(20).with_columns(took_s=10 * pl.col("took_s").median(), **kinds)
-    odd = [pl.concat([each, rare]) if i == long else each for i, each in enumerate(steps)]
-    whole, fitted = fit_steps(steps, draws=2), fit_steps(odd, draws=2)
-    assert (fitted.residual, fitted.intervals) == (pytest.approx(whole.residual, rel=0.1), whole.intervals)
-    three = [steps[long]] * 3  # what each of three runs shows once is no accident: prompts of varied lengths make many kinds
-    assert fit_steps([pl.concat([each, rare]) for each in three], draws=2).intervals == fit_steps(three, draws=2).intervals + 60
 
 
 def test_a_fit_that_does_not_explain_its_server_is_no_model(tmp_path, summary, runs):

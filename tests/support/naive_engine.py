@@ -165,7 +165,7 @@ def serve(  # noqa: PLR0915 - one loop, to be read from top to bottom
         seconds: of a step, from (decodes, firsts, prefill, context, attended). tokens: a step's budget. held: as of a closed loop.
         prompt_of: the tokens of a request's prompt, where a prefix cache reuses them. path_s: from the client to the queue.
         wake_s: what a step takes longer that finds the engine idle. slots: in the order in which they have been free, where a step
-            falls into passes of at most `pass_tokens`; `seconds` is then given `passes` and `in_flight`, too.
+            falls into passes of at most `pass_tokens`; `seconds` is then given `passes`, too.
         planned_steps: 1, or 2 where a step is planned while the one before it runs: a queue of batches as in vLLM's
             `EngineCore.step_with_batch_queue`, in which an empty batch takes no time.
     """
@@ -222,7 +222,7 @@ def serve(  # noqa: PLR0915 - one loop, to be read from top to bottom
         }
         if slots is not None:
             passes, computed["context"], computed["attended"] = split(plan, decodes, pass_tokens)
-            computed |= {"passes": tuple((tokens, 1) for tokens in passes), "in_flight": len(running) + len(waiting)}
+            computed |= {"passes": tuple((tokens, 1) for tokens in passes)}
         answered = []
         for sequence, count in plan:
             sequence.in_cache += count

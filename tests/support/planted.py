@@ -16,7 +16,7 @@ from bench.runs.summary import complete
 from bench.study.config import Thresholds
 from tests.support import records
 
-PARAMETERS = ("step_s", "request_s", "prompt_s", "context_s", "idle_s", "pass_s", "in_flight_s")  # of a model
+PARAMETERS = ("step_s", "request_s", "prompt_s", "context_s", "idle_s", "pass_s")  # of a model
 
 
 def summary_rows(rows):

@@ -80,7 +80,7 @@ AGAIN = {"aggregate", "analyse", "figure"}
         # Its flags, and its names of metrics.
         ("servers/vllm.py", {"deploy", "measure", "parse", *AGAIN}),
         # Code on floors below the figures', but above parsing's.
-        ("measure/session.py predict/replay.py", {"analyse", "figure"}),
+        ("measure/session.py predict/fleet.py", {"analyse", "figure"}),
         *(
             pytest.param(file, jobs, marks=pytest.mark.long(part="workflows"))
             for file, jobs in {

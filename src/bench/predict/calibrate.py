@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibration import Interval
+from bench.predict.fleet import FleetReplay, replay
 from bench.predict.limits import Limits
-from bench.predict.replay import Replay, replay
 from bench.predict.server import ReplayedServer
 from bench.predict.step_time import Fitted, StepTime, fit_steps
 from bench.predict.steps import intervals
@@ -85,7 +85,7 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
         `step_s`, whatever is in it; `request_s`, a request more in it, in the mean of as many as were seen; `prompt_s` of 1,000 prompt
         tokens, in steps as large as were seen; `context_s` of 1,000 tokens of context that decodes read; `idle_s`, the way to an idle
         engine and back. Where slots are counted, `pass_s` of a pass
-        through the layers beyond a step's first, and `in_flight_s` of a token for each 100 requests in flight.
+        through the layers beyond a step's first.
     """
     best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
     ends = {name: np.quantile([each[name] for each in draws], _ENDS) for name in best}
@@ -104,9 +104,7 @@ def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:
         "context_s": 1000 * step.context_s,
         "idle_s": step.idle_s,
     }
-    return (
-        costs if model.limits.pass_tokens is None else {**costs, "pass_s": step.pass_s, "in_flight_s": 100 * step.in_flight_s}
-    )
+    return costs if model.limits.pass_tokens is None else {**costs, "pass_s": step.pass_s}
 
 
 def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
@@ -169,11 +167,10 @@ class Member:
         """Extra time of a step that finds the engine idle (s)."""
         return (1 - self.path) * self.step.idle_s
 
-    def replay(self, plans: Sequence[PlannedRequest], *, held: int | None = None) -> Replay:
+    def replay(self, plans: Sequence[PlannedRequest], *, held: int | None = None) -> FleetReplay:
         """Planned requests on this server. Args: held: as of `replay`."""
-        noise, seed = self.model.fitted.noise, 1 + self.number
         way = {"overhead_s": self.overhead_s, "wake_s": self.wake_s}
-        return replay(plans, self.limits, self.step, held=held, noise=noise, seed=seed, **way)
+        return replay(plans, self.limits, self.step, held=held, noise=self.model.fitted.noise, seed=1 + self.number, **way)
 
     def server(self, number: int, now: float) -> ReplayedServer:
         """An instance, whose clock starts then (s); each has other noise."""

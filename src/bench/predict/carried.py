@@ -11,10 +11,9 @@ from scipy.optimize import brentq
 
 from bench.predict.calibrate import Calibrated, Member
 from bench.predict.calibration import METRICS, Interval
-from bench.predict.fleet import FleetReplay, Router, replay_fleet
+from bench.predict.fleet import FleetReplay, Router, latency, replay, replay_fleet
 from bench.predict.limits import Limits
 from bench.predict.predict import Predicted, ensemble_interval, predict
-from bench.predict.replay import latency, replay
 from bench.statistics.percentiles import percentile
 from bench.study.slo import Slo
 from bench.workloads.schedule import schedule

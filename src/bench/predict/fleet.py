@@ -1,21 +1,35 @@
-"""Many replayed servers behind a router."""
+"""Replays of requests on a server whose steps take a known time, and on many behind a router."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from bench.predict.replay import answered_table
+from bench.predict.limits import Limits
 from bench.predict.server import ReplayedServer, Request, Seen
+from bench.predict.step_time import StepTime
 from bench.workloads.pacer import Pacer
 from bench.workloads.schedule import PlannedRequest
+
+REPLAY_SCHEMA = {
+    "index": pl.Int64,
+    "prompt_tokens": pl.Int64,
+    "output_tokens": pl.Int64,
+    "sent_s": pl.Float64,
+    "admitted_s": pl.Float64,
+    "first_token_s": pl.Float64,
+    "end_s": pl.Float64,
+    "preemptions": pl.Int64,
+    "request_class": pl.String,
+}
+
 
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
 #: Which instance a request goes to, in a few words.
@@ -77,6 +91,37 @@ class _Instance:
     due: float = _NEVER
 
 
+def replay(
+    requests: Sequence[PlannedRequest],
+    limits: Limits,
+    step: StepTime,
+    *,
+    held: int | None = None,
+    overhead_s: float = 0.0,
+    turnaround_s: float = 0.0,
+    wake_s: float = 0.0,
+    noise: float = 0.0,
+    seed: int = 1,
+) -> FleetReplay:
+    """Replay planned requests on one server.
+
+    Args:
+        held: requests (conversations) that a closed loop keeps in flight; None where they come when they are due. overhead_s: from the
+            client to the queue. turnaround_s: of the client, between an answer and the next request of a closed loop. wake_s: what a
+            step takes longer that finds the server idle. noise: standard deviation of ln time of one step.
+    """
+    if held is not None:  # each end lets the next one go, whenever that was due
+        requests = [plan if plan.due_s is None else replace(plan, due_s=None) for plan in requests]
+
+    def make(_: int, now: float) -> ReplayedServer:
+        server = ReplayedServer(limits, step, now=now, wake_s=wake_s, noise=noise, seed=seed)
+        server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
+        return server
+
+    coming = Pacer(requests, held, turnaround_s=turnaround_s)
+    return _Fleet(coming, make, "round-robin", None, overhead_s, 0.0, 1).run(1)
+
+
 def replay_fleet(
     plans: Sequence[PlannedRequest],
     make: Callable[[int, float], ReplayedServer],
@@ -98,14 +143,13 @@ def replay_fleet(
             (s). number: of them at first, all ready. scaling: None for a fixed number. overhead_s: from the client to the queue.
             until_s: the fleet is there for so long at least, with requests or without. seed: of a router that draws.
     """
-    fleet = _Fleet(plans, make, router, scaling, overhead_s, until_s, seed)
-    return fleet.run(number)
+    return _Fleet(Pacer(plans), make, router, scaling, overhead_s, until_s, seed).run(number)
 
 
 class _Fleet:
     def __init__(
         self,
-        plans: Sequence[PlannedRequest],
+        coming: Pacer[PlannedRequest],
         make: Callable[[int, float], ReplayedServer],
         router: Router,
         scaling: Scaling | None,
@@ -113,7 +157,7 @@ class _Fleet:
         until_s: float,
         seed: int,
     ) -> None:
-        self._coming, self._make, self._router, self._scaling = Pacer(plans), make, router, scaling
+        self._coming, self._make, self._router, self._scaling = coming, make, router, scaling
         self._overhead_s, self._until, self._last = overhead_s, until_s, until_s
         self._random, self._turn, self._order = np.random.default_rng(seed), count(), count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -144,7 +188,8 @@ class _Fleet:
         paid_s = sum(max(0.0, min(each.stopped, self._last) - each.paid_from) for each in self._instances)
         table = answered_table(self._answered)
         table = table.with_columns(instance=pl.Series([self._of[index] for index in table["index"]], dtype=pl.Int64))
-        return FleetReplay(table, paid_s, tuple(self._history), Seen.by_all([each.server.seen for each in self._instances]))
+        seen = [each.server.seen for each in self._instances]
+        return FleetReplay(table, paid_s, tuple(self._history), Seen.by_all(seen) if len(seen) > 1 else seen[0])
 
     def _working(self) -> bool:
         return any(each.server.busy for each in self._instances)
@@ -181,13 +226,18 @@ class _Fleet:
         return min((ready[(first + i) % len(ready)] for i in range(len(ready))), key=_requests)
 
     def _go_on(self, instance: _Instance) -> None:
-        """Begin its next steps, or note when those under way end, which may have changed."""
+        """Begin its next steps, once all that comes now has come, or note when those under way end, which may have changed."""
         server = instance.server
         if server.ends is None and server.busy:
-            server.begin()
-        if server.ends is not None and server.ends != instance.due:
+            self._at(server.now, lambda _: self._begin(instance))
+        elif server.ends is not None and server.ends != instance.due:
             instance.due = server.ends
             self._at(server.ends, lambda moment: self._finish(instance, moment))
+
+    def _begin(self, instance: _Instance) -> None:
+        if instance.server.ends is None:
+            instance.server.begin()
+            self._go_on(instance)
 
     def _finish(self, instance: _Instance, moment: float) -> None:
         if instance.due != moment:
@@ -238,3 +288,30 @@ class _Fleet:
 
 def _requests(instance: _Instance) -> int:
     return instance.server.in_flight
+
+
+def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
+    """One row for each of the requests that were answered: `REPLAY_SCHEMA`."""
+    rows = [
+        (
+            plan.index,
+            plan.prompt_tokens,
+            plan.output_tokens,
+            r.sent,
+            r.admitted,
+            r.first,
+            r.end,
+            r.preemptions,
+            plan.request_class,
+        )
+        for r in answered
+        for plan in (r.plan,)
+    ]
+    return pl.DataFrame(rows, schema=REPLAY_SCHEMA, orient="row")
+
+
+def latency(requests: pl.DataFrame, metric: str) -> pl.Series:
+    """TTFT, E2E or TPOT of each request (s); null where an answer of one token has no TPOT. Args: requests: of `REPLAY_SCHEMA`."""
+    ttft, e2e = pl.col("first_token_s") - pl.col("sent_s"), pl.col("end_s") - pl.col("sent_s")
+    after = pl.when(pl.col("output_tokens") > 1).then((e2e - ttft) / (pl.col("output_tokens") - 1))
+    return requests.select({"ttft": ttft, "e2e": e2e, "tpot": after}[metric]).to_series()

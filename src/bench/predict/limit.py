@@ -13,8 +13,8 @@ import numpy.typing as npt
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Member
 from bench.predict.carried import CLOSE, FAR, WARM, crossing, worst_excess
+from bench.predict.fleet import FleetReplay
 from bench.predict.limits import Limits
-from bench.predict.replay import Replay
 from bench.predict.study import ASSUMED_ERROR
 from bench.statistics.textbook import Z
 from bench.study.slo import Slo
@@ -172,10 +172,9 @@ def _piled_up(sent: Floats, ends: Floats, flying: float) -> tuple[float, float, 
     return 1 - float(ended) / arrived, Z * math.sqrt(2 * flying * varied) / arrived, varied
 
 
-def _spare(played: Replay, limits: Limits) -> frozenset[str]:
+def _spare(played: FleetReplay, limits: Limits) -> frozenset[str]:
     """Resources that were never short: with more of them, the same would have happened."""
     found = {"sequences"} if played.seen.running < limits.sequences else set()
-    if limits.blocks is not None and played.kv_peak is not None:
-        left = (1 - played.kv_peak) * (limits.blocks - 1)
-        found |= {"kv"} if left * limits.block_size > played.seen.context else set()
+    if limits.blocks is not None and played.seen.free * limits.block_size > played.seen.context:
+        found |= {"kv"}
     return frozenset(found)

@@ -6,15 +6,16 @@ step falls into passes of at most `--ubatch-size` tokens, in each of which the s
 Which slots are busy depends on who was served before. The passes are those of slots taken at random, in the mean; those of a measured
 run only until one step ends all requests of a full server: from then on its slots are known.
 
-Three simplifications: prompts have passes of their own, whereas the engine computes a token of each together with the decodes beside
-it; the prompts of a step count as equally long; and each decode reads the cells of its own slot, in steps of 256, whereas the engine
-reads as many for each slot of a pass as the longest one has.
+By `llama_kv_cache::get_n_kv`, all decodes of a pass read as many cells as its longest slot has, in steps of 256.
+
+Two simplifications: prompts have passes of their own, whereas the engine computes a token of each together with the decodes beside
+it; and the prompts of a step count as equally long.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -110,3 +111,28 @@ def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: 
         number = sum(count * math.ceil(prefill / prompts / (most // int(size))) for size, count in sizes)
         found.append((prefill / number, number))
     return tuple(found) or ((0.0, 1.0),)
+
+
+def context_read(limits: Limits, held: Iterable[int]) -> float:
+    """Tokens of context that the decodes of a step of slots read. Args: held: tokens of each."""
+    levels = sorted(Counter(cells(tokens + 1) for tokens in held).items())
+    return _longest(tuple(levels), limits.sequences, limits.pass_tokens)
+
+
+@lru_cache(maxsize=65536)
+def _longest(levels: tuple[tuple[int, int], ...], slots: int, most: int | None) -> float:
+    """Cells that are read where each slot of a pass reads as many as its longest has.
+
+    Args:
+        levels: (cells, slots with so many). most: slots of a pass.
+    """
+    busy, total = sum(count for _, count in levels), 0.0
+    for size, number in runs(busy, slots, most):
+        below, before, longest = 0, 0.0, 0.0
+        for level, count in levels:
+            below += count
+            share = math.comb(below, int(size)) / math.comb(busy, int(size))
+            longest += level * (share - before)
+            before = share
+        total += number * size * longest
+    return total

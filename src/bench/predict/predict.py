@@ -12,9 +12,8 @@ import polars as pl
 from bench.predict.calibrate import Calibrated
 from bench.predict.calibrate import members as ensemble
 from bench.predict.calibration import METRICS, Doubt, Interval
-from bench.predict.fleet import FleetReplay
+from bench.predict.fleet import FleetReplay, latency
 from bench.predict.limits import Limits
-from bench.predict.replay import Replay, latency
 from bench.statistics.percentiles import percentile
 from bench.statistics.textbook import normal
 from bench.workloads.schedule import PlannedRequest
@@ -38,17 +37,12 @@ class Predicted:
 
     Attributes:
         numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
-            ensemble's median; None of slots. cached: share of the prompt tokens that a prefix cache serves, in the mean. waiting:
-            requests that wait, in the mean. preemptions: of a run, in the mean. doubts: why not
-            to rely on it; empty where nothing speaks against it.
+            ensemble's median; None of slots. doubts: why not to rely on it; empty where nothing speaks against it.
         shares: of the time of median requests (E2E from P45 to P55), by phase, in the mean (0–1).
     """
 
     numbers: Mapping[str, Interval]
     kv_peak: float | None
-    cached: float
-    waiting: float
-    preemptions: float
     doubts: tuple[Doubt, ...]
     shares: Mapping[str, float] = field(default_factory=dict)
 
@@ -100,13 +94,10 @@ def predict(
         for name, values in known.items()
         if len(values) > members / 2  # a fit without such steps takes them for free
     }
-    peaks = [each.kv_peak for each in replays if each.kv_peak is not None]
+    blocks = ((limits or model.limits).blocks or 1) - 1
     return Predicted(
         numbers,
-        float(np.median(peaks)) if peaks else None,
-        float(np.mean([each.seen.cached / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
-        float(np.mean([each.waiting_mean for each in replays])),
-        float(np.mean([each.requests["preemptions"].sum() for each in replays])),
+        float(np.median([1 - each.seen.free / blocks for each in replays])) if blocks else None,
         tuple(doubts(model, replays)),
         _shares([each.requests for each in replays if each.requests.height]),
     )
@@ -131,7 +122,7 @@ def misfits(model: Calibrated) -> Iterator[Doubt]:
             yield Doubt(name, strays, _MISFIT)
 
 
-def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay]) -> Iterator[Doubt]:
+def doubts(model: Calibrated, replays: Sequence[FleetReplay]) -> Iterator[Doubt]:
     """Why replays must not be relied on."""
     fitted = model.fitted
     yield from misfits(model)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.predict.limits import Limits
-from bench.predict.passes import cells, passes_of
+from bench.predict.passes import cells, context_read, passes_of
 from bench.predict.step_time import StepTime
 from bench.workloads.pool import pool_of
 from bench.workloads.schedule import PlannedRequest
@@ -144,8 +144,7 @@ class TokenGaps:
 @dataclass
 class Seen:
     """What a server has seen: requests at once, tokens of one request, and of a step, at most; prompt tokens that its prefix cache
-    served; the fewest free blocks; seconds that requests have waited, added up; those that can never fit, by their indices; and the
-    gaps between its tokens.
+    served; the fewest free blocks; the requests that can never fit, by their indices; and the gaps between its tokens.
     """
 
     running: int = 0
@@ -153,7 +152,6 @@ class Seen:
     tokens: int = 0
     cached: int = 0
     free: float = 0
-    waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
     gaps: TokenGaps = field(default_factory=TokenGaps)
 
@@ -161,9 +159,8 @@ class Seen:
     def by_all(cls, servers: Sequence[Seen]) -> Seen:
         """What several servers have seen, but for the gaps."""
         running, context, tokens = (max(getattr(each, name) for each in servers) for name in ("running", "context", "tokens"))
-        cached, waited_s = sum(each.cached for each in servers), sum(each.waited_s for each in servers)
         refused = [index for each in servers for index in each.refused]
-        return cls(running, context, tokens, cached, min(each.free for each in servers), waited_s, refused)
+        return cls(running, context, tokens, sum(each.cached for each in servers), min(each.free for each in servers), refused)
 
 
 class ReplayedServer:
@@ -230,16 +227,12 @@ class ReplayedServer:
         self._state.waiting.append(request)
         if self._begun is None:
             self.wait_until(came)
-        elif not self._begun.chunks and (limits.pass_tokens or (first and len(self._state.running) < limits.sequences)):
+        elif not self._begun.chunks and first and len(self._state.running) < limits.sequences:
             self._begun.cut(came)
         return True
 
-    def begin(self, until: float = math.inf) -> None:
-        """Begin a step with prompts in it, or as many steps without as nothing else changes.
-
-        Args:
-            until: moment at which the next request comes, as far as it is known.
-        """
+    def begin(self) -> None:
+        """Begin a step with prompts in it, or as many steps without as nothing else changes."""
         state, idle, self._idle = self._state, self._idle, False
         while not (chunks := self._schedule()) and not state.decodes and (state.leaving or self._scheduled < state.now):
             self._settle(state.now)  # a step of nothing takes no time
@@ -249,8 +242,6 @@ class ReplayedServer:
             self._begun = _Steps(state.now, 1, seconds, stray=self._stray(), chunks=chunks)
         else:
             self._begun = self._jump()
-            if math.isfinite(until):
-                self._begun.cut(until)
 
     def _schedule(self) -> list[tuple[Request, int]]:
         state, limits = self._state, self._limits
@@ -302,7 +293,6 @@ class ReplayedServer:
         if self._limits.blocks is not None:
             self._take_blocks(state.steps + 1, begun.number - 1)
         state.now = begun.until(begun.number)
-        self.seen.waited_s += len(state.waiting) * (state.now - begun.began)
         state.steps += begun.number
         if self._limits.ahead:
             self._settle(begun.until(begun.number - 1))
@@ -383,10 +373,9 @@ class ReplayedServer:
             decodes=state.decodes,
             firsts=firsts,
             prefill=prefill,
-            context=sum(cells(held + 1) for held in self._held()) if slots else state.context,
+            context=context_read(limits, self._held()) if slots else state.context,
             attended=attended,
             passes=passes_of(limits, state.decodes, len(chunks), prefill) if slots else None,
-            in_flight=self.in_flight if slots else 0,
         )
 
     def _held(self) -> list[int]:

@@ -21,14 +21,12 @@ FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention
 # knots of the line over tokens in a step; convention: powers of two, as kernels are not linear in the batch
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _STALLED = 5.0  # interval ÷ usual step of its kind above which the machine paused; tuned: benchmarks.predict
-_KIND = ["steps", "decodes", "firsts", "idle", "about", "crowd"]
-_CLASSES = 4  # kinds of steps an e-fold of prompt tokens, and of requests in flight; tuned: benchmarks.predict
+_KIND = ["steps", "decodes", "firsts", "idle", "about"]
+_CLASSES = 4  # kinds of steps an e-fold of prompt tokens; tuned: benchmarks.predict
 _EDGES = (0.0, *map(float, _KNOTS), math.inf)  # ends of the parts of that line; derived
 _LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
-_MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
+_MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", *_LINE)
 _PART = 0.1  # share of the run's median time below which an interval is no step of its own; tuned: benchmarks.predict
-_FEWEST_OF_A_KIND = 3  # intervals from which a kind counts in a run of twice `_LONG`; tuned: benchmarks.predict
-_LONG = 200  # intervals of a run for which one less will do; tuned: benchmarks.predict
 # weight of "neighbouring parts of the line have one slope", in relative errors of a class; tuned: benchmarks.predict
 _SMOOTH = 0.3
 # weight of "a further micro-batch takes as long as the first", in relative errors of the shortest class; tuned: benchmarks.predict
@@ -44,7 +42,7 @@ _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before t
 _ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
 
 # Coefficients beside those of the line.
-_NAMED = ("idle_s", "fixed_s", "sequence_s", "context_s", "attended_s", "pass_s", "in_flight_s")
+_NAMED = ("idle_s", "fixed_s", "sequence_s", "context_s", "attended_s", "pass_s")
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,8 @@ class StepTime:
     """Seconds of a step.
 
     `idle_s` where the engine had nothing to do before + `fixed_s` + `pass_s` × passes through the layers beyond the first +
-    `sequence_s` × requests that get a token + `in_flight_s` × these × requests in flight + of each pass a line over its tokens, with a
-    bend at each of `knots`, + `context_s` × tokens that decodes read + `attended_s` × tokens that prompt tokens read.
+    `sequence_s` × requests that get a token + of each pass a line over its tokens, with a bend at each of `knots`, + `context_s` ×
+    tokens that decodes read + `attended_s` × tokens that prompt tokens read.
 
     Attributes:
         slopes_s: seconds a token of the line, up to each knot and beyond the last. bare, prompts: factors, of the time of a step
@@ -68,7 +66,6 @@ class StepTime:
     context_s: float
     attended_s: float
     pass_s: float = 0.0
-    in_flight_s: float = 0.0
     bare: float = 1.0
     prompts: float = 1.0
 
@@ -96,7 +93,6 @@ class StepTime:
         context: float,
         attended: float,
         passes: Passes | None = None,
-        in_flight: int = 0,
     ) -> float:
         """Time of one step (s). Args: passes: None for a single one."""
         if passes is None:
@@ -105,11 +101,7 @@ class StepTime:
             layers = sum(number * self.line(tokens) for tokens, number in passes)
             layers += self.pass_s * max(0.0, sum(number for _, number in passes) - 1)
         return (
-            self.fixed_s
-            + (self.sequence_s + self.in_flight_s * in_flight) * (decodes + firsts)
-            + layers
-            + self.context_s * context
-            + self.attended_s * attended
+            self.fixed_s + self.sequence_s * (decodes + firsts) + layers + self.context_s * context + self.attended_s * attended
         )
 
 
@@ -146,7 +138,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         runs: of `intervals`, one table a run. draws: bootstrap fits, over runs, or over classes where there is one run.
     """
     runs = [_lines(run) for run in runs]
-    classes = _frequent([_classes(run) for run in runs])
+    classes = [each for run in runs if (each := _classes(run)).height]
     whole = pl.concat(classes) if classes else pl.DataFrame()
     count = int(whole["count"].sum()) if whole.height else 0
     if count < FEWEST_INTERVALS:
@@ -195,7 +187,6 @@ def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
     run = run.with_columns(
         pl.col("prefill").log1p().mul(_CLASSES).round().alias("about"),
-        pl.col("in_flight").log1p().mul(_CLASSES).round().alias("crowd"),
     )
     usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
@@ -212,22 +203,6 @@ def _lines(run: pl.DataFrame) -> pl.DataFrame:
         for name, (low, high) in zip(_LINE, itertools.pairwise(_EDGES), strict=True)
     ]
     return run.with_columns(*parts, most_tokens=tokens.list.max()).with_columns(passes=number.list.sum())
-
-
-def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """The classes of each run that has any; of a long run without those that all runs together show once or twice: these are rarely
-    steps of their kind. Where requests are preempted, what is computed again is guessed.
-    """
-    found = [each for each in classes if each.height]
-    if not found:
-        return []
-    of_kind = pl.concat(found).group_by(_KIND).agg(pl.col("count").sum())
-
-    def frequent(run: pl.DataFrame) -> pl.DataFrame:
-        least = min(_FEWEST_OF_A_KIND, 1 + int(run["count"].sum()) // _LONG)
-        return run.join(of_kind.filter(pl.col("count") >= least), on=_KIND, how="semi", maintain_order="left")
-
-    return [each for run in found if (each := frequent(run)).height]
 
 
 def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
@@ -267,7 +242,6 @@ def _terms(classes: pl.DataFrame, knots: Sequence[float]) -> dict[str, Floats]:
         "context_s": _numbers(classes, "context"),
         "attended_s": _numbers(classes, "attended"),
         "pass_s": np.maximum(0.0, _numbers(classes, "passes") - steps),
-        "in_flight_s": sequences * _numbers(classes, "in_flight"),
         **{_slope(i): tokens for i, tokens in enumerate(line)},
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from bench.predict.limits import Limits
-from bench.predict.passes import Neighbours, cells, passes_of
+from bench.predict.passes import Neighbours, context_read, passes_of
 
 _Row = dict[str, Any]
 
@@ -27,7 +26,6 @@ INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "attended": pl.Float64,
     "pass_tokens": pl.List(pl.Float64),
     "passes": pl.List(pl.Float64),
-    "in_flight": pl.Int64,
     "idle": pl.Boolean,
 }
 _APART = 0.25  # gap between stamps of two steps ÷ the shortest gaps between a request's tokens; convention
@@ -91,8 +89,8 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         `decodes` (tokens that are not a request's first), `firsts` (requests with their first token, or the first since they were
         preempted), `prefill` (tokens of prompts, and of what was computed again),
         `context` (tokens that the decodes read, of all their requests), `attended` (the same of prompt tokens), `pass_tokens` and
-        `passes` (tokens that go through the layers together, and how many such passes there are, in the mean), `in_flight` (requests
-        that are sent and not answered, where slots are counted, else 0), `idle` (whether the engine had nothing to do before).
+        `passes` (tokens that go through the layers together, and how many such passes there are, in the mean), `idle` (whether the
+        engine had nothing to do before).
     """
     ok = requests.filter((pl.col("outcome") == "ok") & (pl.col("token_times_s").list.len() > 0))
     if ok.is_empty():
@@ -106,10 +104,9 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     rows = [_row(groups[i - 1] if i else None, group, prompts, limits) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
     if limits.pass_tokens is not None:
-        sent = requests.filter(pl.col("sent_s").is_not_null())
         # Those that failed may have held slots, as may those whose prompt a slot had in part, nobody knows which.
-        _split(rows, groups, limits, known=sent.height == ok.height and not any(served))
-        _count_in_flight(rows, sent)
+        known = requests["sent_s"].count() == ok.height and not any(served)
+        _split(rows, groups, limits, known=known)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
 
@@ -151,7 +148,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: L
         sent = min(prompts[request].sent for request in firsts)
         begin, idle = max(begin, sent), sent >= begin
     decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
-    held_by = [prompts[request].tokens + group.tokens[request] - 1 for request in decoding]
+    held = [prompts[request].tokens + group.tokens[request] - 1 for request in decoding]
     return {
         "at_s": group.at,
         "took_s": group.at - begin if math.isfinite(begin) else math.nan,
@@ -159,11 +156,10 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: L
         "decodes": len(decoding),
         "firsts": len(group.tokens) - len(decoding),
         "prefill": 0,
-        "context": float(sum(held if limits.pass_tokens is None else cells(held + 1) for held in held_by)),
+        "context": float(sum(held)) if limits.pass_tokens is None else context_read(limits, held),
         "attended": 0.0,
         "pass_tokens": [],
         "passes": [],
-        "in_flight": 0,
         "idle": idle,
     }
 
@@ -231,16 +227,6 @@ def _split(rows: list[_Row], groups: list[_Group], limits: Limits, *, known: boo
         found = passes_of(limits, len(decoding), len(computed), -(-int(row["prefill"]) // steps), both)
         row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
         neighbours.free([request for request in group.tokens if last[request] == i])
-
-
-def _count_in_flight(rows: list[_Row], sent: pl.DataFrame) -> None:
-    """Enter the requests in flight at the begin of each interval. Args: sent: requests; one whose end is not known does not count."""
-    last = pl.when(pl.col("outcome") == "ok").then(pl.col("token_times_s").list.last())
-    known = sent.select(came="sent_s", left=last.fill_null(pl.col("end_s"))).drop_nulls()
-    came, left = known["came"].sort().to_list(), known["left"].sort().to_list()
-    for row in rows:
-        begin = row["at_s"] - row["took_s"]
-        row["in_flight"] = bisect_right(came, begin) - bisect_right(left, begin) if math.isfinite(begin) else 0
 
 
 def _blocks(tokens: float, requests: int, limits: Limits) -> float:
