@@ -36,13 +36,12 @@ class Predicted:
     """The prediction of a load.
 
     Attributes:
-        numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
-            ensemble's median; None of slots. doubts: why not to rely on it; empty where nothing speaks against it.
+        numbers: by a name of `METRICS`; those that nothing shows are missing. doubts: why not to rely on it; empty where nothing speaks
+            against it.
         shares: of the time of median requests (E2E from P45 to P55), by phase, in the mean (0–1).
     """
 
     numbers: Mapping[str, Interval]
-    kv_peak: float | None
     doubts: tuple[Doubt, ...]
     shares: Mapping[str, float] = field(default_factory=dict)
 
@@ -94,10 +93,8 @@ def predict(
         for name, values in known.items()
         if len(values) > members / 2  # a fit without such steps takes them for free
     }
-    blocks = ((limits or model.limits).blocks or 1) - 1
     return Predicted(
         numbers,
-        float(np.median([1 - each.seen.free / blocks for each in replays])) if blocks else None,
         tuple(doubts(model, replays)),
         _shares([each.requests for each in replays if each.requests.height]),
     )
