@@ -184,9 +184,8 @@ def test_folders_of_parsed_runs(tmp_path, summary):
         for level in (1, 2, 4):
             folder = tmp_path / side / "runs" / str(level)
             folder.mkdir(parents=True)
-            told = {**summary, "run": str(level), "level": float(level), TOKENS: factor * level * 10, "host_other_share": 0.6}
+            told = {**summary, "run": str(level), "level": float(level), TOKENS: factor * level * 10}
             (folder / "summary.json").write_text(json.dumps(told))
-            (folder / "thresholds.json").write_text('["other_share=1"]')  # as the run was taken
         write_record(records.facts(engine_version=side), tmp_path / side / "deployment.json")
     status, text, _ = compared(tmp_path / "old", tmp_path / "new")
     assert status == 0 and "differs    engine_version: old → new" in text and "−20.0 %" in text
