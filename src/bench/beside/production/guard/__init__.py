@@ -77,9 +77,6 @@ def _panels(rules: Rules) -> Iterator[_Panel]:
         slos = [slo for slo in measured.slos if slo.metric == metric]
         title = f"{latency.title}, quantiles" + (f" ({', '.join(map(str, slos))})" if slos else "")
         yield title, "s", [(f"saturate:{metric}_seconds:quantile5m", "P{{quantile}}")], [(slo.limit_s, "red") for slo in slos]
-    slow = [(f"saturate:slow_requests:ratio_rate{window}", f"{{{{slo}}}} over {window}") for window in ("5m", "1h")]
-    budgets = [(round(1 - slo.share, 2), "orange") for slo in measured.slos]
-    yield "Share of requests that miss an SLO", "percentunit", slow, budgets
     yield "Output tokens/s, by server", "short", [("saturate:output_tokens:rate5m", "{{instance}}")], tokens
     yield "Preemptions/s, by server", "short", [("saturate:preemptions:rate5m", "{{instance}}")], []
     yield "Prefix-cache hit rate", "percentunit", [("saturate:prefix_hit_ratio:rate30m", "{{job}}")], hits

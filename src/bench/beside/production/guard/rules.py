@@ -9,7 +9,6 @@ from typing import Any
 from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.guard.measured import Measured
 from bench.errors import shown_share
-from bench.study.slo import Slo
 
 #: The recorded series that counts a load, by its axis; and those of waiting requests and KV usage.
 LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:rate5m"}
@@ -17,9 +16,6 @@ WAITS, _USAGE, _RUNNING = "saturate:requests_waiting", "saturate:kv_usage", "sat
 _PREEMPTIONS, _HITS = "saturate:preemptions:rate5m", "saturate:prefix_hit_ratio:rate30m"
 _HITS_KEPT = 0.95  # share of the study's prefix-cache hits below which something was evicted, or routed elsewhere; convention
 
-# Alerts on the budget of an SLO: windows, and times as fast as the budget allows.
-_FAST, _SLOW = 14.4, 6.0  # source: Beyer et al., The Site Reliability Workbook (2018), chapter 5, table 5-8
-_BURNS = (("Fast", "critical", "1h", "5m", _FAST), ("Slow", "warning", "6h", "30m", _SLOW))
 _HERE = "{{ $labels.instance }}: {{ $value | humanize }}"
 _JOB = "{{ $labels.job }}"
 _SHARE = "{{ $value | humanizePercentage }}"
@@ -48,7 +44,7 @@ class Rules:
         self._alert_on_load()
         self._alert_on_runs()
         self._alert_on_hits()
-        self._alert_on_budgets()
+        self._alert_on_slos()
 
     @property
     def there(self) -> set[str]:
@@ -98,24 +94,11 @@ class Rules:
             self._record(_HITS, self._share(names["prefix_hits"], names["prefix_queries"], "30m"))
 
     def _record_latencies(self) -> None:
-        measured = self.measured
-        for metric, histogram in measured.histograms.items():
+        for metric, histogram in self.measured.histograms.items():
             buckets = f"sum by (job, le) ({self._own(f'{histogram.name}_bucket', window='5m')})"
             for quantile in ("0.5", "0.9", "0.99"):
                 expr = f"histogram_quantile({quantile}, {buckets})"
                 self._record(f"saturate:{metric}_seconds:quantile5m", expr, quantile=quantile)
-        for slo in measured.slos:
-            found, below = measured.histograms.get(slo.metric), bucket(measured, slo)
-            if found is None or below is None:
-                lacks = f"{found.name} has no bucket of {slo.limit_s:g} s or more" if found else ""
-                lacks = lacks or "the results show no histogram of that latency of each request"
-                self.left.append(f"{slo}: no alert on its budget: {lacks}.")
-                continue
-            # Prometheus 3 writes whole numbers with a fraction, others keep what the server writes.
-            le = f'le=~"{below.removesuffix(".0")}([.]0)?"' if float(below).is_integer() else f'le="{below}"'
-            for window in ("1h", "5m", "6h", "30m"):
-                good = self._share(f"{found.name}_bucket", f"{found.name}_count", window, le)
-                self._record(f"saturate:slow_requests:ratio_rate{window}", f"1 - {good}", slo=str(slo))
 
     # Alerting
 
@@ -186,37 +169,21 @@ class Rules:
         shown = f"At least {shown_share(rate)} did in {measured.sustained_text}; the alert is at {shown_share(least)}."
         self._alert("PrefixHits", f"{_HITS}{{{self._job}}} < {least:.3g}", "15m", "warning", said, shown)
 
-    def _alert_on_budgets(self) -> None:
-        """SLOs whose budget of slow requests burns too fast, in a long and in a short window.
-
-        The budget of a P90 is 10 % slow requests, so it burns 10 times as fast at most. Where the workbook's 14.4 is more than midway
-        to the most that is possible, all factors are moved toward 1 alike, until the fast alert stands midway.
-        """
+    def _alert_on_slos(self) -> None:
+        """Where more requests than an SLO allows are beyond its limit, or the server's next bucket: no fast one counts as slow."""
         measured = self.measured
         if not measured.slos:
-            self.left.append("No alert on a budget: the study has no SLO of all requests.")
+            self.left.append("No alert on an SLO: the study has none of all requests.")
         for slo in measured.slos:
-            below, budget = bucket(measured, slo), 1 - slo.share
-            if below is None:
+            found = measured.histograms.get(slo.metric)
+            bounds = found.bounds.items() if found else ()
+            le, bound = next(((text, bound) for text, bound in bounds if slo.limit_s <= bound < math.inf), ("", 0.0))
+            if found is None or not le:
+                self.left.append(f"{slo}: no alert: the results show no histogram of that latency with a bucket beyond it.")
                 continue
-            moved = min(1.0, (1 / budget - 1) / 2 / (_FAST - 1))
-            bound = measured.histograms[slo.metric].bounds[below]
-            next_one = f" Counted are requests over {bound:g} s, the next bucket of the server's histogram."
-            for name, severity, long, short, factor in _BURNS:
-                share = budget * (1 + moved * (factor - 1))
-                where = f"{{{self._job},slo={json.dumps(str(slo), ensure_ascii=False)}}} > {share:.3g}"
-                expr = " and ".join(f"saturate:slow_requests:ratio_rate{window}{where}" for window in (long, short))
-                said = f"{_JOB}: {_SHARE} of requests miss {slo} over {long}"
-                shown = f"{slo} allows {shown_share(budget)}; the alert is at {shown_share(share, 1)}."
-                shown += next_one * (bound != slo.limit_s)
-                self._alert(f"Burn{name}", expr, "2m", severity, said, shown, slo=str(slo))
-
-
-def bucket(measured: Measured, slo: Slo) -> str | None:
-    """The label `le` of the least bucket that holds every request within an SLO's limit; None where there is no such.
-
-    Where no bucket ends at the limit, some slow requests count as fast, and no fast one as slow.
-    """
-    histogram = measured.histograms.get(slo.metric)
-    bounds = histogram.bounds if histogram else {}
-    return next((text for text, bound in bounds.items() if slo.limit_s <= bound < math.inf), None)
+            # Prometheus 3 writes whole numbers with a fraction, others keep what the server writes.
+            mark = f'le=~"{le.removesuffix(".0")}([.]0)?"' if float(le).is_integer() else f'le="{le}"'
+            good = self._share(f"{found.name}_bucket", f"{found.name}_count", "30m", mark)
+            said = f"{_JOB}: {_SHARE} of requests miss {slo}, in 30m"
+            shown = f"{slo} allows {shown_share(1 - slo.share)}. Counted are requests over {bound:g} s."
+            self._alert("Slow", f"1 - {good} > {1 - slo.share:.3g}", "5m", "critical", said, shown, slo=str(slo))
