@@ -346,4 +346,4 @@ def test_real_files_stand_in_one_table_with_our_own_run():
     said = json.loads(bench("import", REAL / "own", *REAL_FILES.values(), "--json").stdout)
     by = {(each["tool"], each["figures"]["level"]): each for each in said["imported"]}
     assert by["inference-perf", 4]["figures"]["counted_output_tokens"] == 16
-    assert by["vLLM bench", 4]["figures"]["outcome_disconnect"] == 4
+    assert by["vLLM bench", 4]["figures"]["outcome_stream_error"] == 4

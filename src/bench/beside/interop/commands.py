@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -146,8 +145,7 @@ def export(
         str,
         typer.Argument(
             metavar="DEPLOYMENT",
-            help="A deployment of the results in this folder, or results:DEPLOYMENT; of runs also what `bench compare` takes, such as "
-            "runs/one.",
+            help="A deployment of the results in this folder; for reports what `bench compare` takes, such as runs/one.",
             show_default=False,
         ),
     ],
@@ -170,14 +168,7 @@ def export(
     if form == "benchmark-report":
         _reports(deployment, output)
         return
-    results, _, name = deployment.rpartition(":")  # results:llama-fp8, or just that of this folder
-    folder = Path(results).resolve() if results and Path(results).is_dir() else None
-    if folder and folder.name != "results":
-        raise BenchError(
-            f"{deployment}: only a folder called results is exported. Move it into one of its own, as {folder}/results."
-        )
-    with chdir(folder.parent if folder else "."):
-        text = written(read_exported(name if folder else deployment), form)
+    text = written(read_exported(deployment), form)
     if output is None:
         print(text, end="")
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,9 +15,6 @@ from bench.runs.request import Outcome, RequestRecord
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
-_TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
-# The last is aiohttp's of a lost connection.
-_DISCONNECT = re.compile(r"connect|reset by peer|broken pipe|ClientOSError", re.IGNORECASE)
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
 _NOT_SAID = "after error prompt_asked output_asked prompt_tokens completion_tokens cached_tokens scheduled_s headers_s"
 Load = tuple[str, str, float]
@@ -126,9 +122,7 @@ def held(concurrency: float, requests: float) -> Load:
 def failure(said: str, status: int | None = None) -> dict[str, Any]:
     """What became of a request that failed, by what a tool says of it, and its HTTP status."""
     status = status or _STATUS.get(said.strip().lower())
-    lost = "disconnect" if _DISCONNECT.search(said) else "stream_error"
-    outcome = "http_error" if status else "timeout" if _TIMEOUT.search(said) else lost
-    return {"outcome": outcome, "error": said or None, "status": status}
+    return {"outcome": "http_error" if status else "stream_error", "error": said or None, "status": status}
 
 
 def request(
