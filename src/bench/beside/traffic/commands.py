@@ -142,18 +142,9 @@ def _arrival_rows(found: Described) -> list[list[str]]:
     rate = "not known: all came in one instant" if found.rate is None else f"{three_digits(found.rate)} requests/s"
     rows = [["requests", f"{found.requests:,}"], ["span", _seconds(found.span_s)], ["mean rate", rate]]
     rows += [[f"peak rate in {_seconds(each.seconds)}", f"{three_digits(each.peak)} requests/s"] for each in found.windows]
-    shape = found.burstiness
-    if shape is None:
-        said = "not known: too few requests, or too coarse a clock"
-    elif shape.equal:
-        said = "equal gaps: no shape"
-    else:
-        poisson = "" if shape.poisson else "not "
-        said = f"{shape.shape:.3g} ({shape.low:.3g} to {shape.high:.3g} at 95 %: Poisson is {poisson}within)"
-    rows.append(["burstiness (shape of gamma gaps)", said])
     for each in found.windows:
-        if each.dispersion is not None:
-            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}"])
+        if each.burstiness is not None:
+            rows.append([f"burstiness in {_seconds(each.seconds)} (1: Poisson)", f"{each.burstiness:.3g}"])
     return rows
 
 
