@@ -7,11 +7,13 @@ file's first line says otherwise.
 import json
 import re
 
+import polars as pl
 import pytest
 
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, kv_facts, metric_names, worth_reading
 from bench.measure.served import find_workers
+from bench.parse.load import in_flight_figures
 from bench.parse.server import gauges, server_figures
 from bench.runs.run import DECODE, PREFILL, of_role
 from bench.servers.engines import ENGINES
@@ -32,6 +34,8 @@ COUNTS = {
 }
 ONE = {"running_peak": 3, "waiting_peak": 1, "kv_usage_peak": 0.25, **COUNTS, **MEANS}
 FOUR = {key: 4 * value for key, value in COUNTS.items()}
+TWO = {key: 2 * value for key, value in COUNTS.items()}
+LATE = dict.fromkeys((*COUNTS, *MEANS, "server_ttft_n"))  # what Ray passes on late is no count of a run
 SGLANG = {
     "kv_usage_peak": 0.5, "server_prompt_tokens": 1024, "prefix_hits": 64, "server_ttft_mean_s": 0.5,
     "server_e2e_mean_s": 1.25,
@@ -41,6 +45,7 @@ SGLANG = {
 READ = {
     "sglang_priority": ("SGLang", None, {"running_peak": 8, "waiting_peak": 0, "kv_usage_peak": 0.02}, 400_000),
     "vllm_hybrid_serveA": ("vLLM", None, {"running_peak": 0, "kv_usage_peak": 0.0}, 1_394_221),
+    "ray_vllm": ("vLLM", None, {"running_peak": None, **LATE}, 16_000),  # nothing is known to have run
     "llamacpp_plain": ("llama.cpp", None, {"running_peak": 0, "waiting_peak": 0, "server_prompt_tokens": 0}, None),
     "vllm_dp4": ("vLLM", "0.32.0", {"running_peak": 8, "waiting_peak": 0, "kv_usage_peak": 0.4, **FOUR, **MEANS}, 64_000),
     "vllm_lora": ("vLLM", "0.32.0", ONE, 16_000),
@@ -51,8 +56,16 @@ READ = {
     "sglang_cp8": ("SGLang", "0.5.23", {"running_peak": 8, "preemptions": 2, **SGLANG}, 400_000),
     "sglang_dp2_priority": ("SGLang", "0.5.23", {"running_peak": 8, "waiting_peak": 2, "kv_usage_peak": 0.75, "preemptions": 2,
                                                  "server_ttft_mean_s": 0.5, "server_queue_time_mean_s": 0.125}, 800_000),
+    "smg_engine_metrics": ("SGLang", None, {"running_peak": 8, "preemptions": 4, **SGLANG, "server_prompt_tokens": 2048,
+                                            "prefix_hits": 128}, 800_000),
     "sglang_idle": ("SGLang", "0.5.23", {"running_peak": 0, "kv_usage_peak": 0.0}, 400_000),
+    "ray_vllm_two_replicas": ("vLLM", None, {"running_peak": 6, "waiting_peak": 2, "kv_usage_peak": 0.5, **LATE}, 32_000),
     "trtllm_1.3": ("TensorRT-LLM", "1.3.0", {**ONE, "preemptions": None, "server_itl_mean_s": None}, None),
+    "trtllm_1.1_dynamo": ("TensorRT-LLM", "1.1.0", {"running_peak": None, "server_prompt_tokens": None, "server_ttft_mean_s": 0.5,
+                                                    "server_queue_time_mean_s": 0.125, "server_e2e_mean_s": 1.25}, None),
+    "lmdeploy_dp2": ("LMDeploy", None, {"running_peak": 6, "waiting_peak": 2, "kv_usage_peak": 0.5, **TWO, **MEANS, "preemptions": None},
+                     None),
+    "aphrodite": ("Aphrodite", "0.20.0", ONE, 16_000),
     "kserve_vllm": ("vLLM", "0.32.0", ONE, 16_000),
     "dynamo_worker_vllm": ("vLLM", "0.32.0", ONE, 16_000),
     "llamacpp_router": ("llama.cpp", None, {"running_peak": 4, "waiting_peak": 1, "server_prompt_tokens": 1024,
@@ -144,6 +157,7 @@ def test_other_forms_of_the_same_exposition(tmp_path):
         "timestamps": lambda text: re.sub(r"^([^#\n].*)$", r"\1 1758000000250", text, flags=re.MULTILINE),
         "spaces": lambda text: re.sub(r"\{(.*)\} ", r"{ \1, } ", text),
         "tabs": lambda text: re.sub(r"^(\S+) ", "\\1\t", text, flags=re.MULTILINE),
+        "no colons": lambda text: text.replace("vllm:", "vllm_"),
     }
     for name, change in forms.items():
         text = change(text_of("vllm_lora"))
@@ -172,6 +186,21 @@ def test_what_is_no_number_is_no_count_and_parts_of_a_total_that_is_not_there_ad
     )
     values = dict(gauges(scraped(tmp_path, text)).select("gauge", "value").iter_rows())
     assert (values["running"], values["waiting"]) == (8, 2)
+
+
+def test_what_ray_passes_on_is_late_and_what_it_drops_is_not_missing(tmp_path):
+    """Its gauges may be ten seconds old: who is in flight is not judged by them. They go away when an engine rests."""
+    sent = pl.DataFrame({"sent_s": [0.0] * 6, "end_s": [11.0] * 6, "token_times_s": [[1.0, 5.0, 9.0]] * 6})
+    for name, expected in (("ray_vllm_two_replicas", None), ("vllm_lora", 4)):
+        figures = in_flight_figures(sent, scraped(tmp_path, *[text_of(name)] * 12), (0.0, 11.0))
+        assert figures["server_in_flight_mean"] == expected
+    text = text_of("ray_vllm_two_replicas") + "ray_serve_num_router_requests_total 8.0\n"  # Ray Serve's own beside them
+    resting = "".join(line + "\n" for line in text.splitlines() if not re.search("preemptions|num_requests|usage_perc", line))
+    with fake_server(metrics=resting) as server:
+        assert find_metrics(server.base_url, None, {}, served=True).state == "read"
+    figures = server_figures(scraped(tmp_path, resting, text, resting), scraped=True)
+    assert (figures["running_peak"], figures["kv_usage_peak"]) == (6, 0.5)
+    assert (figures["metrics_missing"], figures["counters_fell"]) == ([], [])
 
 
 def test_the_words_of_a_server_do_not_repeat_the_key(monkeypatch):

@@ -17,6 +17,7 @@ from bench.parse.server import FEWEST_SCRAPES, gauges
 from bench.parse.steady import is_natural, whole_requests
 from bench.runs.latencies import parts_of
 from bench.runs.run import RunRecord
+from bench.servers.metrics import find_catalogue
 from bench.statistics.percentiles import percentile
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -74,9 +75,12 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
         `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load.
         `held_back_requests`, `held_back_share`: medians of held − server's, in requests and as a share of those held, over the
         scrapes at which the client held two requests or more (a single one proves nothing).
-        Null where fewer than five scrapes support a mean, or fewer than ten a median.
+        Null where fewer than five scrapes support a mean, or fewer than ten a median, and of gauges that come late.
     """
-    both = gauges(telemetry).filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
+    late = find_catalogue(telemetry["name"].unique().to_list()).late
+    both = gauges(telemetry.clear() if late else telemetry).filter(
+        pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window)
+    )
     # One gauge alone does not give the sum.
     sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
     counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")

@@ -93,7 +93,7 @@ def labels_of(text: str) -> dict[str, str]:
 
 def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | None = None) -> dict[str, Any]:
     """Our metrics over the run: gauges as their peak, counters and histograms as what they rose by; null where the engine has none,
-    and where every gauge was 0 at every scrape though the engine generated tokens: none came while it did.
+    and where every gauge was 0 at every scrape though the engine generated tokens, or may have: none came while it did.
 
     A metric that it should expose and that no scrape has, or that one lacks (or has as NaN) after it was first there, is named in
     `metrics_missing`. A counter that falls, or one of whose label sets goes away, has lost what it counted: it is null here, and
@@ -119,7 +119,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     missing = list(catalogue.missing)
     for metric, name in catalogue.names.items():
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
-        if n < (scrapes >= first).sum():
+        if n < (scrapes >= first).sum() and not catalogue.late:
             missing.append(f"{metric} ({name} was there at first)")
     rises, fell = _rises(
         counted.filter(~pl.col("name").is_in([samples[g] for g in (*GAUGES, *MEANS) if g in samples])), scrapes
@@ -127,7 +127,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     peaks = dict(gauges(exposed).group_by("gauge").agg(pl.col("value").max()).iter_rows())
     figures: dict[str, Any] = {f"{gauge}_peak": peaks.get(gauge) for gauge in GAUGES}
     figures |= {name: 0.0 if name in catalogue.zero else rises.get(samples.get(name, "")) for name in COUNTERS}
-    if figures["server_generation_tokens"] and not any(peaks.values()):  # no scrape fell into a request
+    if (figures["server_generation_tokens"] or catalogue.late) and not any(peaks.values()):  # no scrape fell into a request
         figures |= {f"{gauge}_peak": None for gauge in GAUGES}
     for name in HISTOGRAMS:
         count, total = (rises.get(samples.get(f"{name}_{part}", "")) for part in ("count", "sum"))

@@ -14,6 +14,7 @@ from bench.plugins import plugged
 from bench.runs.deployment import KvFacts
 from bench.servers.kind import (
     Ask,
+    Exposed,
     Kind,
     Labelled,
     Managed,
@@ -36,6 +37,7 @@ class Measured(Kind):
         self.name, self.title, self.prefix = name, table["title"], prefix  # type: ignore[misc] # of a class, where an engine is one
         self.metrics = names_of(name, prefix)  # type: ignore[misc]
         self.facts = {fact: prefix + each for fact, each in table.get("facts", {}).items()}  # type: ignore[misc]
+        self.others = tuple(table.get("spelt", ()))  # type: ignore[misc]
         self.repeats, self.totals = table.get("repeats", ()), table.get("totals", {})  # type: ignore[misc]
         self._asked, self._blocks_alike = table.get("asked", ()), not table.get("unlike_blocks")
 
@@ -58,7 +60,24 @@ class Measured(Kind):
         return KvFacts(engines=engines, kv_blocks=blocks, block_size=size, kv_tokens=tokens, prefix_caching=caching)
 
 
-_OWN = (VLLM(), LlamaCpp(), *map(Measured, metric_tables()["measured"]))
+class Aphrodite(Kind):
+    """vLLM's metrics under another name; its versions are not vLLM's, so the newest of each. vLLM, asked before, answers alike."""
+
+    name, title, prefix = "aphrodite", "Aphrodite", "aphrodite:"
+    metrics = {
+        metric: [Exposed("aphrodite:" + rows[0].name.removeprefix(VLLM.prefix), since="0.20.0", absent=rows[0].absent)]
+        for metric, rows in VLLM.metrics.items()
+    }
+    facts = {fact: "aphrodite:" + each.removeprefix(VLLM.prefix) for fact, each in VLLM.facts.items()}
+
+    def info(self, ask: Ask) -> dict[str, Any] | None:
+        return None
+
+    def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+        return VLLM().kv_facts(samples, info)
+
+
+_OWN = (VLLM(), LlamaCpp(), *map(Measured, metric_tables()["measured"]), Aphrodite())
 ENGINES: tuple[Kind, ...] = (*_OWN, *(kind() for kind in plugged("engine", [kind.name for kind in _OWN]).values()))
 MANAGED: dict[str, Managed] = {kind.name: kind for kind in ENGINES if isinstance(kind, Managed)}  # those that are started here
 

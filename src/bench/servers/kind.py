@@ -100,6 +100,9 @@ class Production:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
+RAY = "ray_"  # how Ray's agents begin what they pass on, up to 10 s late, and with sums of histograms that are estimates
+
+
 class Kind(ABC):
     """An engine that can be measured.
 
@@ -107,6 +110,7 @@ class Kind(ABC):
         name: in configurations. title: for readers. prefix: of its metrics' names.
         metrics: by our metric (`bench.servers.metrics`) the names that it had, newest first; a metric that it never exposes has no
             names and is null in its results. facts: names of what it exposes of itself, of its KV cache above all.
+        others: further spellings of its names, by those who pass its metrics on.
         repeats: labels of ranks that share the same requests: what differs in them alone is the same count once more. All other labels
             divide what they count. totals: by label the value that stands for all of its other values together.
         tpot: its histogram with the TPOT of each request, which alerts read; None where it has none.
@@ -117,9 +121,15 @@ class Kind(ABC):
     prefix: ClassVar[str]
     metrics: ClassVar[Mapping[str, Sequence[Exposed]]]
     facts: ClassVar[Mapping[str, str]] = {}
+    others: ClassVar[Sequence[str]] = ()
     repeats: ClassVar[Sequence[str]] = ()
     totals: ClassVar[Mapping[str, str]] = {}
     tpot: ClassVar[str | None] = None
+
+    def spellings(self) -> tuple[str, ...]:
+        """Its own one, that of collectors which allow no colon in a name, Ray's of both, and `others`."""
+        own = dict.fromkeys((self.prefix, self.prefix.replace(":", "_")))
+        return *own, *(RAY + each for each in own), *self.others
 
     @abstractmethod
     def info(self, ask: Ask) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.servers.engines import ENGINES
-from bench.servers.kind import Exposed, Kind
+from bench.servers.kind import RAY, Exposed, Kind
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
@@ -37,6 +37,7 @@ class Catalogue:
         zero: metrics that are not exposed yet because there was nothing to count.
         missing: of each metric that should be exposed and is not, a few words that name it.
         tpot: what its histogram of the TPOT of each request would be called, exposed or not; None where it has none at all.
+        late: whether the values are those of some seconds ago: no count of a run, and nothing to compare with the client's.
     """
 
     engine: str | None
@@ -46,6 +47,7 @@ class Catalogue:
     zero: frozenset[str]
     missing: list[str]
     tpot: str | None = None
+    late: bool = False
 
     def sample_names(self) -> dict[str, str]:
         """The samples to read: of a gauge or a counter the one of its name, of a histogram `…_sum` and `…_count`."""
@@ -55,24 +57,28 @@ class Catalogue:
 def find_catalogue(exposed: Collection[str], version: str | None = None) -> Catalogue:
     """What the server calls our metrics whose exposition has samples of the names `exposed`.
 
-    The engine is the one of whose names the most are there; a prefix alone makes none. A metric has the newest of its names that is
-    there. One that has none is null where the engine does not expose it, in general or at its version; else it is missing. Of an
-    unknown version the newest names are expected.
+    The engine is the one of whose names, as it spells them or those who pass them on, the most are there; a prefix alone makes none. A
+    metric has the newest of its names that is there. One that has none is null where the engine does not expose it, in general or at
+    its version; else it is missing. Of an unknown version the newest names are expected. Ray passes values on late, and drops gauges
+    that rest: only gauges are read of it, and none is missing.
 
     Args:
         version: the engine's, as it reports it.
     """
     present = set(exposed)
-    engine = max(_NAMES, key=lambda each: len(_NAMES[each] & present))
-    if not _NAMES[engine] & present:
+    engine, spelling = max(_SPELLED, key=lambda each: len(_SPELLED[each] & present))
+    if not _SPELLED[engine, spelling] & present:
         known = ", ".join(engine.title for engine in ENGINES)
         return Catalogue(None, None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
+
+    def spelled(name: str) -> str:
+        return _spelled(name, engine, spelling)
 
     now = _parsed(version)
     title = engine.title if now is None else f"{engine.title} {version}"
     names = {}
     for metric, rows in engine.metrics.items():
-        found = next((row.name for row in rows if _sample(metric, row.name) in present), None)
+        found = next((spelled(row.name) for row in rows if _sample(metric, spelled(row.name)) in present), None)
         if found is not None:
             names[metric] = found
     zero: set[str] = set()
@@ -80,25 +86,29 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
     for metric in engine.metrics.keys() - names.keys():
         due = [row for row in engine.metrics[metric] if _exposed_at(row, now)]
         if any(row.absent is None for row in due):
-            expected = list(dict.fromkeys(_sample(metric, row.name) for row in due))
+            expected = list(dict.fromkeys(_sample(metric, spelled(row.name)) for row in due))
             missing.append(f"{metric} ({' or '.join(expected)} in {title})")
         elif now is not None and any(row.absent == "zero" for row in due):
             zero.add(metric)
-    facts = {fact: name for fact, name in engine.facts.items() if name in present}
-    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), engine.tpot)
+    facts = {fact: spelled(name) for fact, name in engine.facts.items() if spelled(name) in present}
+    if spelling.startswith(RAY):
+        names = {metric: name for metric, name in names.items() if metric in GAUGES}
+        return Catalogue(title, engine, names, facts, frozenset(), [], late=True)
+    tpot = spelled(engine.tpot) if engine.tpot else None
+    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), tpot)
 
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:
-    """Every sample that shows one of `metrics`, of any engine and version."""
+    """Every sample that shows one of `metrics`, of any engine and version, in any spelling."""
     wanted = set(metrics)
     return sorted(
         {
             name
-            for engine in ENGINES
+            for engine, spelling in _SPELLED
             for metric, rows in engine.metrics.items()
             if metric in wanted
             for row in rows
-            for name in _samples(metric, row.name).values()
+            for name in _samples(metric, _spelled(row.name, engine, spelling)).values()
         }
     )
 
@@ -108,6 +118,10 @@ def of_other_versions(engine: Kind, version: str | None) -> set[str]:
     now = _parsed(version)
     rows = [row for rows in engine.metrics.values() for row in rows]
     return {row.name for row in rows} - {row.name for row in rows if _exposed_at(row, now)} if now else set()
+
+
+def _spelled(name: str, engine: Kind, spelling: str) -> str:
+    return spelling + name.removeprefix(engine.prefix)
 
 
 def _exposed_at(row: Exposed, now: _Version | None) -> bool:
@@ -134,12 +148,12 @@ def _sample(metric: str, name: str) -> str:
     return f"{name}_sum" if metric in HISTOGRAMS else name
 
 
-def _all_names(engine: Kind) -> frozenset[str]:
+def _all_names(engine: Kind, spelling: str) -> frozenset[str]:
     samples = (_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows)
-    return frozenset((*samples, *engine.facts.values()))
+    return frozenset(_spelled(name, engine, spelling) for name in (*samples, *engine.facts.values()))
 
 
-_NAMES = {engine: _all_names(engine) for engine in ENGINES}
+_SPELLED = {(engine, spelling): _all_names(engine, spelling) for engine in ENGINES for spelling in engine.spellings()}
 
 
 def apart(series: Sequence[Mapping[str, str]], kind: Kind) -> list[int]:

@@ -245,6 +245,14 @@ def _whole(size: int, multiple: int) -> int:
 
 
 def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
+    """Blocks of all engines together; those of several replicas of Ray add up."""
+    replicas: dict[str | None, list[Mapping[str, str]]] = {}
+    for config in configs:
+        replicas.setdefault(config.get("ReplicaId"), []).append(config)
+    return total([_blocks_of_one(own) for own in replicas.values()]) if replicas else None
+
+
+def _blocks_of_one(configs: Sequence[Mapping[str, str]]) -> int | None:
     """Blocks of the engines at one address.
 
     Each reports the sum over its server's engines. They are added up only where they are of several servers: where they differ, or
@@ -253,7 +261,7 @@ def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
     counts = [count(config.get("num_gpu_blocks")) for config in configs]
     own = [count(config.get("kv_cache_size_tokens")) for config in configs]
     sizes = [count(config.get("block_size")) for config in configs]
-    if not counts or None in counts:
+    if None in counts:
         return None
     filled = [blocks * size for blocks, size in zip(counts, sizes, strict=True) if blocks and size]
     return sum(filter(None, counts)) if len(set(counts)) > 1 or own == filled else counts[0]
