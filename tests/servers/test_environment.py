@@ -1,9 +1,17 @@
 """What is exported reaches the server: it is recorded and compared, and no secret in it is written anywhere."""
 
-from bench.runs.environment import REDACTED, SET, is_secret, redacted, redacted_command, shown_settings
+import sys
+
+import yaml
+
+from bench.runs.environment import REDACTED, SET, for_a_server, is_secret, redacted, redacted_command, shown_settings
 from bench.servers.facts import inherited
+from bench.servers.server import Server
 from bench.study.plan import Plan
 from bench.study.read import load_config
+from tests.support import records
+from tests.support.launches import K8S, exports
+from tests.support.study import ROOT
 
 
 def test_of_what_is_exported_the_user_s_own_is_recorded_without_secrets(config):
@@ -19,6 +27,36 @@ def test_of_what_is_exported_the_user_s_own_is_recorded_without_secrets(config):
     assert inherited(spec, {"VLLM_NO_USAGE_STATS": "1"}, exported) == {"CUDA_MODULE_LOADING": "LAZY"}
     told = inherited(spec, {}, {"HF_TOKEN": "canary", "VLLM_HOST_IP": "10.0.0.7"})
     assert told == {"HF_TOKEN": SET, "VLLM_HOST_IP": told["VLLM_HOST_IP"]} and told["VLLM_HOST_IP"].startswith("sha256:")
+
+
+def test_variables_that_announce_other_services_stay_outside(config):
+    spec = Plan.of(config).deployments["a"]
+    pods = yaml.safe_load((ROOT / "tests/data/environment/services.yaml").read_text())
+    for name, pod in {"vllm": {"dropped": exports(K8S), "kept": {}}, **pods}.items():
+        dropped, kept = pod["dropped"], pod["kept"]
+        assert for_a_server({**dropped, **kept, "PATH": "/bin"}) == {**kept, "PATH": "/bin"}, name
+        assert not inherited(spec, {}, {**dropped, **kept}).keys() & dropped.keys(), name
+
+
+def test_a_server_starts_without_them_and_it_is_said(tmp_path, monkeypatch):
+    for variable, value in exports(K8S).items():
+        monkeypatch.setenv(variable, value)
+    code = (
+        "import http.server, os, sys; print('seen', sorted(x for x in os.environ if 'VLLM_S' in x or 'VLLM_P' in x), flush=True); "
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()"
+    )
+    (tmp_path / "health").touch()
+    monkeypatch.chdir(tmp_path)
+    said = []
+    launch = records.launch(
+        device="cpu", argv=(sys.executable, "-c", code, "{port}"), environment={"VLLM_SERVICE_HOST": "mine"}
+    )
+    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=20, say=said.append):
+        assert "seen ['VLLM_SERVICE_HOST']" in (tmp_path / "server.log").read_text()  # the deployment's own is kept
+    assert said == [
+        "not passed to the server: VLLM_PORT, VLLM_PORT_8000_TCP_ADDR, VLLM_SERVICE_HOST, VLLM_SERVICE_PORT, by which Kubernetes or "
+        "Docker announces other services"
+    ]
 
 
 def test_only_what_a_server_of_ours_inherits_counts(content):

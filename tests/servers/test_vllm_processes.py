@@ -9,6 +9,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.support.launches import K8S, exports
 from tests.support.project import LENIENT, Project
 from tests.support.study import ROOT
 
@@ -36,8 +37,12 @@ TELEMETRY = "results/runs/.unfinished-*/telemetry.jsonl.gz"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
+    """In a pod of a namespace that has a Service called `vllm`: vLLM would end at VLLM_PORT=tcp://…"""
     project = Project(tmp_path_factory.mktemp("killed").resolve(), CONFIG)
-    yield project
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in exports(K8S).items():
+            patch.setenv(variable, value)
+        yield project
     for process in project.processes():
         process.kill()
 

@@ -5,6 +5,14 @@ from bench.servers.launch import resolve_launch
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from tests.support import records
+from tests.support.study import ROOT
+
+
+def exports(text):
+    return dict(line.removeprefix("export ").split("=", 1) for line in text.splitlines() if line.startswith("export "))
+
+
+K8S = (ROOT / "tests/data/environment/kubernetes_env.sh").read_text()
 
 
 def spec_of(content, *, source="command", device="cuda", **deployment):

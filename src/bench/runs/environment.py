@@ -152,6 +152,10 @@ _NOT_FOR_THE_ENGINE = (
     # Images of containers often set it; then each of the engine's processes would compile all that it imports at each start.
     "PYTHONDONTWRITEBYTECODE",
 )
+# Kubernetes and Docker give these for each service beside one: a Service called `vllm` sets VLLM_PORT=tcp://…, at which vLLM ends.
+# Source: Kubernetes, docs/concepts/services-networking/service (environment variables).
+_LINK = re.compile(r"(?:tcp|udp|sctp)://\S+")
+_OF_A_SERVICE = r"_(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
 
 
 def for_a_server(exported: Mapping[str, str]) -> dict[str, str]:
@@ -159,4 +163,12 @@ def for_a_server(exported: Mapping[str, str]) -> dict[str, str]:
 
     Proxies, paths of libraries and settings of engines are the user's, so they are kept, and recorded if they can change results.
     """
-    return {name: value for name, value in exported.items() if name not in _NOT_FOR_THE_ENGINE}
+    dropped = {*_NOT_FOR_THE_ENGINE, *service_variables(exported)}
+    return {name: value for name, value in exported.items() if name not in dropped}
+
+
+def service_variables(exported: Mapping[str, str]) -> list[str]:
+    """Variables by which Kubernetes or Docker announces other services, in order; the cluster's own stay, as programs look for them."""
+    ports = (name for name, value in exported.items() if name.endswith("_PORT") and _LINK.fullmatch(value))
+    services = {name.removesuffix("_PORT") for name in ports} - {"KUBERNETES"}
+    return sorted(name for name in exported if any(re.fullmatch(each + _OF_A_SERVICE, name) for each in services))

@@ -19,7 +19,7 @@ import requests
 from bench.errors import BenchError
 from bench.headers import UNAUTHORIZED
 from bench.http import api_root, get, get_models
-from bench.runs.environment import for_a_server, redacted_command, redacted_text
+from bench.runs.environment import for_a_server, redacted_command, redacted_text, service_variables
 from bench.runs.launch import Launch
 from bench.servers import guard
 from bench.servers.engines import managed
@@ -112,6 +112,8 @@ class Server:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._begun = time.monotonic()
         variables = for_a_server(os.environ) | self.environment
+        if dropped := service_variables(os.environ):
+            self._say(f"not passed to the server: {', '.join(dropped)}, by which Kubernetes or Docker announces other services")
         if ended := end_left(self._log):
             self._say(f"ended what an earlier server had left: {', '.join(ended)}")
         with self._log.open("ab") as log:
