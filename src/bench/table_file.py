@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bench.errors import BenchError
 
 _DELIMITERS = ",;\t|"
+_POINTER = b"version https://git-lfs"
 _GZIP = b"\x1f\x8b"
 _LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt
 
@@ -35,6 +36,8 @@ def read_rows(path: str, *, what: str) -> list[Row]:
         BenchError: it is missing, cannot be read, or is no table.
     """
     content = _content(path, what)
+    if content.startswith(_POINTER):
+        raise BenchError(f"{path} is a Git LFS pointer, not the file itself. Fetch it: git lfs pull.")
     first = content.lstrip()[:4]
     if first.startswith(b"PAR1") or path.endswith(".parquet"):
         return _parquet(path)
