@@ -14,12 +14,13 @@ from bench.errors import BenchError
 from bench.measure.slurm import Needs, partitions, put_programs, refusal
 from tests.support.forked import snakemake
 from tests.support.project import Project
+from tests.support.study import ROOT
 
 SINFO = """\
-cpu*|up|1-00:00:00|64|256000|(null)|1
-gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|1
-gpu|up|2:30:00|32|512000|gpu:h100:4|1
-night|down|infinite|128|1024000|(null)|1
+cpu*|up|1-00:00:00|64|256000|(null)|idle|1
+gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed|1
+gpu|up|2:30:00|32|512000|gpu:h100:4|down*|1
+night|down|infinite|128|1024000|(null)|idle|1
 """
 
 
@@ -27,21 +28,21 @@ def needs(**given):
     return Needs(**{"cores": 4, "memory_mb": 8000, "gpus": 0, "minutes": 60, **given})
 
 
-def row(name="gpu", available="up", limit="infinite", cores="64", memory="500000", gres="gpu:h100:4", nodes="2"):
+def row(name="gpu", available="up", limit="infinite", cores="64", memory="500000", gres="gpu:h100:4", state="idle", nodes="2"):
     """A row of sinfo."""
-    return f"{name}|{available}|{limit}|{cores}|{memory}|{gres}|{nodes}\n"
+    return f"{name}|{available}|{limit}|{cores}|{memory}|{gres}|{state}|{nodes}\n"
 
 
 # --- What sinfo prints
 
 
 def test_partitions_are_read_as_sinfo_prints_them():
-    cpu, gpu, _, night = partitions(SINFO)
+    cpu, gpu, down, night = partitions(SINFO)
     assert (cpu.minutes, cpu.cores, cpu.memory_mb, cpu.gpus(None), cpu.up) == (1440, 64, 256000, 0, True)
     assert (cpu.name, cpu.default, gpu.default) == ("cpu", True, False)
     assert (gpu.minutes, gpu.gpus(None), gpu.gpus("a100"), gpu.gpus("b200"), gpu.up) == (150, 6, 2, 0, True)
-    assert (night.up, night.minutes) == (False, None)
-    (least,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|12\n")  # of nodes that differ
+    assert (down.up, night.up, night.minutes) == (False, False, None)
+    (least,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")  # of nodes that differ
     assert (least.cores, least.memory_mb, least.gpus("h100")) == (64, 256000, 4)
 
 
@@ -80,6 +81,18 @@ def test_gpus_of_one_type_count_together():
         assert (part.gpus(None), part.gpus("h100")) == (gpus, of_h100), gres
 
 
+def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help():
+    up = "idle mixed allocated allocated+ completing planned reserved blocked perfctrs cloud n/a "
+    up += "idle~ idle# idle! idle% idle@ idle^ idle- mixed- mixed# allocated~ mixed^ planned~ "  # back by themselves
+    up += "power_down power_down~ powered_down powered_down~ powering_down% power_up# powering_up# reboot^ IDLE+CLOUD"
+    down = "inval inval* invalid_reg future futr future~ error unknown unk* down down* down~ down$ drained drained~ draining@ "
+    down += "drained* fail failing* maint maint* idle* idle$ mixed$ allocated* powering_up* idle~* DOWN+CLOUD "
+    down += "IDLE+DRAIN IDLE+MAINTENANCE IDLE+NOT_RESPONDING IDLE+INVALID_REG"
+    for state, able in [*((state, True) for state in up.split()), *((state, False) for state in down.split())]:
+        said = refusal(needs(), partitions(row(state=state)), "gpu")
+        assert said == (None if able else "partition gpu: it is not up"), state
+
+
 def test_what_is_no_partition_is_quoted():
     for text in ("", "slurm_load_partitions: nothing\n", "gpu|up|1\n"):
         with pytest.raises(BenchError, match="sinfo prints no partition, but '" + re.escape(text.strip())):
@@ -111,10 +124,28 @@ def test_what_no_partition_takes_is_refused():
 
 
 def test_a_partition_without_nodes_may_get_some():
-    empty = {"cores": "0", "memory": "0", "gres": "(null)", "nodes": "0"}
+    empty = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
     known = partitions(row("slinky", **empty) + row("cpu*", gres="(null)"))
     assert refusal(needs(gpus=1), known, "slinky,cpu", "h100") is None
     assert refusal(needs(gpus=1), known, None, "h100") == "partition cpu: 1 GPUs of type h100 needed, a node has 0"
+
+
+def test_a_slice_is_no_gpu_and_is_asked_for_by_its_type():
+    """MIG slices as clusters name them: SLURM's own names, then sites'."""
+    for gres, gpus in (
+        ("gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", 0),
+        ("gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", 3),
+        ("gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2,gpu:h100_mig:14", 0),
+        ("gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", 0),
+        ("gpu:nvidia_a100-sxm4-80gb:4", 4),
+    ):
+        assert partitions(row(gres=gres))[0].gpus(None) == gpus, gres
+    known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
+    asked = needs(gpus=2)
+    assert refusal(asked, known, "gpu") == "partition gpu: 2 GPUs needed, a node has 0"
+    assert refusal(asked, known, "gpu", "nvidia_h100_80gb_hbm3_4g.40gb") is None
+    assert refusal(asked, known, "", "") is None  # each session names its own
+    assert refusal(needs(), known, "gpu") is None
 
 
 # --- SLURM's programs, and a workflow without a cluster
@@ -170,7 +201,7 @@ def test_what_the_profile_would_submit(tmp_path, content):
     assert (status, "Traceback" in said, "File " in said) == (1, False, False), said
     last = said.splitlines()[-1]
     assert "nothing was submitted: sinfo does not answer" in last and last.endswith("on a login node of the cluster.")
-    programs(tmp_path / "bin", sinfo="echo 'main*|up|infinite|64|256000|(null)|1'")
+    programs(tmp_path / "bin", sinfo="echo 'main*|up|infinite|64|256000|(null)|idle|1'")
     for words, short in (
         ((), "wide: partition main: 2 GPUs needed, a node has 0"),  # a profile that names none takes the default one
         (

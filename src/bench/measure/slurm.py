@@ -29,9 +29,13 @@ _CLIENT_CORES = 2
 _ANSWERED_S, _DRAIN_S = 120.0, 30.0
 _BESIDE_LOAD = 1.5  # a search's time, reference loads and what lies between runs included, ÷ that under load
 _SHORTEST_MIN = 30
-_SINFO = ("sinfo", "--exact", "--noheader", "--format=%P|%a|%l|%c|%m|%G|%D")
+_SINFO = ("sinfo", "--exact", "--noheader", "--format=%P|%a|%l|%c|%m|%G|%T|%D")
 # `gpu:4`, `gpu:h100:4(S:0-1)`, `gpu:h100:no_consume:4`; not `vgpu:2`
 _GPUS = re.compile(r"(?:^|,)gpu(?::(?!no_consume)([^:,()]+))?(?::no_consume)?:(\d+)")
+# A slice of a GPU (NVIDIA's MIG), as SLURM and sites call it: `nvidia_h100_80gb_hbm3_3g.40gb`, `a100-mig`.
+_SLICE = re.compile(r"\d+g[._-]\d+gb(?![a-z0-9])|(?<![a-z])mig(?![a-z])", re.IGNORECASE)
+# States in which no job will start before somebody does something, of NODE STATE CODES in sinfo(1); a node that is powered down starts.
+_GONE = re.compile(r"(^|\+)(down|drain|drng|fail|maint|unk|inval|fut|err|not_resp)|[*$]", re.IGNORECASE)
 _THOUSANDS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _AS_CANCELLED = """
 import subprocess, sys
@@ -102,7 +106,7 @@ class Partition:
     """Nodes of a partition that are alike.
 
     Attributes:
-        name: of the partition. default: whether a job that names none goes there. up: whether jobs start there.
+        name: of the partition. default: whether a job that names none goes there. up: whether jobs start there, on nodes in service.
         minutes: the longest job; None for no limit. cores, memory_mb, gpus: of one node; gpu_types: how many of its GPUs are of each
             type. None where sinfo does not say it, as of nodes that start on demand.
     """
@@ -116,9 +120,12 @@ class Partition:
     gpu_types: Mapping[str, int] | None = None
 
     def gpus(self, model: str | None) -> int | None:
-        """GPUs of a node: those of a type, or all."""
-        types = self.gpu_types
-        return None if types is None else types.get(model, 0) if model else sum(types.values())
+        """GPUs of a node: those of a type, whole ones of any (None), or slices too (an empty text)."""
+        if (types := self.gpu_types) is None:
+            return None
+        if model is None:
+            return sum(count for kind, count in types.items() if not _SLICE.search(kind))
+        return types.get(model, 0) if model else sum(types.values())
 
 
 def partitions(text: str | None = None) -> list[Partition]:
@@ -143,7 +150,7 @@ def _asked() -> str:
 
 
 def _partition(line: str) -> Partition:
-    name, available, limit, cores, memory, gres, nodes = (each.strip() for each in line.split("|"))
+    name, available, limit, cores, memory, gres, state, nodes = (each.strip() for each in line.split("|"))
     types: dict[str, int] = {}
     for kind, count in _GPUS.findall(gres):  # a type stands once for each socket where its cores differ
         types[kind] = types.get(kind, 0) + int(count)
@@ -151,7 +158,7 @@ def _partition(line: str) -> Partition:
     return Partition(
         name=name.removesuffix("*"),
         default=name.endswith("*"),
-        up=available == "up",
+        up=available == "up" and not _GONE.search(state),
         minutes=_minutes(limit),
         cores=_count(cores) if there else None,
         memory_mb=_count(memory) if there else None,
@@ -181,8 +188,8 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None,
     """Why no partition can ever take a job; None where one can, when its nodes are free.
 
     Args:
-        wanted: the partitions that may take it; None: the default one. gpu_model: the type of its GPUs; None: any. Empty texts: any, as
-            nobody knows before which it will be.
+        wanted: the partitions that may take it; None: the default one. gpu_model: the type of its GPUs; None: any whole one. Empty
+            texts: any, as nobody knows before which it will be.
     """
     names = [] if wanted == "" else wanted.split(",") if wanted else [part.name for part in known if part.default]
     asked = [part for part in known if not names or part.name in names]
