@@ -90,6 +90,11 @@ STREAMS = {
         {"arrivals": 2, "first_tokens": 2.0}, 0.5),
     "a chunk too many in a long answer moves nothing, as where a token ends the reasoning": (
         [*numbered(41, 1, 0.02), end(2, 40)], {}, 0.0205),
+    "reasoning that is repeated at the end has no token there": (
+        [*numbered(2, 0.2, 0.05, "reasoning_content"), *numbered(2, 0.3, 0.05),
+         (0.75, delta(reasoning_content=" r0 r1", content=" c0 c1")), end(0.75, 4)], {"e2e_s": 0.35}, 0.05),
+    "nor have several tokens a chunk": (
+        [*each((" w0 w1", " w2 w3"), 0.01, 1), (5, delta(content=" w0 w1 w2 w3")), end(5.01, 4)], {"e2e_s": 1.01}, 0.5),
     "speculative tokens come three a chunk, 30 ms apart": ([*each([" one two six"] * 3, 1, 0.03), end(1.1, 9)], {}, 0.01),
 }  # fmt: skip
 
@@ -157,6 +162,24 @@ def test_accepted_drafts_explain_chunks_of_several_tokens(tmp_path, accepted, kn
     timings = {} if accepted is None else {"timings": {"draft_n": 8, "draft_n_accepted": accepted}}
     read = record([*each([" onetwosix"] * 3, 1, 0.03), (1.1, event({"choices": [], **timings}) + usage(9) + DONE)])
     assert tpot(tmp_path, read) == (pytest.approx(0.01) if known else None)
+
+
+@cases(
+    ("last", "tokens"),
+    [
+        (delta(content=" c0 c1 c2 c3"), 4),
+        (delta(content="c0 c1 c2 c3\n"), 4),
+        (delta(content=" c0 c1 c2 c3", finish="stop"), 4),
+        (delta(role="assistant", content=" c0 c1 c2 c3"), 4),
+        (text(" c0 c1 c2 c3", "stop"), 4),
+        (event({"choices": [{"index": 0, "delta": {}, "message": {"role": "assistant", "content": " c0 c1 c2 c3"}}]}), 4),
+        (delta(content=" c0 c1 c2 c3"), None),  # a server that counts nothing
+    ],
+)
+def test_an_answer_that_is_repeated_at_its_end_has_no_token_there(tmp_path, last, tokens):
+    read = record([*numbered(4, 0.2, 0.05), (0.75, last), (0.75, (usage(tokens) if tokens else delta(finish="stop")) + DONE)])
+    assert (read.outcome, len(read.token_times_s), read.e2e_s) == ("ok", 4, 0.35)
+    assert tpot(tmp_path, read) == (tokens and pytest.approx(0.05))
 
 
 def test_a_token_that_spells_what_came_before_is_a_token():

@@ -152,6 +152,7 @@ def _counts(endpoint: Endpoint, content: dict[str, Any]) -> Usage | None:
 
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     """Which chunks carry tokens, and how many."""
+    chunks = _without_repeat(chunks, answer.usage.completion)
     answer.usage = usage = _with_reasoning(answer.usage, sum(chunk.carries.text > 0 for chunk in chunks))
     kept = _with_tokens(chunks, _unless_hidden(usage, chunks))
     answer.tokens = [chunk.stamp for chunk in kept]
@@ -177,6 +178,22 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
 def _words(chunks: list[_Chunk]) -> int:
     """The fewest tokens that could spell these chunks."""
     return sum(chunk.carries.words for chunk in chunks)
+
+
+def _without_repeat(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
+    """The chunks without a last text that is the whole answer, without or with its reasoning, or all of that, once more.
+
+    Some gateways end a stream so. A token may spell what all before it do, too: only where the stream holds more than the server
+    counts, or it counts nothing and several chunks came before, is it a repeat.
+    """
+    texts = [chunk for chunk in chunks if chunk.carries.text]
+    if len(texts) < 2 or (len(texts) == 2 if counted is None else max(len(texts), _words(texts)) <= counted):
+        return chunks
+    *before, last = texts
+    kinds = ((False,), (True,), (False, True))  # whether it is reasoning
+    earlier = ("".join(each.carries.said for each in before if bool(each.carries.reasoning) in kind).strip() for kind in kinds)
+    text = last.carries.said.strip()
+    return [chunk for chunk in chunks if chunk is not last] if text and text in earlier else chunks
 
 
 def _with_reasoning(usage: Usage, texts: int) -> Usage:
