@@ -36,7 +36,7 @@ _PRICES = ("accelerator", "price_per_hour", "energy_price_per_kwh", "cost_per_mi
 _FIGURES: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
     "comparison": (questions.beside_baseline, "comparison.section", ()),
     "kv-saturation": (questions.shows_kv_cache, "kv_saturation", _SLO),
-    "ttft": (lambda rows: questions.levels(2)(rows) or questions.mixed(rows), "ttft", ("slo",)),
+    "ttft": (questions.levels(2), "ttft", ("slo",)),
     "throughput": (questions.levels(2), "regions", ()),
     "slo-margin": (questions.wanted("slo"), "capacity.section", _SLO),
     "latency-throughput": (questions.levels(2), "latency_throughput", _SLO),

@@ -16,32 +16,17 @@ from bench.report.theme import (
     unit_column,
     with_curve,
 )
-from bench.runs.latencies import class_column, class_names
 from bench.study.slo import Slo
 
 _USUAL = "p95"  # where no SLO limits another percentile
 
 
 def _percentiles(results: Tables) -> list[Slo]:
-    """What is drawn: P50 of all requests; of these and of each class what an SLO limits, else P95. Answers that come whole have E2E."""
-    names = dict.fromkeys(name for text in results.runs["classes"].unique(maintain_order=True) for name in class_names(text))
+    """What is drawn: P50, and what an SLO of all requests limits, else P95. Answers that come whole have E2E."""
     metric = "e2e" if results.runs["ttft_p50_s"].is_null().all() else "ttft"
-    shown = [Slo(metric, "p50", 0.0)]
-    for name in (None, *names):
-        limited = [slo for slo in results.decision.slos if (slo.metric, slo.request_class) == (metric, name)]
-        shown += limited or [Slo(metric, _USUAL, 0.0, name)]
-    known = {name for name in results.runs.columns if results.runs[name].is_not_null().any()}
-    return [slo for slo in shown if slo.column in known]
-
-
-def _unit(results: Tables, slo: Slo) -> str:
-    """Of the limits on that latency; without one, milliseconds where all are below a second."""
-    limits = [
-        each.unit for each in results.decision.slos if (each.metric, each.request_class) == (slo.metric, slo.request_class)
-    ]
-    column = class_column(slo.request_class, f"{slo.metric}_p50_s")
-    highest = results.runs[column].max() if column in results.runs.columns else None
-    return next(iter(limits), "ms" if isinstance(highest, float) and highest < 1 else "s")
+    limited = [slo for slo in results.decision.slos if (slo.metric, slo.request_class) == (metric, None)]
+    shown = [Slo(metric, "p50", 0.0), *(limited or [Slo(metric, _USUAL, 0.0)])]
+    return [slo for slo in shown if slo.column in results.runs.columns and results.runs[slo.column].is_not_null().any()]
 
 
 @figure(
@@ -52,21 +37,21 @@ def _unit(results: Tables, slo: Slo) -> str:
     "stands in its place.",
 )
 def ttft(results: Tables) -> alt.ConcatChart | alt.LayerChart:
-    """P50 and the SLO's percentile of TTFT over load, then of each class of requests: a panel each, a line a curve.
+    """P50 and the SLO's percentile of TTFT over load: a panel each, a line a curve.
 
     Args:
-        results: `runs` with `level`, the latencies' percentiles (s), `classes` and `valid`; `decision` with its SLOs.
+        results: `runs` with `level`, the latencies' percentiles (s) and `valid`; `decision` with its SLOs.
     """
     shown = _percentiles(results)
     if not shown:
         return nothing_to_show("no run has a latency")
     runs, panels = with_curve(results, results.runs), []
+    highest = max(runs[shown[0].column].drop_nulls(), default=1.0)
+    unit = next((slo.unit for slo in shown if slo.limit_s), "ms" if highest < 1 else "s")
+    times = 1.0 if unit == "s" else 1000.0
+    values = [value and value * times for slo in shown for value in runs[slo.column]]
+    span = Span.of(values, within=[slo.limit_s * times for slo in shown if slo.limit_s])
     for slo in shown:
-        unit = _unit(results, slo)
-        times = 1.0 if unit == "s" else 1000.0
-        alike = [each for each in shown if each.request_class == slo.request_class]  # panels that are compared
-        values = [value and value * times for each in alike for value in runs[each.column]]
-        span = Span.of(values, within=[each.limit_s * times for each in alike if each.limit_s])
         limit = (slo.limit_s * times, f"SLO: {slo.limit_s * times:g} {unit}") if slo.limit_s else None
         panels.append(
             load_panel(

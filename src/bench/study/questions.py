@@ -56,11 +56,6 @@ def levels(fewest: int) -> Condition:
     return lambda rows: varied(plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
 
 
-def mixed(rows: Rows) -> bool:
-    """A workload with classes of requests: a single load shows how they differ."""
-    return any(row.get("classes") for row in rows)
-
-
 def shows_kv_cache(rows: Rows) -> bool:
     """A curve of a server whose metrics are read, and once they are there, that have its KV cache's usage."""
     return levels(2)([row for row in rows if row.get("metrics") is not False and row.get("kv_usage_peak", 0) is not None])
