@@ -1,11 +1,9 @@
 """Latency over length, what streaming buys, and what happens within a run: planted lines and courses are found."""
 
-import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import norm
 
-from bench.findings.course import Course, course, ttft_slope
 from bench.findings.lengths import cost, length_costs, streaming_gains, swept
 from bench.findings.tables import Tables
 from bench.parse.table import summary_frame
@@ -82,29 +80,3 @@ def test_each_length_has_its_own_runs(study):
     (gain,) = streaming_gains(study.runs)
     assert (gain.prompt, gain.output, gain.first_s, gain.streamed_s, gain.whole_s) == (64, 64, 0.1, 2.0, 2.0)
     assert (gain.valid, gain.runs) == (2, 2)
-
-
-# What happens within a run
-
-
-def rows(name, times, values):
-    return pl.DataFrame({"series": [name] * len(times), "elapsed_s": times, "value": np.asarray(values, dtype=float)})
-
-
-def test_the_course_of_a_run_is_the_one_planted():
-    """The cache fills until 20 s and stays full until 50 s."""
-    scraped = np.arange(0, 60, 0.2)
-    usage = np.where(scraped >= 50, 0.2, np.clip(scraped / 20, 0, 1) * 0.95 + (scraped >= 20) * 0.05)
-    run = pl.concat([rows("kv_usage", scraped, usage), rows("running", scraped, np.where(scraped >= 2, 16, 4))])
-    seen = course(run)
-    assert (seen.full_after_s, seen.full_for_s) == (pytest.approx(20, abs=0.3), pytest.approx(30, abs=0.5))
-    assert seen.running == 16
-    assert course(run.filter(pl.col("series") != "kv_usage")) == course(run.clear()) == Course()
-
-
-def test_each_request_of_a_burst_waits_for_the_prompts_before_it():
-    rng = np.random.default_rng(4)
-    waits = 0.05 + 0.012 * np.arange(40) + rng.normal(0, 0.002, 40)
-    judged = [{"ok": True, "ttft": wait} for wait in rng.permutation(waits)] + [{"ok": False, "ttft": None}]
-    assert ttft_slope(judged) == pytest.approx(0.012, rel=0.03)
-    assert ttft_slope(judged[:5]) is None

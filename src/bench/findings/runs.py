@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text
 from bench.findings import trust
-from bench.findings.course import Course, course, ttft_slope
 from bench.findings.streams import stream_notes
 from bench.parse.validity import PARTS, failures, reason_texts, stopped
 from bench.report.blocks import Block, Cell, Column, Fold, Items, Section, Table, Text, cell_of_load
 from bench.statistics.percentiles import tail_text
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from bench.findings.view import View
 
 Row = Mapping[str, Any]
@@ -38,10 +35,6 @@ _RUNS = (
     Column("preemptions", "preemptions", "%.0f"),
     Column("in the queue, mean (s)", "server_queue_time_mean_s", "%.3f"),
     Column("ITL P99 (s)", "itl_p99_s", "%.3f"),
-    Column("cache full after (s)", "full_after_s", "%.2g"),
-    Column("full for (s)", "full_for_s", "%.2g"),
-    Column("running then", "running", "%.0f"),
-    Column("TTFT, each request of a burst (ms)", "ttft_slope_s", "%.3g", 1000),
     Column("recovered from a step after (s)", "recovery_s", "%.2g"),
     Column("others' work", "host_other_share", "%.0f %%", 100),
 )
@@ -52,9 +45,7 @@ _MEANING = (
 
 
 def section(view: View) -> Section:
-    series = view.results.timeseries
-    courses = series.partition_by("deployment", "run", as_dict=True) if series.height else {}
-    rows = [{**_row(run), **_course(run, courses.get((run["deployment"], run["run"])))} for run in view.runs.to_dicts()]
+    rows = [_row(run) for run in view.runs.to_dicts()]
     failing = [row for row in rows if row["failures"]]
     found: list[Block] = []
     if failing:
@@ -90,14 +81,6 @@ def invalid(view: View) -> Section:
     parts = "; ".join(f"**{part}**, {meaning}" for part, meaning in PARTS.items() if part in of_fault)
     fault = f"At fault: {parts}." if parts else ""
     return Section("invalid", title, [*blocks, Text(fault)], short=blocks)
-
-
-def _course(run: Row, timeseries: pl.DataFrame | None) -> dict[str, Any]:
-    """What happens within a run, as cells."""
-    return {
-        **vars(course(timeseries) if timeseries is not None else Course()),
-        "ttft_slope_s": ttft_slope(run["judged"] or ()) if run["arrival"] == "burst" else None,
-    }
 
 
 def _often(texts: Sequence[Sequence[str]]) -> list[str]:
