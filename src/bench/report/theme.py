@@ -101,24 +101,19 @@ def is_log(results: Curves) -> bool:
     return float(results.runs["level"].max()) / float(results.runs["level"].min()) > 20  # type: ignore[arg-type]
 
 
-def level_axis(results: Curves, field: str = "level", *, log: bool | None = None) -> alt.X:
-    """The load, one of `bench.axes`, with a tick at each measured one: a panel of any part of them has all of its own.
-
-    Args:
-        log: whether the axis is logarithmic; None decides by `is_log`. Panels that are compared must agree, so where each shows a part
-            of a study the whole decides.
-    """
+def level_axis(results: Curves, field: str = "level") -> alt.X:
+    """The load, one of `bench.axes`, with a tick at each measured one: a panel of any part of them has all of its own."""
     digits = "d" if AXES[results.axis].held else "~g"
     loads = results.runs["level"].unique().sort().to_list()
     axis = alt.Axis(values=loads, labelBound=12, format=digits, labelFlush=False, labelOverlap="greedy")
-    return alt.X(f"{field}:Q", title=_load_title(results), scale=level_span(results, log=log).scale, axis=axis)
+    return alt.X(f"{field}:Q", title=_load_title(results), scale=level_span(results).scale, axis=axis)
 
 
-def level_span(results: Curves, *, log: bool | None = None) -> Span:
+def level_span(results: Curves) -> Span:
     """From the lowest to the highest load."""
     low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
     apart = 0.1 * low * (low == high)
-    return Span(low - apart, high + apart, log=is_log(results) if log is None else log)
+    return Span(low - apart, high + apart, log=is_log(results))
 
 
 @dataclass(frozen=True)

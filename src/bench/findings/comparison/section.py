@@ -90,7 +90,6 @@ _SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "ci
     "go on. Loads at which one side fails more requests are missing.",
     invalid="Left out, with their counterparts",
     by_axis=False,
-    note=lambda results: f"Pairs that are not compared for that: {left}." if (left := _left_out(results.study)) else "",
 )
 def comparison(results: Tables) -> alt.VConcatChart | alt.LayerChart:
     """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load."""
@@ -102,14 +101,6 @@ def comparison(results: Tables) -> alt.VConcatChart | alt.LayerChart:
     if not strips:
         return nothing_to_show("no deployment has valid runs of a load that the baseline has too")
     return alt.vconcat(*strips, spacing=24)
-
-
-def _left_out(runs: pl.DataFrame) -> int:
-    """Pairs of a baseline's run and its counterpart, of which one or both are invalid."""
-    baseline, others = (runs.filter(side) for side in (pl.col("baseline"), ~pl.col("baseline")))
-    pair = ("workload", "axis", "level", "session", "repeat")
-    pairs = others.join(baseline.select(*pair, ours="valid"), on=pair, nulls_equal=True)
-    return pairs.filter(~pl.col("valid") | ~pl.col("ours")).height
 
 
 def _strip(results: Tables, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
