@@ -87,7 +87,7 @@ def test_half_the_size_and_the_same_weights(written, tmp_path):
 
 
 def test_every_parameter_of_a_published_model_has_a_place():
-    for key in ("llama-3-8b", "mistral-small-24b", "mixtral-8x7b", "qwen1.5-14b", "qwen3-8b"):
+    for key in ("llama-3-8b", "mistral-small-24b", "qwen1.5-14b", "qwen3-8b"):
         entry = catalogue()[key]
         assert sum(tensor.elements for tensor in gguf_tensors(entry.config, "bfloat16")) == entry.parameters, key
 
@@ -112,14 +112,13 @@ READ = ("family", "layers", "hidden_size", "heads", "kv_heads", "head_dim", "int
 
 def test_a_file_has_every_parameter_of_its_family_and_says_what_the_config_says(tmp_path):
     """But for Mistral, which is written as a Llama."""
-    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
-    for family, more in (("llama", {}), ("mistral", {"sliding_window": None}), ("qwen2", {}), ("qwen3", {"head_dim": 32}), ("mixtral", experts)):  # fmt: skip
+    for family, more in (("llama", {}), ("mistral", {"sliding_window": None}), ("qwen2", {}), ("qwen3", {"head_dim": 32})):  # fmt: skip
         for tied in (False, True):
             config = {"model_type": family, "architectures": ["X"], **SMALL, "tie_word_embeddings": tied, **more}
             write_gguf(config, tmp_path / "m.gguf", dtype="float16")
             own, arrays = geometry_of(config), read(tmp_path / "m.gguf")[1]
             size = sum(array.size for array in arrays.values())
-            assert family == "mixtral" or size == pytest.approx(own.parameters, rel=0.004), (family, tied)  # without biases
+            assert size == pytest.approx(own.parameters, rel=0.004), (family, tied)  # without biases
             assert ("output.weight" in arrays) is not tied
             found = geometry_of(config_of_gguf(tmp_path / "m.gguf"))
             held = geometry_at(tmp_path / "m.gguf")

@@ -141,15 +141,13 @@ def geometry_of(config: Config, weights: Weights | None = None) -> Geometry:
     family = decoder.family_of(config, part)
     if family not in decoder.FAMILIES and not decoder.latent_throughout(part):
         raise BenchError(
-            f"model_type {family} is not a known family, so its KV cache is not known, and a guess would be "
-            f"wrong{_looked(config, part)}. {_AS_LLAMA}"
+            f"model_type {family} is not a known family, so its KV cache is not known, and a guess would be wrong; its decoder was "
+            f"looked for at the top and under {', '.join(DECODER_KEYS)}. {_AS_LLAMA}"
         )
     try:
         return _weighed(_shape(family, config, part), config, part, weights)
     except KeyError as missing:
-        raise BenchError(
-            f"{_where(config, part)} of model_type {family} does not state {missing}{_looked(config, part)}"
-        ) from None
+        raise BenchError(f"config.json of model_type {family} does not state {missing}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
         raise BenchError(f"config.json of model_type {family} has an invalid value ({error})") from None
 
@@ -213,17 +211,6 @@ def _plain(shape: Geometry) -> bool:
     kinds = {replace(kind, window=None) for kind, _ in shape.attention_kinds}
     odd = shape.experts or any(shape.states) or not all(shape.attentions)
     return not odd and len(kinds) == 1 and not any(kind.latent or kind.shares for kind in kinds)
-
-
-def _where(config: Config, part: Config) -> str:
-    return "config.json" if part is config else f"the decoder in config.json (keys {', '.join(list(part)[:4])}, …)"
-
-
-def _looked(config: Config, part: Config) -> str:
-    """Where a decoder was looked for, if its keys stand nowhere."""
-    if part is not config or any(key in part for key in ("hidden_size", "num_hidden_layers", "n_embd", "n_layer")):
-        return ""
-    return f"; its decoder was looked for at the top and under {', '.join(DECODER_KEYS)}"
 
 
 def _refuse_odd_numbers(part: Config) -> None:

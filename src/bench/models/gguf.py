@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gguf import GGUFWriter
 
 # What llama.cpp calls the architecture of each family that can be written.
-FAMILIES = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
 _CHUNK = 1 << 22  # weights drawn at a time, 16 MiB; convention
 _SCALE = 0.02  # standard deviation of drawn weights; convention: transformers' usual initializer_range
@@ -114,9 +114,8 @@ def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
     g = _supported(config, dtype)
     width, queries, keys = g.hidden_size, g.heads * g.head_dim, g.kv_heads * g.head_dim
     attention_bias, output_bias = g.family == "qwen2" or bool(config.get("attention_bias")), bool(config.get("attention_bias"))
-    experts = config["num_local_experts"] if g.family == "mixtral" else 0
     found = [GgufTensor("token_embd.weight", (width, g.vocabulary), dtype)]
-    inner, of_experts, end = g.intermediate_size, (experts,) if experts else (), "_exps" if experts else ""
+    inner = g.intermediate_size
     for layer in range(g.layers):
         matrices: dict[str, tuple[int, ...]] = {
             "attn_q": (width, queries),
@@ -132,10 +131,8 @@ def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:
         if output_bias:
             vectors |= {"attn_output.bias": width}
         for name, shape in (("ffn_gate", (width, inner)), ("ffn_up", (width, inner)), ("ffn_down", (inner, width))):
-            matrices[f"{name}{end}"] = (*shape, *of_experts)
+            matrices[name] = shape
         found += [GgufTensor(f"blk.{layer}.{name}.weight", shape, dtype) for name, shape in matrices.items()]
-        if experts:
-            found.append(GgufTensor(f"blk.{layer}.ffn_gate_inp.weight", (width, experts), "float32"))
         found += [GgufTensor(f"blk.{layer}.{name}", (size,), "float32") for name, size in vectors.items()]
     found.append(GgufTensor("output_norm.weight", (width,), "float32"))
     return found if g.tied else [*found, GgufTensor("output.weight", (width, g.vocabulary), dtype)]
@@ -179,9 +176,6 @@ def _describe(writer: GGUFWriter, config: Mapping[str, Any], g: Geometry, dtype:
     writer.add_rope_dimension_count(g.head_dim)
     writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
     writer.add_vocab_size(g.vocabulary)
-    if g.family == "mixtral":
-        writer.add_expert_count(config["num_local_experts"])
-        writer.add_expert_used_count(config["num_experts_per_tok"])
     names = tokens(g.vocabulary)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

@@ -24,7 +24,6 @@ from bench.runs.launch import Launch
 from bench.servers import guard
 from bench.servers.engines import managed
 
-_PATIENCE_S = guard.GRACE_S + 20
 _OUTPUTS = (1, 2)
 _LOOKS = 10  # looks whether a server that may be dying is gone; convention
 _BETWEEN_S = 0.5  # pause between them (s); convention
@@ -301,21 +300,13 @@ def end_left(log: Path, sessions: Collection[int] = ()) -> list[str]:
     """
     ended: dict[int, str] = {}
     ending = time.monotonic() + guard.GRACE_S + 2
-    deadline = ending + _PATIENCE_S
-    while found := list(_left(log, sessions)):
-        guards = [process for process in found if _is_guard(process)]
-        if any(_session(process.pid) not in sessions for process in guards):
-            if time.monotonic() > ending:
-                return []  # another session's server, with the same log
-            time.sleep(0.1)  # the guard of a session that was killed is about to end its server
-            continue
-        # A guard that still lives ends even what left the session and the log: it is waited for.
-        for process in found if time.monotonic() > deadline else [each for each in found if each not in guards]:
-            with suppress(psutil.Error):
-                ended.setdefault(process.pid, process.name())
-                process.kill()
-        if time.monotonic() > deadline + guard.GRACE_S:
-            break
+    while (found := list(_left(log, sessions))) and time.monotonic() < ending:
+        # One that lives is another session's, or that of a session that was killed, and about to end its server.
+        if not any(map(_is_guard, found)):
+            for process in found:
+                with suppress(psutil.Error):
+                    ended.setdefault(process.pid, process.name())
+                    process.kill()
         time.sleep(0.05)
     return list(ended.values())
 
