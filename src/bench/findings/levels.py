@@ -122,7 +122,11 @@ def section(view: View) -> Section:
         Column(results.tokens_per_s.removeprefix("output "), "tokens_per_s", "%.0f"),
         *([Column("peak KV usage", "kv_usage_peak", "%.0f %%", 100)] if results.counted != "prompt tokens" else []),
         *([Column("reasoning tokens", "reasoning_tokens", "%.0f")] if any(row["reasoning_tokens"] for row in rows) else []),
-        *([Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)] if any(row["turns"] for row in rows) else []),
+        *(
+            [Column("hit rate", "prefix_hit_rate_answers", "%.0f %%", 100)]
+            if any(row["prefix_hit_rate_answers"] is not None for row in rows)
+            else []
+        ),
         *([Column(f"USD a million {results.counted}", "usd", "%.3g")] if any(row["usd"] is not None for row in rows) else []),
         *([Column("valid runs", "valid")] if any(row["invalid_runs"] for row in rows) else []),
         *([Column("others' work", "others", "%.0f %%", 100)] if any(row["others"] for row in rows) else []),
