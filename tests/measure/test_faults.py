@@ -106,7 +106,7 @@ def test_a_server_that_hangs_is_ended_and_started_again(content, monkeypatch):
 def test_a_load_process_that_is_killed_ends_the_session_and_keeps_its_runs(content):
     with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION, gap_s=0.02) as server:
         study = Study(content, server.base_url)
-        with pytest.raises(BenchError, match=r"a load process ended with status -9 \(killed, often for memory"):
+        with pytest.raises(BenchError, match="a load process ended with status -9 "):
             study.session(signalling(signal.SIGKILL, "bench.load"))
         assert len(study.finished()) == 1
 

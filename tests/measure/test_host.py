@@ -101,9 +101,8 @@ def test_of_whom_nothing_is_known(planted_servers, tmp_path):
     assert servers_at("http://192.0.2.1:8000") is None
     assert servers_at("http://no-such-host.invalid:8000") is None
     (tmp_path / "docker-proxy").symlink_to(sys.executable)
-    port, proxy, _ = planted_servers(executable=tmp_path / "docker-proxy")
+    port, *_ = planted_servers(executable=tmp_path / "docker-proxy")
     assert servers_at(f"http://127.0.0.1:{port}") is None
-    assert servers_at(f"http://127.0.0.1:{port}", router=True) == [proxy]  # whose engines are known
     with socket.create_server(("127.0.0.1", 0)) as listening:
         child = os.fork()
         if not child:
@@ -117,17 +116,13 @@ def test_of_whom_nothing_is_known(planted_servers, tmp_path):
 
 
 def test_what_an_external_server_here_leaves_is_of_others(planted_servers, monkeypatch):
-    """Ten seconds of two cores of which 13 s were used, 2 s of them by us, and 9 s by the server and an engine behind it."""
-    (port, server, child), (behind, engine, _), (_, busy, _) = (planted_servers() for _ in range(3))
-    for own, used, others in (
-        ([], {server: 1.0, child: 8.0}, 0.1),
-        ([], {server: 0.5, child: 0.5, busy: 10.0}, 0.5),
-        ([f"http://127.0.0.1:{behind}", "http://192.0.2.1:1"], {server: 1.0, engine: 8.0}, 0.1),
-    ):
+    """Ten seconds of two cores of which 13 s were used, 2 s of them by us, and 9 s by the server."""
+    (port, server, child), (_, busy, _) = planted_servers(), planted_servers()
+    for used, others in (({server: 1.0, child: 8.0}, 0.1), ({server: 0.5, child: 0.5, busy: 10.0}, 0.5)):
         times = iter([dict.fromkeys(used, 1.0), {each: 1.0 + seconds for each, seconds in used.items()}])
         cores = iter([{"user": 0.0, "idle": 0.0, "steal": 0.0}, {"user": 13.0, "idle": 7.0, "steal": 0.0}])
         spent = iter([0.0, 2.0])
         for name, values in (("process_times", times), ("core_times", cores), ("own_s", spent)):
             monkeypatch.setattr(host, name, lambda values=values: next(values))
-        seen = HostWatch(whole=False, address=f"http://127.0.0.1:{port}", behind=own).seen()
+        seen = HostWatch(whole=False, address=f"http://127.0.0.1:{port}").seen()
         assert (seen.busy_share, seen.other_share) == (0.65, others), used

@@ -10,7 +10,7 @@ import pytest
 from bench.findings.registry import figures_of, load_figure
 from bench.parse.latency import latency_columns
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.server import answer_figures, server_figures, speculation_figures
+from bench.parse.server import server_figures, speculation_figures
 from bench.parse.validity import verdict
 from bench.study.config import Thresholds
 from tests.support.figures import results
@@ -106,13 +106,6 @@ def test_what_a_single_answer_says_of_its_drafts():
     content = b'{"choices": [{"index": 0, "text": "ab", "finish_reason": "length"}], "usage": {"prompt_tokens": 9, "completion_tokens": 2}'
     read = record([(1.0, content + b', "timings": {"draft_n": 4, "draft_n_accepted": 1}}')], streamed=False)
     assert (read.outcome, read.draft_tokens, read.accepted_tokens) == ("ok", 4, 1)
-
-
-def test_percentiles_are_over_answers_for_which_something_was_drafted():
-    drafted, accepted = [10] * 8 + [0, None], [*range(8), 0, None]
-    found = answer_figures(pl.DataFrame({"draft_tokens": drafted, "accepted_tokens": accepted}))
-    numbers = [found[f"answer_acceptance_{name}"] for name in ("n", "p10", "p50", "p90")]
-    assert numbers == [8, 0.0, 0.3, 0.7]
 
 
 def run_of(each, *, accepted):

@@ -6,7 +6,6 @@ import math
 import os
 import pickle
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -366,16 +365,9 @@ class _Process:
             raise self._lost() from None
 
     def _lost(self) -> BenchError:
-        try:
-            status = self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            return BenchError(
-                "a load process wrote unexpected output to stdout: something that Python loads at its start prints there. "
-                "Look into PYTHONPATH and sitecustomize."
-            )
-        why = (
-            "killed, often for memory: give the job more, or send fewer and shorter requests"
-            if status == -signal.SIGKILL
-            else "its own message, if any, is above"
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2)
+        return BenchError(
+            f"a load process ended with status {self._process.poll()} before the run had ended; its own message, if any, is above. One "
+            "that was killed often lacked memory: give the job more, or send fewer and shorter requests."
         )
-        return BenchError(f"a load process ended with status {status} ({why}) before the run had ended.")

@@ -80,7 +80,6 @@ class _Payloads:
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
         self._head, self._bare = template(target, endpoint, options)
         self._body = self._bare
-        self._asides: dict[int, dict[str, Any]] = {}
         self._session = (turns.session_header, seed) if turns and turns.session_header else None
 
     def of(self, request: PlannedRequest) -> bytes:
@@ -93,13 +92,9 @@ class _Payloads:
     def continued(self, request: PlannedRequest) -> Continued | None:
         if not self._own:
             return None
-        head, (key, *apart) = self._written(request), self._endpoint.keys
+        head, (key,) = self._written(request), self._endpoint.keys
         # The list of messages is the body's last key: in an object, order means nothing.
-        # What stands apart from them, as a system prompt may, the first turn has for all.
-        if not request.turn:
-            self._asides[request.conversation] = {name: self._body[name] for name in apart if name in self._body}
-        common = {name: value for name, value in self._body.items() if name not in self._endpoint.keys}
-        rest = as_json(common | self._asides.get(request.conversation, {}))[:-1]
+        rest = as_json({name: value for name, value in self._body.items() if name != key})[:-1]
         opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), as_json(key))
         messages = self._body[key]
         recorded = bool(request.turn) and messages[0]["role"] == "assistant"
@@ -110,8 +105,6 @@ class _Payloads:
         prompt = self._prompt(request)
         self._body = self._bare | dict(self._extras(request))
         self._endpoint.put(self._body, prompt)
-        if self._own and request.turn and not isinstance(prompt, str):
-            self._body[self._endpoint.keys[0]] = prompt  # a system message with which a later turn begins keeps its place
         if self._limit:
             self._body[self._limit] = request.output_tokens
         if not self._session:

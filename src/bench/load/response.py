@@ -125,19 +125,16 @@ def events(pieces: Iterable[_Stamped]) -> Iterator[Event]:
         pieces: of the body, each with its arrival.
     """
     data: list[_Stamped] = []
-    name = bare = b""
+    name = b""
     for stamp, line in _lines(pieces):
         if isinstance(line, Event):
             yield line
         elif not line:
             yield from _dispatched(data, name, stamp)
-            data, name, bare = [], b"", b""
-        elif line.startswith(BARE) or (bare and not line.startswith(b"data:")):
-            first = not bare
-            bare += line
-            if (first or line.startswith(b"}")) and json_object(bare):
-                yield Event(stamp, bare, BARE)
-                bare = b""
+            data, name = [], b""
+        elif line.startswith(BARE):
+            if json_object(line):
+                yield Event(stamp, line, BARE)
         elif line[0] != b":"[0]:  # else a comment
             field, _, value = line.partition(b":")
             value = value.removeprefix(b" ")

@@ -30,13 +30,10 @@ class HostWatch:
     Args:
         whole: whether the server's processes descend from this one, so that what they use is known.
         address: else where the server answers; the program that listens there on this machine is the server.
-        behind: where the engines of a router answer. Those that are not on this machine use nothing of it.
     """
 
-    def __init__(self, *, whole: bool, address: str | None = None, behind: Sequence[str] = ()) -> None:
-        self._servers = [] if whole else servers_at(address, router=bool(behind)) if address else None
-        if self._servers:
-            self._servers += [each for engine in behind for each in servers_at(engine) or ()]
+    def __init__(self, *, whole: bool, address: str | None = None) -> None:
+        self._servers = [] if whole else servers_at(address) if address else None
         self._begin, self._own = core_times(), own_s()
         self._before = process_times() if self._servers else {}
         self._ahead = wall_ahead_s()
@@ -68,16 +65,13 @@ class HostWatch:
         return max(0.0, rest - served)
 
 
-def servers_at(address: str, *, router: bool = False) -> list[psutil.Process] | None:
+def servers_at(address: str) -> list[psutil.Process] | None:
     """The programs that listen where `address` leads on this machine; None where it leads elsewhere, where the system does not show
     who listens (a container's port, another user's process), where the listener passes on to a process that is not known, or where it
     started this process too.
 
     A program is the topmost process above a listener that is no shell: forked workers share their parent's socket, and a launcher's
     other processes compute for the one that listens.
-
-    Args:
-        router: whether a router is meant, whose engines are known.
     """
     url = urlsplit(address)
     port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
@@ -92,8 +86,7 @@ def servers_at(address: str, *, router: bool = False) -> list[psutil.Process] | 
             return None
         found = list(dict.fromkeys(_program(psutil.Process(pid)) for pid in listening))
         ours = {psutil.Process(), *psutil.Process().parents()}
-        passing = () if router else _PASSING_ON.split()
-        return None if any(process in ours or process.name() in passing for process in found) else found
+        return None if any(process in ours or process.name() in _PASSING_ON.split() for process in found) else found
     except (OSError, psutil.Error):
         return None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.servers.gpu_metrics import DEVICE_METRICS
-from bench.servers.gpus import Gpu, MissingGpuError, NvmlError, find_gpus, load_nvml
+from bench.servers.gpus import Gpu, NvmlError, find_gpus, load_nvml
 
 _SCHEME = "nvml:"
 _COUNTERS = ("gpu_energy_j",)
@@ -24,23 +24,12 @@ def nvml_endpoint(gpus: Sequence[str]) -> str:
     return _SCHEME + ",".join(gpus)
 
 
-def nvml_problem(endpoint: str) -> str | None:
-    """Why the GPUs of `endpoint` cannot be read on this machine; None where they can."""
+def nvml_problem(endpoint: str, kind: type[NvmlError] = NvmlError) -> str | None:
+    """Why the GPUs of `endpoint` cannot be read on this machine; None where they can, or it is a problem of another kind."""
     try:
         GpuReader(endpoint).read()
     except NvmlError as error:
-        return str(error)
-    return None
-
-
-def gpus_missing(endpoint: str) -> str | None:
-    """Which of the GPUs of `endpoint` this machine does not have; None where it has them all, or NVML cannot be used to find out."""
-    try:
-        GpuReader(endpoint).read()
-    except MissingGpuError as error:
-        return str(error)
-    except NvmlError:
-        return None
+        return str(error) if isinstance(error, kind) else None
     return None
 
 

@@ -13,7 +13,7 @@ from bench.errors import BenchError, count_text, first_names
 from bench.headers import filled_headers
 from bench.http import api_root
 from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.nvml import gpus_missing, nvml_endpoint, nvml_problem
+from bench.measure.nvml import nvml_endpoint, nvml_problem
 from bench.measure.served import find_workers, refuse_absent
 from bench.models.config_json import geometry_at, geometry_of_model, stated_weights
 from bench.models.geometry import Geometry
@@ -30,7 +30,7 @@ from bench.servers.environment import refuse_unready, requirements
 from bench.servers.facts import hardware
 from bench.servers.fleet import HAPROXY, router_program
 from bench.servers.gpu_metrics import is_nvml
-from bench.servers.gpus import gpu_names
+from bench.servers.gpus import MissingGpuError, gpu_names
 from bench.servers.launch import refuse_unfit
 from bench.servers.server import Server, core_groups
 from bench.servers.spec import DeploymentSpec
@@ -186,7 +186,7 @@ def _refuse_gpus(spec: DeploymentSpec) -> None:
             f"{where}, and CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} shows {len(names)}. Show more, or lower "
             "tensor_parallel, pipeline_parallel or data_parallel."
         )
-    if problem := gpus_missing(nvml_endpoint(names)) or _driver_missing():
+    if problem := nvml_problem(nvml_endpoint(names), MissingGpuError) or _driver_missing():
         raise BenchError(
             f"{where}, and {problem}. Measure on a machine that has {'them' if needed > 1 else 'a GPU'}"
             + (", or lower tensor_parallel, pipeline_parallel or data_parallel." if needed > 1 else ".")

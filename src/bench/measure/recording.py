@@ -42,8 +42,8 @@ _DRAIN_SAID_S = 5.0  # wait after which it is said (s); convention
 @dataclass(frozen=True)
 class Recording:
     """What a run left: its requests, the tokens a second that its work counts (None where the server did not count those of each
-    answer), how long it took (s), the shares of the cores' time (0–1) that other processes took meanwhile, where that is known, and
-    that they were busy, and whether it ended early.
+    answer), how long it took (s), the share of the cores' time (0–1) that other processes took meanwhile, where that is known, and
+    whether it ended early.
     """
 
     requests: list[RequestRecord]
@@ -51,7 +51,6 @@ class Recording:
     duration_s: float
     other_share: float | None
     stopped: Stopped | None = None
-    busy_share: float | None = None
 
     @property
     def failed(self) -> int:
@@ -96,7 +95,7 @@ def record_run(
         say(f"{prepared.longer}.")
     primers = prepared.prime()
     ahead_s = wall_ahead_s()
-    host = HostWatch(whole=descends, address=target.base_url, behind=[worker.endpoint for worker in header.workers])
+    host = HostWatch(whole=descends, address=None if header.workers else target.base_url)
     one = None if header.workers or metrics == "none" else metrics or f"{target.base_url}/metrics"
     engines_metrics = (
         [] if scrape_interval_s is None else [worker.endpoint for worker in header.workers] or ([one] if one else [])
@@ -135,7 +134,7 @@ def record_run(
     write_record(record, folder / RECORD)
     duration = result.end - result.start
     per_s = _tokens_per_s(records, ENDPOINTS[load.workload.endpoint].work, duration)
-    return Recording(records, per_s, duration, record.host.other_share, result.stopped, record.host.busy_share)
+    return Recording(records, per_s, duration, record.host.other_share, result.stopped)
 
 
 def _tokens_per_s(records: Sequence[RequestRecord], work: Work, duration_s: float) -> float | None:

@@ -23,7 +23,6 @@ from bench.study.specs import Place, RunSpec
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
 # shortly after one another are alike
 _SERVES_S = 5.0
-_FULL = 0.95  # share of the cores' time above which nearly every core is always busy; convention
 
 
 @dataclass
@@ -102,20 +101,15 @@ class Rounds:
         line = self.progress.run_ended(run, recorded.requests, recorded.tokens_per_s, recorded.duration_s)
         early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
         limit = self.plan.config.thresholds.other_share
-        self.say(line + early + disturbed(recorded.other_share, limit, recorded.busy_share))
+        self.say(line + early + disturbed(recorded.other_share, limit))
 
 
-def disturbed(other_share: float | None, limit: float, busy_share: float | None = None) -> str:
-    """That a run is invalid since other processes were at work, the most frequent reason: whoever reads it now can end them. Or that
-    every core was busy, where nobody knows with what.
+def disturbed(other_share: float | None, limit: float) -> str:
+    """That a run is invalid since other processes were at work, the most frequent reason: whoever reads it now can end them.
 
     Args:
-        other_share, busy_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid.
+        other_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid.
     """
-    if other_share is None and busy_share is not None and busy_share >= _FULL:
-        return (
-            f"; the cores were busy for {shown_share(busy_share)} of the time, and whether with the server's work is not known"
-        )
     if other_share is None or other_share <= limit:
         return ""
     return f"; invalid: other processes took {shown_share(other_share)} of the cores' time"

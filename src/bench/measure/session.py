@@ -40,6 +40,7 @@ from bench.study.state import kept_facts
 from bench.workloads.prefix_cache import room_of
 
 _STARTS = 2  # starts of a server that dies; convention
+_KEPT = "What was measured is kept. If the server dies of a load that a search chose, lower search.highest."
 
 
 class Search(Protocol):
@@ -50,9 +51,6 @@ class Search(Protocol):
 
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
-
-    def measured(self) -> set[str]:
-        """The digests of its runs that are measured."""
 
     def measure(self, rounds: Rounds) -> None:
         """Measure what it needs."""
@@ -104,7 +102,7 @@ def measure(
                 _one_start(plan, spec, runs, resolved, store, kept, facts.parent / "server.log", progress, say, search)
             except ServerDied as death:
                 if starts == _STARTS:
-                    raise ServerDied(f"{deployment}: {death}\n{_kept(runs, store, search)}") from None
+                    raise ServerDied(f"{deployment}: {death}\n{_KEPT}") from None
                 say(f"{deployment}: {death}\n{deployment}: starting it once more")
             missing = [run for run in runs if not store.holds(run)]
     if record_digest(facts) != spec.digest or kept.stat().st_mtime > facts.stat().st_mtime:
@@ -270,15 +268,6 @@ def _starts(kept: Path, server: Server, answers: Sequence[float]) -> list[Start]
     if not server.managed or not answers:
         return earlier
     return [*earlier, Start(ready_s=round(server.ready_s, 3), first_token_s=round(server.ready_s + answers[0], 3))]
-
-
-def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
-    held = sum(store.holds(run) for run in runs)
-    kept = f"{count_text(held, 'run', of=len(runs))} {is_are(held)} measured and kept"
-    if search is None:
-        return f"{kept}."
-    searched = f"{f'{kept}, and ' if runs else ''}{count_text(len(search.measured()), 'run')} of the search"
-    return f"{searched}. If the server dies of a load that the search chose, lower search.highest."
 
 
 def _work(missing: Sequence[RunSpec], search: Search | None) -> str:

@@ -16,7 +16,6 @@ from bench.parse.load import asked_figures, load_figures
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import (
     FEWEST_SCRAPES,
-    answer_figures,
     counted_bounds,
     counted_tokens,
     server_figures,
@@ -171,7 +170,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     content |= _classes(record, requests, steady, span, one_each=gaps_between_tokens(content))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= counted_bounds(requests, telemetry)
-    content |= speculation_figures(telemetry) | answer_figures(ok)
+    content |= speculation_figures(telemetry)
     within = telemetry.filter(pl.col("elapsed_s").is_between(steady.begin_s, steady.end_s)) if steady else telemetry.clear()
     content |= {f"steady_{key}": value for key, value in speculation_figures(within).items()}
     content |= load_figures(record, requests, telemetry, content, (begin, end))

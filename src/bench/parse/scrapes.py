@@ -133,21 +133,12 @@ def telemetry_table(path: Path, start: float) -> pl.DataFrame:
     return scrape_tables(path, start)[1]
 
 
-def series_name() -> pl.Expr:
-    """Name and label set, a series' identity: `name{a="1"}`."""
-    return (
-        pl.when(pl.col("labels") == "")
-        .then(pl.col("name"))
-        .otherwise(pl.concat_str("name", pl.lit("{"), "labels", pl.lit("}")))
-    )
-
-
 def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:
     """The study's form: one row a scrape, `elapsed_s` first, then one column a series; the union of all series seen.
 
     A series that one scrape lacks is null there. Where there are several endpoints, the series carry theirs.
     """
-    series = series_name()
+    series = pl.when(pl.col("labels") == "").then("name").otherwise(pl.concat_str("name", pl.lit("{"), "labels", pl.lit("}")))
     if telemetry["endpoint"].n_unique() > 1:
         series = pl.format("{} {}", "endpoint", series)
     identity = ["endpoint", "name", "labels"]

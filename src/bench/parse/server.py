@@ -12,7 +12,6 @@ import polars as pl
 
 from bench.servers.kind import Kind
 from bench.servers.metrics import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
-from bench.statistics.percentiles import percentile
 from bench.workloads.endpoints.kind import Work
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
@@ -232,7 +231,6 @@ def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str,
 
 
 _COUNTS = ("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens")
-_SHARES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # percentiles as shares; derived
 
 
 def speculation_figures(telemetry: pl.DataFrame) -> dict[str, float | None]:
@@ -261,18 +259,3 @@ def _mean_length(telemetry: pl.DataFrame) -> float | None:
     busy = gauges(telemetry).filter((pl.col("gauge") == "running") & (pl.col("value") > 0))
     values = fresh.join(busy.select("scrape"), on="scrape").filter(pl.col("value") > 0)["value"]
     return float(values.mean()) if len(values) >= FEWEST_SCRAPES else None  # type: ignore[arg-type]
-
-
-def answer_figures(ok: pl.DataFrame) -> dict[str, float | int | None]:
-    """Acceptance of single answers, of those that carry what was drafted for them.
-
-    Args:
-        ok: answered requests: `draft_tokens`, `accepted_tokens`.
-
-    Returns:
-        `answer_acceptance_n` (answers; null where none carries the counts) and the percentiles of `answer_acceptance` (0–1).
-    """
-    rates = ok.filter(pl.col("draft_tokens") > 0).select(pl.col("accepted_tokens") / pl.col("draft_tokens")).to_series()
-    rates = rates.drop_nulls().sort()
-    figures: dict[str, float | int | None] = {"answer_acceptance_n": len(rates) or None}
-    return figures | {f"answer_acceptance_{name}": percentile(rates, share) for name, share in _SHARES.items()}

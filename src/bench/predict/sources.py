@@ -102,7 +102,7 @@ def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
         usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
     if {"itl_mean_s", "tpot_mean_s", "server_itl_mean_s"} <= set(table.columns):
         usable &= ~engine_is_ahead().fill_null(False)
-    for column in {"spec_draft_tokens", "answer_acceptance_n"} & set(table.columns):
+    for column in {"spec_draft_tokens"} & set(table.columns):
         usable &= pl.col(column).fill_null(0) == 0
     return table.filter(usable)
 

@@ -87,10 +87,6 @@ class LadderSearches:
         """The searches that need a run that is not measured."""
         return [each.key for each in self.searches if self._finished(each) is None]
 
-    def measured(self) -> set[str]:
-        """The digests of the searches' runs that are measured."""
-        return {run.digest for each in self.searches for run in self._known(each).runs}
-
     def measure(self, rounds: Rounds) -> None:
         """Search on a server that runs, until each answer is as precise as asked for or its budget is spent.
 

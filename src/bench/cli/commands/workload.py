@@ -263,7 +263,7 @@ def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{throughput_text(recording.tokens_per_s, work.unit)}; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
-          + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
+          + disturbed(recording.other_share, Thresholds().other_share))  # fmt: skip
     # Of other failures the words are Saturate's, about what it saw.
     errors = {
         f"the server answered: {record.error}" if record.outcome in ("http_error", "stream_error") else record.error
