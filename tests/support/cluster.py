@@ -47,7 +47,11 @@ class Cluster:
         (folder / "gres.conf").write_text(
             f"NodeName=alpha Name=gpu Type=h100 File={folder}/gpu[0-3]\nNodeName=beta Name=gpu Type=a100 File={folder}/gpu[0-1]\n"
         )
-        self.environment = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
+        # Jobs call srun without any variable of SLURM's.
+        (folder / "bin").mkdir()
+        (folder / "bin/srun").write_text(f'#!/bin/sh\nexec env SLURM_CONF={folder}/slurm.conf {_found("srun")} "$@"\n')
+        (folder / "bin/srun").chmod(0o755)
+        self.environment = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
     def _configuration(self) -> str:
         host = socket.gethostname().partition(".")[0]
@@ -100,7 +104,7 @@ KillWait=3
 MinJobAge=3600
 SchedulerParameters=sched_interval=1
 PreemptType=preempt/partition_prio
-PreemptMode=CANCEL
+PreemptMode=REQUEUE
 AccountingStorageType=accounting_storage/{storage}
 NodeName=alpha Port={ports[0]} Gres=gpu:h100:4 {node}
 NodeName=beta Port={ports[1]} Gres=gpu:a100:2 {node}

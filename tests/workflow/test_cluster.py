@@ -6,12 +6,11 @@ A real cluster: tests/workflow/test_slurm.py.
 import os
 import re
 import shutil
-import subprocess
 
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm import Needs, partitions, put_programs, refusal
+from bench.measure.slurm import Needs, partitions, refusal
 from tests.support.forked import snakemake
 from tests.support.project import Project
 from tests.support.study import ROOT
@@ -170,17 +169,6 @@ def test_sinfo_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
     programs(tmp_path, sinfo="echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(BenchError, match=r"answer: slurm_load_jobs error: Unable to contact slurm controller\. Start"):
         partitions()
-
-
-def test_the_plugin_reads_a_preempted_job_as_cancelled_and_jobs_know_their_cluster(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", programs(tmp_path / "site", squeue="echo 7 PREEMPTED", srun='echo "$SLURM_CONF $1"'))
-    monkeypatch.setenv("SLURM_CONF", "/etc/its own.conf")
-    put_programs(tmp_path / "own")
-    put_programs(tmp_path / "own")  # once more is as once
-    monkeypatch.delenv("SLURM_CONF")
-    said = [subprocess.run(words, capture_output=True, text=True).stdout for words in (["squeue"], ["srun", "x"])]
-    assert said == ["7 CANCELLED\n", "/etc/its own.conf x\n"]
-    assert os.environ["PATH"].split(os.pathsep).count(str(tmp_path / "own")) == 1
 
 
 @pytest.mark.workflow

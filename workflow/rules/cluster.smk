@@ -1,7 +1,7 @@
 # What a session's job asks for, of a SLURM cluster too, and what comes before the first one. All else is in src/bench/measure/slurm.py.
 import re
 
-from bench.measure.slurm import put_programs, refuse_untaken, session_needs
+from bench.measure.slurm import refuse_untaken, session_needs
 from bench.runs.files import read
 from bench.runs.launch import Launch
 
@@ -33,6 +33,5 @@ def given(name):
 def prepare_slurm(sessions):
     """Before the first job is submitted; it refuses jobs that would stay pending for ever."""
     own = workflow.executor_settings
-    put_programs(Path(".snakemake/slurm"))
     partition = "" if own.partition_config else given("slurm_partition")
     refuse_untaken(PLAN, sessions, gpu_model=given("gpu_model"), partition=partition)

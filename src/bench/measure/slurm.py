@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench.axes import AXES
 from bench.errors import BenchError, shown
@@ -37,12 +32,6 @@ _SLICE = re.compile(r"\d+g[._-]\d+gb(?![a-z0-9])|(?<![a-z])mig(?![a-z])", re.IGN
 # States in which no job will start before somebody does something, of NODE STATE CODES in sinfo(1); a node that is powered down starts.
 _GONE = re.compile(r"(^|\+)(down|drain|drng|fail|maint|unk|inval|fut|err|not_resp)|[*$]", re.IGNORECASE)
 _THOUSANDS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_AS_CANCELLED = """
-import subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE)
-sys.stdout.buffer.write(done.stdout.replace(b"PREEMPTED", b"CANCELLED"))
-sys.exit(done.returncode)
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,23 +221,3 @@ def refuse_untaken(plan: Plan, sessions: Sequence[tuple[str, int]], *, gpu_model
             "no partition can take these sessions; each is one job. Name another partition in the profile, or change what the "
             "deployment asks for.\n" + "\n".join(refused)
         )
-
-
-def put_programs(folder: Path) -> None:
-    """Put programs of SLURM into `folder`, and it at the head of PATH, where the executor plugin and the jobs find them first.
-
-    `sacct` and `squeue` call preempted jobs cancelled: the plugin waits for a preempted job until SLURM starts it again, and where
-    SLURM ends such jobs it would wait for ever. `srun` sets SLURM_CONF, where that alone says which cluster it is: jobs call it
-    without any variable of SLURM's.
-    """
-    own = str(folder.absolute())
-    path = os.pathsep.join(part for part in os.environ.get("PATH", "").split(os.pathsep) if part != own)
-    heads = {name: shlex.join([sys.executable, "-S", "-c", _AS_CANCELLED]) for name in ("sacct", "squeue")}
-    if configuration := os.environ.get("SLURM_CONF"):
-        heads["srun"] = f"env {shlex.quote(f'SLURM_CONF={configuration}')}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, head in heads.items():
-        if command := shutil.which(name, path=path):
-            (folder / name).write_text(f'#!/bin/sh\nexec {head} {shlex.quote(command)} "$@"\n', encoding="utf-8")
-            (folder / name).chmod(0o755)
-    os.environ["PATH"] = f"{own}{os.pathsep}{path}"
