@@ -51,14 +51,14 @@ def test_what_answers_is_named():
           for bad in ("this is no metric {", "vllm:x{a=\"1\"} 1,5", "vllm:y{a=\"1\" 2", "vllm:z None")),
     ):  # fmt: skip
         found = found_at(answer)
-        assert (found.state, bool(found.why)) == (("unread", True) if words else ("read", False)), answer
+        assert bool(found.why) == bool(words), answer
         assert words in found.why, answer
 
 
 def test_an_engine_that_has_served_nothing_may_lack_a_metric():
-    for count, state in {"0": "read", "NaN": "read", "7": "incomplete"}.items():
+    for count, read in {"0": True, "NaN": True, "7": False}.items():
         text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
-        assert found_at((200, {}, text.encode())).state == state, count
+        assert (not found_at((200, {}, text.encode())).why) == read, count
 
 
 def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
@@ -76,10 +76,10 @@ def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, t
         fake_server(metrics=VLLM) as other,
     ):
         own = find_metrics(server.base_url, None, {})
-        assert (own.state, own.info["props"]["total_slots"]) == ("read", 4)
+        assert (own.why, own.info["props"]["total_slots"]) == ("", 4)
         elsewhere = find_metrics(server.base_url, f"{other.base_url}/metrics", {})
         assert scraped(own, tmp_path) > 0
-    assert elsewhere.state == "read"
+    assert elsewhere.why == ""
     assert {headers.get("authorization") for _, headers in other.requests} == {None}
     assert "sk-planted" not in repr(own)
     assert "sk-planted" not in json.dumps(list(read_scrapes(tmp_path / "t.gz")))
@@ -105,7 +105,7 @@ def test_a_redirection_on_the_same_server_is_followed_with_its_headers(tmp_path)
     with answering({"/metrics": (307, {"Location": "/metrics/"}, b""), "/metrics/": (200, {}, VLLM.encode())}) as (url, asked):
         found = find_metrics(url, None, headers)
         kept = scraped(found, tmp_path)
-    assert found.state == "read"
+    assert found.why == ""
     assert kept == len(list(read_scrapes(tmp_path / "t.gz")))
     assert all(scrape["text"] == VLLM for scrape in read_scrapes(tmp_path / "t.gz"))
     followed = [sent for _, path, sent, _ in asked if path == "/metrics/"]
@@ -118,7 +118,7 @@ def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
         with answering({"/metrics": (307, {"Location": f"{other}/metrics"}, b"")}) as (url, _):
             found = find_metrics(url, None, {"X-Api-Key": "secret"})
             kept = scraped(found, tmp_path)
-        assert (found.state, found.text, kept, asked) == ("unread", "", 0, [])
+        assert (bool(found.why), found.text, kept, asked) == (True, "", 0, [])
     errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
     assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
 

@@ -9,35 +9,10 @@ import pytest
 
 from bench.findings.registry import draw_figure
 from bench.findings.tables import Tables
-from bench.parse.windows import of_windows, whole_runs
 from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
 from bench.study.decision import Decision
 from tests.support.figures import PEAK, data_of, drawn_rows, encodings, planted, results, saved_spec, spec_of
-from tests.support.planted import answers, steady_row
-from tests.support.summaries import table
-
-
-def mixed(summary):
-    """Two curves, of which one has a level without a steady window."""
-    short = {"steady": False, "steady_why": "short"}
-    speed = {"throughput_tokens_per_s": 1.0, "steady_tokens_per_s": 2.0, "ttft_p50_s": 0.5, "steady_ttft_p50_s": 0.1}
-    rows = [
-        {**steady_row({**summary, "deployment": name, "workload": name, "family": name}, level), **speed, **more}
-        for name in "ab"
-        for level, more in ((1, {}), (2, short if name == "a" else {}), (4, {}), (8, {}))
-    ]
-    return table(*rows)
-
-
-def test_whole_runs_among_windows_are_known_before_and_after(summary):
-    rows = mixed(summary)
-    for frame in (rows, of_windows(rows)[0]):
-        found = whole_runs(frame)
-        assert found.select("deployment", "level").rows() == [("a", 2.0)]
-        assert found.columns == frame.columns
-    assert whole_runs(rows.filter(level=2)).is_empty()  # each curve of one kind
-    burst = rows.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None)
-    assert whole_runs(burst).is_empty()
+from tests.support.planted import answers
 
 
 def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):

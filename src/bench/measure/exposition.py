@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -87,8 +87,6 @@ def _name(line: str) -> str:
     return _NAME_END.split(line, maxsplit=1)[0]
 
 
-# `read`: a known engine's, with all that it should have; `incomplete`: without; `unread`: nothing that a run can be measured with.
-State = Literal["read", "incomplete", "unread"]
 _WHERE = (
     "; llama-server has it with --metrics, SGLang with --enable-metrics, TensorRT-LLM at /prometheus/metrics, NIM at /v1/metrics; of a "
     "router or a proxy, give the address of the engine itself"
@@ -100,13 +98,13 @@ class Found:
     """What answers at an address of metrics.
 
     Attributes:
-        address: of the metrics. headers: that go there, the key among them. state: what answers. why: why it is not read, in words;
-            empty where it is. text: the exposition. info: what the server reports of itself, its `version` among it where it is known.
+        address: of the metrics. headers: that go there, the key among them. why: why it is not read, in words; empty where it is a
+            known engine's with all that it should have. text: the exposition. info: what the server reports of itself, its `version`
+            among it where it is known.
     """
 
     address: str
     headers: Mapping[str, str] = field(repr=False)
-    state: State
     why: str = ""
     text: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -134,13 +132,13 @@ def find_metrics(
         answer = get(metrics, headers=own)
     except requests.RequestException as error:
         why = f"{metrics} does not answer ({problem(error)})"
-        return Found(metrics, own, "unread", why, info=info_there())
+        return Found(metrics, own, why, info=info_there())
     # Behind a gateway, what exposes the metrics is the engine itself.
     info = server_info(metrics_root(metrics), own)
     if not info and metrics_root(metrics) != base_url:
         info = info_there()
-    state, why = _judged(metrics, answer, info.get("version"), served=served)
-    return Found(metrics, own, state, without_values(why, own.values()), answer.text if answer.ok else "", info)
+    why = _judged(metrics, answer, info.get("version"), served=served)
+    return Found(metrics, own, without_values(why, own.values()), answer.text if answer.ok else "", info)
 
 
 def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]) -> bool:
@@ -153,41 +151,36 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
     Raises:
         BenchError: something promises metrics, and they cannot be read.
     """
-    if found.state == "read":
+    if not found.why:
         return True
-    table = " A metric that has another name there needs a line in src/bench/servers/metrics.toml."
-    hint = table if found.state == "incomplete" else ""
     if named is not None:
-        raise BenchError(f"{named}: {found.why}.{hint}")
+        raise BenchError(f"{named}: {found.why}.")
     say(f"without telemetry: {found.why}; causes and KV cache stay unknown")
     return False
 
 
-def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> tuple[State, str]:
+def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> str:
     status, names = answer.status_code, metric_names(answer.text)
     if target := leads_away(answer):
         away = shown(without_user(target), 200)
-        return "unread", f"{metrics} answers {status} and leads to {away}, another server, to which nothing is sent"
+        return f"{metrics} answers {status} and leads to {away}, another server, to which nothing is sent"
     if status in UNAUTHORIZED:
         why = "it wants an API key, or another one (OPENAI_API_KEY). Headers go to the server's own scheme, host and port alone"
-        return "unread", f"{metrics} answers {status}: {why}"
+        return f"{metrics} answers {status}: {why}"
     if status != requests.codes.ok or not names:
-        return "unread", f"{metrics} answers {status} without an exposition{_words(answer)}{_WHERE}"
+        return f"{metrics} answers {status} without an exposition{_words(answer)}{_WHERE}"
     found = find_catalogue(names, version)
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
         some = ", ".join(shown(name, 60) for name in sorted(names)[:3])  # quoted: they are somebody else's
-        return "unread", f"{said}; it has {some}{_WHERE}"
+        return f"{said}; it has {some}{_WHERE}"
     if found.missing and (served or _counted(answer.text, found)):
-        return "incomplete", said
+        return said
     try:
         reference_samples(answer.text)
     except ExpositionError as error:
-        return (
-            "unread",
-            f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it",
-        )
-    return "read", ""
+        return f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
+    return ""
 
 
 def _counted(text: str, found: Catalogue) -> bool:

@@ -116,23 +116,9 @@ def with_rates_of_windows(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     single = pl.col("turns").fill_null(1) <= 1
     known = (single & pl.col(steady).is_not_null() | ~pl.col("valid")).all().over("deployment", "workload")
     rates = runs.with_columns(pl.when(known & pl.col(steady).is_not_null()).then(steady).otherwise(column).alias(column))
-    return rates.join(whole_runs(runs.filter(~known)), on=["deployment", "run"], how="anti", maintain_order="left")
-
-
-def whole_runs(table: pl.DataFrame) -> pl.DataFrame:
-    """The valid runs that `of_windows` leaves as they are, on curves where it replaces others.
-
-    On such a curve a level's throughput and latencies include ramp and drain, and its neighbour's do not.
-
-    Args:
-        table: summary rows, before `of_windows` or after it.
-
-    Returns:
-        Their rows; none where every curve is of one kind.
-    """
-    (known,) = _with_window([table.filter("valid")])
-    mixed = pl.col("window").any().over("deployment", "workload", "axis") & ~pl.col("window")
-    return known.filter(mixed).drop("window")
+    (others,) = _with_window([runs.filter(~known).filter("valid")])
+    whole = others.filter(pl.col("window").any().over("deployment", "workload", "axis") & ~pl.col("window"))
+    return rates.join(whole, on=["deployment", "run"], how="anti", maintain_order="left")
 
 
 def _with_window(tables: Sequence[pl.DataFrame], load: Sequence[str] = _LOAD) -> list[pl.DataFrame]:
