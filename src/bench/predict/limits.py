@@ -72,7 +72,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     """What the scheduler obeys.
 
     Args:
-        given: of a server that was not started here, where its deployment does not say it, or says something else.
+        given: where neither its launch nor its deployment says it.
 
     Raises:
         BenchError: it is not known.
@@ -81,35 +81,31 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     if kind not in STEP_TOKENS:
         raise BenchError(f"how {kind} admits requests is not known; only vllm and llama.cpp are modelled")
     _refuse_several(launch)
-    flags, slots, said = STEP_TOKENS[kind], kind == "llama.cpp", launch.configured
-    if launch.argv is None or launch.settings.max_num_seqs is None:
-        own, given, words = False, given or Given(), _words_said(launch)
-        stated = said.get("max_num_seqs")
-        sequences = given.sequences or (stated if isinstance(stated, int) else None) or (facts.kv_blocks if slots else None)
-        caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
-    else:
-        kv_tokens = given.kv_tokens if given and facts.kv_blocks is None else None
-        own, given, sequences = True, Given(kv_tokens=kv_tokens), launch.settings.max_num_seqs
-        # The words of a command line, with those of a command line inside one of them.
-        words = [word for text in launch.argv for word in (shlex.split(text) if " " in text else [text])]
-        caching = [bool(facts.prefix_caching)]
+    flags, slots, said, given = STEP_TOKENS[kind], kind == "llama.cpp", launch.configured, given or Given()
+    own = launch.argv is not None and launch.settings.max_num_seqs is not None
+    # The words of a command line, with those of a command line inside one of them.
+    words = [word for text in launch.argv or () for word in (shlex.split(text) if " " in text else [text])]
+    words = words if own else _words_said(launch)
     if slots and _ONE_CACHE & set(words):
         raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
     if set(_values(words, *_SPECULATES)) - {"none"}:
         raise BenchError("it speculates; only steps that make one token of a request are modelled")
-    tokens = given.tokens or _count(words, *map(_dashed, flags)) or (facts.step_tokens if own else None)
-    if own and tokens is None:
-        if launch.device != "cpu":
-            raise BenchError(f"a GPU's default for {_dashed(flags[0])} is not known here; name it under the deployment's flags")
+    stated = said.get("max_num_seqs")
+    sequences = launch.settings.max_num_seqs or (stated if isinstance(stated, int) else None)
+    sequences = sequences or (facts.kv_blocks if slots else None) or given.sequences
+    tokens = _count(words, *map(_dashed, flags)) or (facts.step_tokens if own else None) or given.tokens
+    if own and tokens is None and launch.device == "cpu":
         tokens = _TOKENS * ((launch.tensor_parallel or 1) if kind == "vllm" else 1)
     if tokens is None or sequences is None:
         raise BenchError(
-            "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs "
-            f"(requests at once; llama.cpp reports it) and under flags {flags[0]} (tokens of a step; llama.cpp's default is "
-            "2048). `bench fleet` takes --set max_num_seqs=N and --set max_num_batched_tokens=N"
+            "its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs (requests at once; llama.cpp "
+            f"reports it) and under flags {flags[0]} (tokens of a step; llama.cpp's default is 2048). `bench fleet` takes "
+            "--set max_num_seqs=N and --set max_num_batched_tokens=N"
         )
     if not own and (facts.engines or 1) > 1 and not slots:
         raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
+    told = (bool(facts.prefix_caching),) if own else (said.get("prefix_caching"), facts.prefix_caching, given.cached)
+    caching = [each for each in told if each is not None]
     if not caching and not slots:
         raise BenchError(
             "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench fleet` takes "
@@ -142,10 +138,11 @@ def _refuse_several(launch: Launch) -> None:
 
 def _blocks(facts: DeploymentFacts, given: Given) -> int:
     """A block is divided among the devices of a tensor-parallel engine, and counts once."""
-    blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // (facts.block_size or 1) + 1
-    if blocks is None:
+    if facts.kv_blocks is not None:
+        return facts.kv_blocks
+    if given.kv_tokens is None:
         raise BenchError("it does not report the size of its KV cache. Give it: --set kv_tokens=N")
-    return blocks
+    return given.kv_tokens // (facts.block_size or 1) + 1
 
 
 def _words_said(launch: Launch) -> list[str]:
