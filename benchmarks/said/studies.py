@@ -362,6 +362,6 @@ def _models(runs: pl.DataFrame) -> Calibration:
             for place, known, row in zip(places[len(at) :], numbers[len(at) :], rows, strict=True)
         )
         step = {"step_s": Interval(0.002, 0.001, 0.003)}
-        models.append(ModelRecord(deployment=str(name), digest="d", parameters=step, steps=400, runs=len(rows), judged=(),
+        models.append(ModelRecord(deployment=str(name), digest="d", parameters=step, judged=(),
                                   predicted=predicted, measured=measured))  # fmt: skip
     return Calibration(models=tuple(models))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from bench.predict.asked import Traffic, read_traffic
 from bench.predict.calibrate import members, typical
 from bench.predict.calibration import Interval
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.fleet import ROUTERS, FleetReplay, Scaling, replay, replay_fleet
+from bench.predict.fleet import FleetReplay, Router, Scaling, replay, replay_fleet
 from bench.predict.instances import Served, fewest_instances, hours, served
 from bench.predict.limits import Limits
 from bench.predict.predict import ensemble_interval
@@ -42,7 +43,7 @@ def assert_same(found, truth):
 def test_a_fleet_of_one_is_its_server():
     plans = planned(drawn(60, seed=1, rate=6.0))
     for name, plain in {"plenty": LIMITS, "slots": replace(LIMITS, sequences=4), "full": FULL}.items():
-        for router, ahead in product(ROUTERS, (False, True)):
+        for router, ahead in product(get_args(Router), (False, True)):
             limits = replace(plain, ahead=ahead)
             found = on_fleet(plans, 1, router, limits, overhead_s=0.001).requests.sort("index")
             truth = replay(plans, limits, TRUE, overhead_s=0.001).requests.sort("index")

@@ -183,8 +183,6 @@ def calibrated(runs):
         known = {
             "digest": "d",
             "parameters": dict.fromkeys(PARAMETERS, Interval(0.002, 0.001, 0.003)),
-            "steps": 400,
-            "runs": len(rows),
         }
         return ModelRecord(
             deployment=name, **known,

@@ -101,7 +101,7 @@ class ModelRecord:
         digest: of all that decides the rest. why_not: why none could be fitted, in words. doubts: why the fit must not be relied on;
             `bench.findings.predicted.no_model` has both in words.
         parameters: by name of `bench.predict.calibrate.parameters`, with their central 90 % over the bootstrap.
-        run_noise: standard deviation of ln time between runs. residual: median relative error of the fit. steps, runs: behind it.
+        run_noise: standard deviation of ln time between runs. residual: median relative error of the fit.
     """
 
     deployment: str
@@ -111,8 +111,6 @@ class ModelRecord:
     parameters: Mapping[str, Interval]
     run_noise: float = 0.0
     residual: float = 0.0
-    steps: int = 0
-    runs: int = 0
     judged: tuple[Judgement, ...] = ()
     predicted: tuple[PredictedLoad, ...] = ()
     measured: tuple[MeasuredLoad, ...] = ()

@@ -31,15 +31,9 @@ REPLAY_SCHEMA = {
 }
 
 
+#: Which instance a request goes to: one after the other; any; the one with the fewest requests; of two that are drawn, the one with
+#: fewer; that of the conversation's first turn, which goes to the one with the fewest.
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
-#: Which instance a request goes to, in a few words.
-ROUTERS: dict[Router, str] = {
-    "round-robin": "one after the other",
-    "random": "any",
-    "least-requests": "the one with the fewest requests",
-    "power-of-two": "of two that are drawn, the one with fewer",
-    "session": "that of the conversation's first turn, which goes to the one with the fewest",
-}
 _NEVER = math.inf
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,14 +131,12 @@ def needed(peak: float, rates: Mapping[int, Interval]) -> Interval:
         rates: that one of so many sustains (requests/s), of one alone and of some numbers behind the router; any other number has that
             of the next lower one, since more share a queue better.
     """
-    sizes = sorted(rates)
 
-    def number(each: Sequence[float]) -> int:
-        counts = [max(size, math.ceil(peak / rate - 1e-9)) for size, rate in zip(sizes, each, strict=True)]
-        return next(count for count, following in zip(counts, [*sizes[1:], math.inf], strict=True) if count < following)
+    def number(end: str) -> int:
+        each = ((count, getattr(rates[max(size for size in rates if size <= count)], end)) for count in itertools.count(1))
+        return next(count for count, rate in each if count * rate >= peak * (1 - 1e-9))
 
-    by_size = [rates[size] for size in sizes]
-    return Interval(*(number(each) for each in zip(*((rate.value, rate.high, rate.low) for rate in by_size), strict=True)))
+    return Interval(*map(number, ("value", "high", "low")))
 
 
 @dataclass(frozen=True)

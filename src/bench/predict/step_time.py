@@ -113,7 +113,7 @@ class Fitted:
         draws: fits to the runs drawn again with replacement. noise: standard deviation of ln time of a step ÷ the usual one of its run;
             strays: quantiles of the same, whose tails are longer than a normal's.
         run_noise: standard deviation of ln time between runs. residual: median absolute relative error of the classes of steps.
-        intervals, runs: behind it. most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
+        most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
     """
 
     best: StepTime
@@ -122,8 +122,6 @@ class Fitted:
     strays: tuple[float, ...]
     run_noise: float
     residual: float
-    intervals: int
-    runs: int
     most: Mapping[str, float]
 
 
@@ -159,8 +157,6 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         strays=tuple(np.quantile(strays, (np.arange(_STRAYS) + 0.5) / _STRAYS).tolist()) if strays else (),
         run_noise=_run_noise(runs, best),
         residual=float(np.median(np.abs(whole["took_s"].to_numpy() / _predicted(whole, best) - 1))),
-        intervals=count,
-        runs=len(classes),
         most={
             "decodes": float(np.max((whole["decodes"] + whole["firsts"]).to_numpy())),
             "tokens": float(np.max(((whole["decodes"] + whole["prefill"]) / whole["steps"]).to_numpy())),

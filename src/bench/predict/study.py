@@ -226,26 +226,15 @@ def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> Mod
         for (_, axis), curve in curves.items()
         for level in _levels(curve, whole=AXES[axis].held)
     ]
-    return replace(
-        described(name, model),
+    return ModelRecord(
+        deployment=name,
         digest=of,
+        parameters=parameters(model),
+        run_noise=model.fitted.run_noise,
+        residual=model.fitted.residual,
         judged=tuple(judged(widened_by_others(unseen), runs)),
         predicted=tuple(predicted),
         measured=tuple(MeasuredLoad(run=run.name, **_place(run.row), numbers=measured(run)) for run in runs),
-    )
-
-
-def described(deployment: str, model: Calibrated) -> ModelRecord:
-    """The record of a model alone."""
-    fitted = model.fitted
-    return ModelRecord(
-        deployment=deployment,
-        digest="",
-        parameters=parameters(model),
-        run_noise=fitted.run_noise,
-        residual=fitted.residual,
-        steps=fitted.intervals,
-        runs=fitted.runs,
     )
 
 

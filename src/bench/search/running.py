@@ -82,8 +82,7 @@ class RunningServer:
             with suppress(BenchError, KeyError):  # what is damaged, or somebody else's, is not ours to judge
                 record = read_record(path)
                 given = record.definition
-                stop = given.get("stop_overloaded", False)  # those measured before it existed are whole, and show no less
-                load = self._load(given["level"], given["num_requests"], given["repeat"], stop=stop)
+                load = self._load(given["level"], given["num_requests"], given["repeat"])
                 if record.digest == self._digest(self._definition(load, given["num_requests"], given["repeat"])):
                     found.append(record)
         found.sort(key=lambda record: record.started)
@@ -192,9 +191,9 @@ class RunningServer:
                 f"{self.target.base_url} refuses every request of this load (HTTP {last.status}): {said}.{advice if long else ''}"
             )
 
-    def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:
+    def _load(self, level: float, count: int, turn: int) -> Load:
         workload = load_workload({**self.workload, "num_requests": count}, source="bench find")
-        workload = workload.model_copy(update={"stop_overloaded": stop and workload.stoppable})
+        workload = workload.model_copy(update={"stop_overloaded": workload.stoppable})
         # Other prompts each time, or a prefix cache would know them; other gaps too, or chance would repeat itself.
         seed = f"{self.seed}/{level:g}/{count}/{turn}"
         return Load(
