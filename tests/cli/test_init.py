@@ -167,9 +167,9 @@ def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
     assert "slo-margin" in Results.open(results).figures()
     # A server is named behind a colon by whatever takes results; other thresholds leave the study's model of it.
     one = bench(
-        "figures", "here/results:planted-server", "--output-dir", "one", "--figure", "ttft", "--labels", "a=b", cwd=tmp_path
+        "figures", "here/results:planted-server", "--output-dir", "one", "--figure", "ttft", "--labels", "zebra=b", cwd=tmp_path
     )
-    assert "one/ttft.svg" in one.stdout and one.stderr.endswith("--labels a: no figure that was drawn has this word.\n"), (
+    assert "one/ttft.svg" in one.stdout and one.stderr.endswith("--labels zebra: no figure that was drawn has this word.\n"), (
         one.stderr
     )
     assert bench("guard", "here/results:planted-server", cwd=tmp_path).returncode == 0
