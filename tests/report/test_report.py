@@ -1,11 +1,13 @@
 """The report's page: what it says, and that it is sound HTML that asks no network for anything. What it does in a browser was tried in one."""
 
+import io
 import json
 import re
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
 
+import polars as pl
 import pytest
 
 from bench.errors import BenchError
@@ -14,7 +16,7 @@ from bench.findings.registry import FIGURES, chart, draw_figure, load_figure
 from bench.findings.tables import Tables
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.page import write_manifest, write_markdown
-from bench.report.paper import Paper, on_paper, written
+from bench.report.paper import Paper, data_of, on_paper, written
 from bench.runs.files import write_record
 from bench.runs.launch import Settings
 from bench.shipped import commit_of
@@ -170,7 +172,10 @@ def test_nothing_that_a_server_said_is_live_in_markdown(tmp_path):
     assert text.count("busy") == 2 and text.count("|") == 7  # no more cells than one
 
 
-# A figure as a paper takes it: millimetres that come out as millimetres, one panel, other words
+# A figure as a paper takes it: millimetres that come out as millimetres, one panel, other words and colours, the data beside it
+
+
+COLOURS = {"a": ("#0072B2", "#003C5E"), "b": ("#CC79A7", "#7A2E58")}
 
 
 def small():
@@ -190,35 +195,67 @@ def small():
 
 def test_millimetres_come_out_as_millimetres():
     width = 85.0
-    whole = on_paper(small(), Paper(width))
+    whole = on_paper(small(), Paper(width), COLOURS)
     pdf, svg = written(whole, "pdf", width), written(whole, "svg", width).decode()
     ((box,),) = [re.findall(rb"/MediaBox \[0 0 ([\d.]+) [\d.]+\]", pdf)]
     assert float(box) * 25.4 / 72 == pytest.approx(width, abs=0.05)
     assert f' width="{width:g}mm" height="' in svg[:300]
     letters = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1]) / (width * 96 / 25.4)
     assert letters == pytest.approx(1.31, abs=0.02)  # 14 pixels of layout are 8 points on paper
-    assert on_paper(small(), Paper(60.0))["columns"] == 1  # or each panel would be too narrow
+    assert on_paper(small(), Paper(60.0), COLOURS)["columns"] == 1  # or each panel would be too narrow
 
 
-def test_words_and_panels_are_as_wanted():
-    paper = Paper(title="Mine", labels={"a": "MHA", "level of MHA": "load"}, panel=2)
-    whole = on_paper(small(), paper)
+def test_words_colours_and_panels_are_as_wanted():
+    paper = Paper(title="Mine", labels={"a": "MHA", "level of MHA": "load"}, colours={"a": "black"}, panel=2)
+    whole = on_paper(small(), paper, COLOURS)
     assert whole["title"]["text"] == "Mine" and "concat" not in whole
-    assert whole["encoding"]["color"]["scale"] == {"domain": ["MHA", "b"], "range": ["#0072B2", "#CC79A7"]}
+    assert whole["encoding"]["color"]["scale"] == {"domain": ["MHA", "b"], "range": ["black", "#CC79A7"]}
     assert whole["encoding"]["x"]["title"] == "load" and whole["encoding"]["x"]["field"] == "level"
-    assert whole["datasets"]["names"] == [{"ink": "#003C5E", "curve": "MHA"}]
+    assert whole["datasets"]["names"] == [{"ink": "black", "curve": "MHA"}]
     assert whole["datasets"]["d2"][0]["curve"] == "MHA"
-    assert on_paper(small(), Paper(title=""))["title"] is None
-    assert small() == on_paper(small(), Paper())
-    with pytest.raises(BenchError, match="--panel 3: the figure has 2"):
-        on_paper(small(), Paper(panel=3))
+    assert on_paper(small(), Paper(title=""), COLOURS)["title"] is None
+    assert small() == on_paper(small(), Paper(), COLOURS)
+    for wrong, said in (
+        (Paper(panel=3), "--panel 3: the figure has 2"),
+        (Paper(colours={"c": "red"}), "--colors: no deployment 'c'. There are: a, b"),
+    ):
+        with pytest.raises(BenchError, match=re.escape(said)):
+            on_paper(small(), wrong, COLOURS)
+
+
+def test_the_data_stand_beside_it():
+    assert data_of(small()).height == 4 and "ink" not in data_of(small()).columns
+    alone = on_paper(small(), Paper(panel=2), {})
+    table = pl.read_csv(io.BytesIO(written(alone, "csv")))
+    assert table.select("curve", "level", "seconds").rows() == [("a", 1, 0.1)]
+
+
+def test_a_layer_of_which_another_one_has_all_rows_is_no_part_of_a_figure_s_data():
+    line = [{"curve": "a", "level": level, "seconds": level / 10} for level in (1, 4)]  # of its loads
+    points = [
+        {**line[0], "run": "a1", "valid": True, "beside": None},
+        {**line[1], "run": "a4", "valid": True, "beside": None},
+        {**line[1], "seconds": 0.5, "run": "a4r2", "valid": True, "beside": None},
+    ]
+    alone = [(1, 0.1, "a1"), (4, 0.4, "a4"), (4, 0.5, "a4r2")]
+    for more, rows in (
+        ([], alone),
+        ([{"curve": "a", "level": 8, "seconds": 0.9}], [(1, 0.1, None), (4, 0.4, None), (8, 0.9, None), *alone]),
+    ):
+        data = data_of({**small(), "datasets": {"d1": [*line, *more], "d2": points}})
+        assert set(data.columns) == {"curve", "level", "seconds", "run", "valid"}
+        assert data.select("level", "seconds", "run").rows() == rows
 
 
 def test_a_figure_is_saved_in_the_forms_asked_for(tmp_path):
     study = results_of("as it should be")
-    files = draw_figure("ttft", study, tmp_path / "ttft", paper=Paper(panel=1), kinds=["pdf", "json"])
-    assert [file.suffix for file in files] == [".pdf", ".json"]
+    files = draw_figure("ttft", study, tmp_path / "ttft", paper=Paper(panel=1), kinds=["csv", "json"])
+    assert [file.suffix for file in files] == [".csv", ".json"]
     assert "concat" not in json.loads(files[1].read_text())
+    assert set(pl.read_csv(files[0])["ttft_p50_s"].drop_nulls()) == {0.1, 0.4, 1.6}
+    study = replace(study, decision=Decision(slo=["ttft_p50=500ms"]))  # drawn in its unit
+    (data,) = draw_figure("ttft", study, tmp_path / "limited", paper=Paper(panel=1), kinds=["csv"])
+    assert set(pl.read_csv(data)["ttft_p50_ms"].drop_nulls()) == {100, 400, 1600}
 
 
 def test_a_shipped_figure_is_an_altair_chart(summary):

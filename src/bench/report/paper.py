@@ -1,4 +1,4 @@
-"""A figure as a paper takes it: a width in millimetres, one panel, words of its own, as PDF."""
+"""A figure as a paper takes it: a width in millimetres, one panel, words and colours of its own, as PDF, with its data."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import polars as pl
 import vl_convert
 
 from bench.errors import BenchError
 
-KINDS = ("pdf", "svg", "png", "json")
+KINDS = ("pdf", "svg", "png", "csv", "json")
 _PIXELS_A_MM = 96 / 25.4  # of SVG; derived
 _POINTS = 0.75  # of a pixel; derived
 _MM_A_POINT = 25.4 / 72  # derived
@@ -33,18 +34,23 @@ class Paper:
 
     Attributes:
         width_mm: its width; None: as wide as it comes. title: in place of its own; empty: none. labels: words in place of its own, such
-            as a deployment's name. panel: the only one that is wanted, from 1. met: labels that were found.
+            as a deployment's name. colours: by deployment. panel: the only one that is wanted, from 1. met: labels that were found.
     """
 
     width_mm: float | None = None
     title: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    colours: Mapping[str, str] = field(default_factory=dict)
     panel: int | None = None
     met: set[str] = field(default_factory=set, compare=False)
 
 
-def on_paper(spec: Mapping[str, Any], paper: Paper) -> dict[str, Any]:
-    """The chart, of Vega-Lite, as `paper` wants it; a BenchError where there is no such panel."""
+def on_paper(spec: Mapping[str, Any], paper: Paper, colours: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The chart as `paper` wants it. Args: spec: of Vega-Lite. colours: of each deployment: of its marks, and of its name.
+
+    Raises:
+        BenchError: there is no such panel or deployment.
+    """
     whole = copy.deepcopy(dict(spec))
     if paper.panel is not None:
         whole = _panel(whole, paper.panel)
@@ -53,14 +59,20 @@ def on_paper(spec: Mapping[str, Any], paper: Paper) -> dict[str, Any]:
         whole["title"] = {**title, "text": paper.title, "subtitle": []} if paper.title else None
     elif paper.width_mm is not None:
         whole["title"] = {**title, "subtitle": []}  # what a caption says
+    if unknown := sorted(set(paper.colours) - set(colours)):
+        raise BenchError(f"--colors: no deployment {unknown[0]!r}. There are: {', '.join(colours)}.")
+    new = {old.lower(): paper.colours[name] for name in paper.colours for old in colours[name]}
+    whole = _changed(whole, {}, new)
     for old, label in paper.labels.items():
-        before, whole = whole, _changed(whole, old, label)
+        before, whole = whole, _changed(whole, {old: label}, {})
         paper.met.update([old] if whole != before else [])
     return whole if paper.width_mm is None else _fitted(whole, paper.width_mm)
 
 
 def written(spec: Mapping[str, Any], kind: str, width_mm: float | None = None) -> bytes:
     """The chart as a file of this kind."""
+    if kind == "csv":
+        return data_of(spec).write_csv().encode()
     if kind == "json":
         return json.dumps(dict(spec), separators=(",", ":")).encode()
     svg = vl_convert.vegalite_to_svg(dict(spec))
@@ -68,6 +80,25 @@ def written(spec: Mapping[str, Any], kind: str, width_mm: float | None = None) -
         return vl_convert.svg_to_pdf(_sized(svg, width_mm / _MM_A_POINT if width_mm else _POINTS * _width(svg), ""))
     svg = _sized(svg, width_mm, "mm") if width_mm else svg
     return svg.encode() if kind == "svg" else vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT)
+
+
+def data_of(spec: Mapping[str, Any]) -> pl.DataFrame:
+    """What the chart is drawn from, without means of drawing such as labels, and without a layer of which another one has all rows."""
+    drawn = json.dumps({key: value for key, value in spec.items() if key != "datasets"})
+    used = [rows for name, rows in spec.get("datasets", {}).items() if rows and name in drawn]
+    used = [rows for rows in used if not any(_within(rows, others) for others in used)]
+    tables = [pl.DataFrame(rows, infer_schema_length=None) for rows in used]
+    shown = [table for table in tables if not {"ink", "said"} & set(table.columns)] or tables
+    whole = (pl.concat(shown, how="diagonal_relaxed") if shown else pl.DataFrame()).unique(maintain_order=True)
+    return whole.select(column for column in whole if column.null_count() < whole.height)
+
+
+def _within(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether other rows, which say more, have all that these say."""
+    names = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+    more = {name for row in others for name, value in row.items() if value is not None}
+    said = {json.dumps([row.get(name) for name in names]) for row in others}
+    return {*names} < more and {json.dumps([row.get(name) for name in names]) for row in rows} <= said
 
 
 def _panel(whole: dict[str, Any], number: int) -> dict[str, Any]:
@@ -89,15 +120,21 @@ def _panels(view: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield from _panels(part)
 
 
-def _changed(value: Any, old: str, new: str, key: str = "") -> Any:
-    """The same with another word; texts that are Vega-Lite's own stay."""
+def _changed(value: Any, labels: Mapping[str, str], colours: Mapping[str, str], key: str = "") -> Any:
+    """The same with other words and colours; texts that are Vega-Lite's own stay."""
     if isinstance(value, dict):
-        return {name: inner if name == "usermeta" else _changed(inner, old, new, name) for name, inner in value.items()}
+        return {name: _changed(inner, labels, colours, name) for name, inner in value.items() if name != "usermeta"} | (
+            {"usermeta": value["usermeta"]} if "usermeta" in value else {}
+        )
     if isinstance(value, list):
-        return [_changed(inner, old, new, key) for inner in value]
+        return [_changed(inner, labels, colours, key) for inner in value]
     if not isinstance(value, str) or key in _NO_WORDS:
         return value
-    return re.sub(rf"(?<![\w-]){re.escape(old)}(?![\w-])", new.replace("\\", r"\\"), value)
+    if value.lower() in colours:
+        return colours[value.lower()]
+    for old, new in labels.items():
+        value = re.sub(rf"(?<![\w-]){re.escape(old)}(?![\w-])", new.replace("\\", r"\\"), value)
+    return value
 
 
 def _fitted(whole: dict[str, Any], width_mm: float) -> dict[str, Any]:

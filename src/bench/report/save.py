@@ -13,7 +13,7 @@ import vl_convert
 from bench.report.chart_words import invalid_note
 from bench.report.figure import KINDS, Figure, alt
 from bench.report.paper import Paper, on_paper, written
-from bench.report.theme import finish, nothing_to_show, why_empty
+from bench.report.theme import finish, inks, nothing_to_show, why_empty
 
 _PIXELS_A_UNIT = 2.0
 
@@ -68,7 +68,7 @@ def save_figure(
     if paper is None and tuple(kinds) == KINDS:
         return save_chart(whole, stem)
     paper = paper or Paper()
-    whole = on_paper(whole, paper)
+    whole = on_paper(whole, paper, inks(parts[0]) if parts else {})
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
     for kind, path in zip(kinds, paths, strict=True):

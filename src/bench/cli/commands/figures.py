@@ -25,7 +25,7 @@ _LEAST_MM, _MOST_MM = 40, 400  # of a figure's width; convention
 
 @command(
     "bench figures runs --output-dir figures",
-    "bench figures results --output-dir paper --figure ttft --width 85mm --panel 2 --title '' --labels tiny-mha=MHA --format pdf",
+    "bench figures results --output-dir paper --figure ttft --width 85mm --panel 2 --title '' --colors tiny-mha=black --format pdf,csv",
 )
 def figures(
     folder: Annotated[
@@ -43,9 +43,12 @@ def figures(
     panel: Annotated[int | None, option("N", "Only this panel, from 1.", default="all")] = None,
     title: Annotated[str | None, option("TEXT", "Another title; '' for none.", default="what its data show")] = None,
     labels: Annotated[list[str] | None, option("OLD=NEW", "Replace a word in it, such as tiny-mha=MHA. Repeatable.")] = None,
+    colors: Annotated[
+        list[str] | None, option("NAME=COLOR", "A deployment's colour, such as tiny-mha=#1b6. Repeatable.")
+    ] = None,
     format: Annotated[
         str | None,
-        option("KINDS", "Of pdf, svg, png and json (Vega-Lite, with its data).", default="svg,png,json"),
+        option("KINDS", "Of pdf, svg, png, csv (what it is drawn from) and json (Vega-Lite).", default="svg,png,json"),
     ] = None,
     threshold: ThresholdValues = None,
     json: Json = False,
@@ -57,7 +60,7 @@ def figures(
     from bench.report.figure import KINDS
     from bench.results import Results
 
-    paper, kinds = _paper(width, panel, title, labels), _kinds(format) if format else KINDS
+    paper, kinds = _paper(width, panel, title, labels, colors), _kinds(format) if format else KINDS
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
     if threshold and not folder.exists() and Path(str(folder).rpartition(":")[0]).exists():
@@ -111,15 +114,31 @@ def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Ta
     return Tables.read(summary, timeseries, decision, calibration=calibration, tuning=tuning)
 
 
-def _paper(width: str | None, panel: int | None, title: str | None, labels: Sequence[str] | None) -> Paper | None:
+def _paper(
+    width: str | None, panel: int | None, title: str | None, labels: Sequence[str] | None, colors: Sequence[str] | None
+) -> Paper | None:
     """How the figures are wanted; None: as in a report. A BenchError tells what is no width, and what no pair."""
     from bench.report.paper import Paper
 
     millimetres = re.fullmatch(r"(\d+(?:\.\d+)?) ?mm", width.strip()) if width is not None else None
     if width is not None and (millimetres is None or not _LEAST_MM <= float(millimetres[1]) <= _MOST_MM):
         raise BenchError(f"--width {width}: give millimetres from {_LEAST_MM} to {_MOST_MM}, such as 85mm.")
-    found = Paper(float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), panel)
+    for name, colour in _pairs("--colors", colors).items():
+        if not (re.fullmatch(r"#(?:[0-9a-fA-F]{3}){1,2}", colour) or _named(colour)):
+            raise BenchError(
+                f"--colors {name}={colour}: no such colour. Give one by its name in CSS, such as navy, or as #1b6 or #11bb66."
+            )
+    found = Paper(
+        float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), _pairs("--colors", colors), panel
+    )
     return None if found == Paper() else found
+
+
+def _named(colour: str) -> bool:
+    """Whether CSS has a colour of that name."""
+    from bench.report.figure import alt
+
+    return colour.lower() in alt.ColorName.resolve_references()["enum"]
 
 
 def _pairs(name: str, texts: Sequence[str] | None) -> dict[str, str]:
