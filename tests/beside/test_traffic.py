@@ -14,6 +14,7 @@ from bench.errors import BenchError
 from bench.study.plan import Plan
 from bench.study.read import load_file, load_workload
 from bench.workloads.schedule import schedule
+from bench.workloads.trace import read_trace, thinned
 from bench.yaml_file import read_yaml
 from tests.support.study import ROOT
 from tests.support.traffic import HEAD, arrivals, gamma, jsonl, planted, read_log, written
@@ -267,3 +268,13 @@ def test_few_requests_are_replayed(tmp_path, monkeypatch):
         written(tmp_path, AZURE + "".join(row.format(i) for i in seconds), "access.csv")
         assert main(["traffic", "access.csv", "--output", "load"]) == 0
         assert list(load_file(tmp_path / "load/study.yaml").workloads) == ["replay", "burst"]
+
+
+def test_a_trace_tells_the_log_s_users_apart_without_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    users = ["ann", "bob", "", "ann", ""]
+    rows = [{"arrival_s": i, "prompt_tokens": 9, "output_tokens": 2, "user_id": user} for i, user in enumerate(users)]
+    assert main(["traffic", written(tmp_path, jsonl(*rows), "log.jsonl"), "--output", "mine"]) == 0
+    kept = read_trace("mine/trace.csv")
+    assert [request.user for request in kept] == ["0", "1", "2", "0", "3"]
+    assert [request.arrival_s for request in thinned(kept, every=2)] == [0, 2, 3]

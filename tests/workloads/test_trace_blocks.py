@@ -8,18 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.beside.archive.pack import packed_study
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.target import Target
 from bench.runs.request import RequestForm
-from bench.study.plan import longest_request
+from bench.study.plan import Plan, longest_request
+from bench.study.read import load_config
 from bench.workloads.prompts.random_ids import letters
 from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
 from bench.workloads.trace import Chains, read_trace
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
+from tests.support.study import CONTENT, ROOT
 from tests.support.trace_blocks import common, written
 
 
@@ -112,6 +115,28 @@ def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
     assert common(one.blocks, two.blocks) == 1
     with pytest.raises(BenchError, match="the tokens in a block are not known"):
         read_trace(written(tmp_path, {"arrival_s": 0, "prompt_tokens": 40, "output_tokens": 1, "hash_ids": ["a", "b"]}))
+
+
+def studied(**files):
+    return {
+        **CONTENT,
+        "workloads": {name: {"arrival": "trace", "trace": file} for name, file in files.items()},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in files]},
+    }
+
+
+def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
+    """Runs of traces whose ids were ignored are measured again, and no others; a pack knows them without the file."""
+    shared = written(tmp_path, *mooncake((130, [0])))
+    plain = written(tmp_path, {"arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2}, name="plain.jsonl")
+    content = studied(w=shared, v=plain)
+    plan = Plan.of(load_config(content, source="t"), root=ROOT)
+    assert [run.definition.get("trace_block") for run in plan.runs] == [512, None]
+    study = packed_study(content, plan, "*")
+    monkeypatch.chdir(tmp_path)
+    for file in (shared, plain):
+        (tmp_path / file).unlink()
+    assert [run.digest for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.digest for run in plan.runs]
 
 
 def test_both_say_what_is_shared(tmp_path):

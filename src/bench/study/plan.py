@@ -377,6 +377,8 @@ def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator
             continue
         own = config.workloads[ladder.workload]
         hashes = file_digests(own, known)
+        if not config.packed:
+            own = own.with_block()
         workloads = swept(ladder, own)
         for repeat in range(1, ladder.repeats + 1):
             for name, workload in workloads:

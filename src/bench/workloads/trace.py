@@ -162,6 +162,13 @@ def thinned(requests: Sequence[TraceRequest], every: int = 1, longest: int | Non
     )
 
 
+@cache
+def shared_block(path: str) -> int | None:
+    """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself."""
+    rows, form = _read(path)
+    return form.block if any(row.values.get("hash_ids") for row in rows) else None
+
+
 class Converter(Protocol):
     """What makes rows of our own format of a trace in another form: an entry point `trace.NAME` in `saturate.plugins`.
 

@@ -18,7 +18,7 @@ from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.gaps import GAPS
 from bench.workloads.lengths import Length, LengthDistribution
 from bench.workloads.prompts import RANDOM, SOURCES, Prompts, Source
-from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace, thinned
+from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace, shared_block, thinned
 from bench.workloads.trace_times import TraceUnit
 from bench.workloads.turns import Turns
 
@@ -412,6 +412,11 @@ class Workload(Strict):
         return (
             thinned(requests, self.trace_every or 1, self.trace_longest) if self.trace_every or self.trace_longest else requests
         )
+
+    def with_block(self) -> Workload:
+        """This workload with its trace's block length, where the trace's publisher defines it: it decides what is sent."""
+        block = shared_block(self.trace) if self.trace and self.trace_block is None else None
+        return self.model_copy(update={"trace_block": block}) if block else self
 
     @property
     def axis(self) -> str:

@@ -143,17 +143,21 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
     """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files.
 
-    It has what elsewhere nobody can read (digests of the files that it names, also of models), and
+    It has what elsewhere nobody can read (digests of the files that it names, also of models, and block lengths of traces), and
     `<secret>` in place of what looks like one; a deployment's digest is the same with it.
     """
     every = [*(run.files for run in plan.every), *(search.files for search in plan.every_search)]
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     specs = [*plan.started.values(), *plan.deployments.values()]
     files |= {str(spec.model.here): spec.checkpoint for spec in specs if spec.checkpoint}
+    blocks = {
+        run.family: {"trace_block": run.workload.trace_block} for run in plan.every if run.workload.trace_block is not None
+    }
     packed = {
         key: value for key, value in expand(at_scale({**content, "scale": plan.config.scale})).content.items() if key != "scale"
     }
     changes: dict[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]] = {
+        "workloads": lambda name, _: blocks.get(name, {}),
         "deployments": lambda _, entry: {key: redacted(entry[key]) for key in ("environment",) if entry.get(key)},
     }
     for section, change in changes.items():

@@ -43,6 +43,7 @@ def write_load(
         folder.mkdir(parents=True, exist_ok=True)
         written = [folder / "trace.csv"]
         columns = {"arrival_s": log.arrival_s, "prompt_tokens": log.prompt_tokens, "output_tokens": log.output_tokens}
+        columns |= {} if log.users is None else {"user": log.users}
         pl.DataFrame(columns).write_csv(written[0], float_precision=6)
         medians = {"prompt_tokens": _median(log.prompt_tokens), "output_tokens": _median(log.output_tokens)}
         workloads: dict[str, Any] = {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bench.errors import BenchError, listed, shown
 from bench.table_file import Row, read_rows
-from bench.workloads.trace import format_of, refuse_sums
+from bench.workloads.trace import USERS, format_of, refuse_sums
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
 Floats = npt.NDArray[np.float64]
@@ -63,6 +63,7 @@ class Log:
         path: the file. rows: in it, or in the part that is asked for. columns: which is what, by role.
         arrival_s: since the first (s). prompt_tokens, output_tokens: lengths. resolution_s: that all arrivals are whole multiples of.
         left_out: rows without a moment or a length, or that failed. note: what else a reader has to know; None for nothing.
+        users: whose each request is, by a number from 0; None where no column says it.
     """
 
     path: str
@@ -74,6 +75,7 @@ class Log:
     resolution_s: float
     left_out: Sequence[LeftOut] = ()
     note: str | None = None
+    users: Whole | None = None
 
     @property
     def count(self) -> int:
@@ -152,6 +154,7 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
         )
     order = np.flatnonzero(rest)[np.argsort(moments[rest], kind="stable")]
     arrival = moments[order] - moments[order[0]]
+    user = next((name for name in USERS if name in names), None)
     return Log(
         path,
         int(inside.sum()),
@@ -162,7 +165,14 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
         next((tick for tick in _RESOLUTIONS if (np.abs(arrival - tick * np.round(arrival / tick)) <= _SAME_S).all()), _SAME_S),
         left_out,
         note,
+        _numbered([flat[place].get(user) for place in order]) if user else None,
     )
+
+
+def _numbered(values: Sequence[Any]) -> Whole:
+    """Values as numbers: a trace tells users apart, and names none. One that is empty is a user of its own."""
+    known: dict[Any, int] = {}
+    return np.array([known.setdefault((i,) if each in (None, "") else str(each), len(known)) for i, each in enumerate(values)])
 
 
 def _flat(values: Mapping[str, Any], ahead: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:

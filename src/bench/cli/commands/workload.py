@@ -113,7 +113,7 @@ class Workload(Sending):
         given = self.setting("seed")
         seed = given or secrets.token_hex(8)
         content, level = self._workload()
-        workload = self.checked(content)
+        workload = self.checked(content).with_block()
         if workload.num_requests == "auto":
             raise BenchError("--num-requests or --duration is missing: how much to send.")
         if why := workload.excess(level):
