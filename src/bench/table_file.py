@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -120,8 +121,8 @@ def _jsonl(path: str, text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if not rows and (whole := _whole(text)):
-                return [Row("line 1", whole)]
+            if not rows and (printed := _printed(text)):
+                return printed
             raise BenchError(f"{path}: cannot be read as JSONL: line {number}: {error}.") from None
         if not isinstance(row, dict):
             raise BenchError(f"{path}: cannot be read as JSONL: line {number} is not a JSON object.")
@@ -129,13 +130,13 @@ def _jsonl(path: str, text: str) -> list[Row]:
     return rows
 
 
-def _whole(text: str) -> dict[str, Any] | None:
-    """The one object that a text is, over several lines; None where it is something else."""
+def _printed(text: str) -> list[Row]:
+    """Objects that are printed over several lines each, as spans of the Python SDK; none where the text is something else."""
     try:
-        found = json.loads(text)
+        found = json.loads("[" + re.sub(r"^}\s*{", "},{", text, flags=re.MULTILINE) + "]")
     except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        return []
+    return [Row(f"item {number}", row) for number, row in enumerate(found, 1) if isinstance(row, dict)]
 
 
 def _parquet(path: str) -> list[Row]:
