@@ -103,7 +103,7 @@ def test_columns_are_named_by_the_user_who_is_told_a_guess(tmp_path, capsys):
     usage = {"input": 191, "input_cached_tokens": 2304, "output": 70, "output_reasoning": 30}
     log = written(tmp_path, jsonl({"timestamp": "2026-11-02T12:00:00Z", "status": 200, "usage": usage}), "log.jsonl")
     assert main(["traffic", log]) == 2
-    guess = "Perhaps: --columns arrival=timestamp,prompt=usage.input_cached_tokens,output=usage.output,status=status. Counts of"
+    guess = "Perhaps: --columns arrival=timestamp,prompt=usage.input,output=usage.output,status=status. Counts of"
     assert guess in " ".join(capsys.readouterr().err.split())
     named = "arrival=timestamp,prompt=usage.input+usage.input_cached_tokens,output=usage.output+usage.output_reasoning,status=status"
     assert main(["traffic", log, "--columns", named, "--json"]) == 0

@@ -28,7 +28,8 @@ ROLES = {
 }
 #: Without these there is no traffic.
 NEEDED = ("arrival", "prompt", "output")
-_NO_COUNT = re.compile(r"cost|price|rate|ratio|time|latency|status|_at$|_ms$|_s$", re.IGNORECASE)
+# No counts of tokens, or of those alone that some providers count apart.
+_NO_COUNT = re.compile(r"cost|price|rate|ratio|time|latency|status|_at$|_ms$|_s$|cache|reason|thought", re.IGNORECASE)
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which columns are looked for; convention
 _OURS = (
