@@ -161,7 +161,7 @@ def endpoints() -> str:
 
 def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
     """The cells of an endpoint's row."""
-    words = {"text": "a text", "chat": "the messages of a chat"}
+    words = {"text": "a text", "chat": "the messages of a chat", "query": "a query and its documents"}
     kinds = [words[kind] for kind in endpoint.kinds if kind != "calls"]  # which are a chat's
     kinds = kinds if endpoint.sends_text(RequestForm()) else ["token ids", *kinds]
     work = endpoint.work

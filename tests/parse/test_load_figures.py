@@ -39,6 +39,17 @@ def told(scrapes=(), *, interval=None, **columns):
     return summarise(record, requests(**columns), NOTHING_SCRAPED, list(scrapes))
 
 
+def test_a_server_s_count_of_documents_is_not_one_of_requests():
+    """One request of four documents is four to the server: nobody else used it."""
+    gauges = (("vllm:num_requests_running", 4.0), ("vllm:num_requests_waiting", 0.0))
+    rows = [(i, 0.1 * i, "u", name, "", value) for i in range(1, 10) for name, value in gauges]
+    telemetry = pl.DataFrame(rows, schema=TELEMETRY_SCHEMA, orient="row")
+    table = requests(index=[0], sent_s=[0.0], end_s=[1.0], token_times_s=[[1.0]])
+    counted = {name: loaded(table, telemetry, endpoint=name) for name in ("embeddings", "rerank")}
+    assert [each["client_in_flight_mean"] for each in counted.values()] == [1.0, 1.0]
+    assert [each["server_in_flight_mean"] for each in counted.values()] == [4.0, None]
+
+
 # What was asked: of a closed loop of two, the first two requests are on their way when it begins
 
 ASKED = {"index": range(12), "prompt_asked": range(10, 130, 10), "output_asked": [3, 9] + [4] * 5 + [8] * 5}

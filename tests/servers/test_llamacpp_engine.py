@@ -156,13 +156,18 @@ def test_structured_output_is_output(server):
 
 
 @pytest.mark.long(part="vllm")
-def test_what_a_pooling_model_answers_is_counted_by_its_prompts(engine, checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("endpoint", "pooling", "work"), [("embeddings", "mean", "embedding"), ("rerank", "rank", "reranking")]
+)
+def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
+    engine, checkpoint, tmp_path, monkeypatch, endpoint, pooling, work
+):
     """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
-    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": "mean"}) as server:
-        target = introduce(Target(server.base_url, "tiny"), "embeddings", stream=False, vocabulary=TINY["vocab_size"])
-        assert (target.form("embeddings").omitted, target.form("embeddings").sdk_differs) == ((), None)
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": pooling}) as server:
+        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=TINY["vocab_size"])
+        assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
-        options = {"set": "endpoint=embeddings", "prompt-length": 40, "num-requests": 12, "concurrency": 2}
+        options = {"set": f"endpoint={endpoint}", "prompt-length": 40, "num-requests": 12, "concurrency": 2}
         options |= {"model": "tiny", "base-url": server.base_url, "output-dir": "run"}
         assert (
             main(["workload", "--scrape", "--set=vocabulary=512", *(f"--{name}={value}" for name, value in options.items())])
@@ -173,7 +178,7 @@ def test_what_a_pooling_model_answers_is_counted_by_its_prompts(engine, checkpoi
     wrong = [summary[name] for name in ("wrong_prompt_tokens", "wrong_output_tokens", "uncounted_answers")]
     assert (summary["ok"], wrong) == (12, [0, 0, 0])
     assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
-    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == ("embedding", None, 40)
+    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == (work, None, 40)
     assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 

@@ -92,8 +92,8 @@ class Sending:
         str | None,
         option(
             "FILE",
-            "Prompts of your own: a CSV, JSON, JSONL or Parquet file with a column `prompt` (texts) or `messages` (chats), or lines "
-            "of a .txt file.",
+            "Prompts of your own: a CSV, JSON, JSONL or Parquet file with a column `prompt` (texts), `messages` (chats), or `query` "
+            "and `documents` (to rerank), or lines of a .txt file.",
             LOAD,
         ),
     ] = None

@@ -200,6 +200,8 @@ def load_figures(
     # Hits are those of the prefill workers, and what an answer says was cached is what they passed on.
     implied, lru = (None, None) if roles else (record.prefix.expected_tokens, record.prefix.lru_tokens)
     retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
+    if ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
+        counted = {name: value if name.startswith("client") else None for name, value in counted.items()}
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),

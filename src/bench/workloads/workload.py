@@ -292,6 +292,8 @@ class Workload(Strict):
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
+            (self.cache in ("shared", "repeated") and ENDPOINTS[self.endpoint].ranks,
+             f"cache {self.cache} does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns and step"),
         )  # fmt: skip

@@ -26,6 +26,7 @@ class Work:
         unit: what throughput counts. counts: the column of a request that holds it.
         generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
             that there are TTFT, ITL and TPOT. Else only E2E is known.
+        divided: whether servers make several of a request, one a document, so that they count more requests than the client.
     """
 
     name: str
@@ -33,11 +34,13 @@ class Work:
     unit: str
     counts: str
     generates: bool
+    divided: bool = False
 
 
 GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
 EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
-WORKS = {work.name: work for work in (GENERATION, EMBEDDING)}
+RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False, divided=True)
+WORKS = {work.name: work for work in (GENERATION, EMBEDDING, RERANKING)}
 
 
 def unit_of(works: Iterable[str | None]) -> str:
@@ -46,8 +49,8 @@ def unit_of(works: Iterable[str | None]) -> str:
     return units.pop() if len(units) == 1 else "tokens"
 
 
-# A text, token ids, or the messages of a chat.
-Prompt = str | list[int] | list[Mapping[str, Any]]
+# A text, token ids, the messages of a chat, or a query and its documents.
+Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
 _MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`, whose import is dear
 _ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
@@ -200,7 +203,8 @@ class Endpoint(ABC):
             have no length.
         lacks: names in `bench.runs.request.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        kinds: of prompts that it takes: a `text`, the messages of a `chat`, such with `calls` of tools as OpenAI has them.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, such with `calls` of tools as OpenAI has them, a `query`
+            and its documents.
     """
 
     name: ClassVar[str]
@@ -218,6 +222,11 @@ class Endpoint(ABC):
     def chats(self) -> bool:
         """Whether a prompt may be the messages of a chat; else conversations hold their history as one prompt."""
         return "chat" in self.kinds
+
+    @property
+    def ranks(self) -> bool:
+        """Whether a prompt is a query and its documents."""
+        return "query" in self.kinds
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Prompts of one's own, from a file: texts, or the messages of chats."""
+"""Prompts of one's own, from a file: texts, the messages of chats, or queries with their documents."""
 
 from __future__ import annotations
 
@@ -100,6 +100,8 @@ def _lines(path: str) -> list[Row]:
 
 
 def _prompt(path: str, row: Row) -> Prompt:
+    if {"query", "documents"} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
+        return _ranking(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [name for name in _COLUMNS if name in row.values]
     if not names:
@@ -124,7 +126,8 @@ def _prompt(path: str, row: Row) -> Prompt:
 
 def _own(path: str, row: Row) -> OwnPrompt:
     prompt = _prompt(path, row)
-    given = {} if isinstance(prompt, str) else {name: row.values.get(name) for name in _TOOLS}
+    chat = isinstance(prompt[0], Mapping)
+    given = {name: row.values.get(name) for name in _TOOLS} if chat else {}
     # In a CSV file lists are texts.
     extras = {name: _listed(value) or value for name, value in given.items() if value not in (None, "", [])}
     try:
@@ -149,6 +152,14 @@ def _chat(value: Any) -> list[Mapping[str, Any]] | None:
     while found and found[-1]["role"] == "assistant":
         found.pop()
     return list(found) or None
+
+
+def _ranking(path: str, row: Row) -> Prompt:
+    documents = _listed(row.values["documents"])
+    texts = [row.values["query"], *(documents if isinstance(documents, list) else ())]
+    if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise BenchError(f"{path}: {row.place} needs query, a text, and documents, a list of texts.")
+    return texts
 
 
 def _listed(cell: Any) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TOOLS = ("tool", "function")  # roles of what tools answered
 _KINDS = {"text": "a text", "chat": "the messages of a chat", "calls": "a chat with calls of tools"}
+_KINDS |= {"query": "a query and its documents"}
 _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as many tokens
 
 
@@ -160,10 +161,12 @@ def _order(count: int, seed: str) -> list[int]:
 
 
 def _marked(prompt: Prompt, mark: str) -> Prompt:
-    """The prompt with the mark ahead of its text, which is the first message's of a chat."""
+    """The prompt with the mark ahead of its text, which is the first message's of a chat, and the query where documents follow."""
     if isinstance(prompt, str):
         return mark + prompt
     first, *others = prompt
+    if isinstance(first, str):
+        return [mark + first, *others]
     assert not isinstance(first, int)
     content = first["content"]
     if isinstance(content, str):
@@ -177,7 +180,7 @@ def _kind(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return "text"
     called = any(each.get("tool_calls") or each["role"] in _TOOLS for each in _messages(prompt))
-    return "calls" if called else "chat"
+    return "query" if isinstance(prompt[0], str) else "calls" if called else "chat"
 
 
 def characters(prompt: Any) -> int:

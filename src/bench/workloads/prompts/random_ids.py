@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from bench.errors import BenchError
+from bench.fields import Count
 from bench.runs.request import RequestForm
-from bench.workloads.endpoints import Prompt
+from bench.workloads.endpoints import Endpoint, Prompt
 from bench.workloads.prompts.kind import Making, Source
 
 if TYPE_CHECKING:
     from bench.workloads.schedule import PlannedRequest
 
 FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
+_QUERY = 12  # tokens of a query: less than a block of a prefix cache, which documents would share; convention: a search of some words
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY_OF_LETTERS = FIRST_ID + len(_LETTERS)  # of ids that stand for letters
 
@@ -30,6 +33,17 @@ class RandomIds(Source):
     caches: ClassVar[tuple[str, ...]] = ("unique", "shared", "repeated")
 
     source: Literal["random"] = Field(description="Random tokens.")
+    documents: Count = Field(
+        default=1, description="Documents of each request to endpoint `rerank`, of equal lengths, beside a query of 12 tokens."
+    )
+
+    def check(self, endpoint: Endpoint, turns: int = 1) -> None:  # noqa: ARG002
+        if self.documents > 1 and not endpoint.ranks:
+            raise BenchError(f"documents: endpoint {endpoint.name} takes none. Remove the key, or use endpoint rerank.")
+
+    def fewest(self, endpoint: Endpoint, form: RequestForm) -> int:
+        shortest = super().fewest(endpoint, form)
+        return self.documents * (shortest + form.letter_tokens) if endpoint.ranks else shortest
 
     def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
         form = making.form
@@ -65,6 +79,18 @@ class RandomIds(Source):
             chat: list[Mapping[str, Any]] = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
             return chat
 
+        def query(wanted: PlannedRequest) -> Prompt:
+            """A query and its documents, whose tokens with the query and what the server adds are alike but for one."""
+            each, more = divmod(wanted.prompt_tokens, self.documents)
+            sizes = [_letters_of(form, each + (i < more) - form.template_tokens) for i in range(self.documents)]
+            asked = min(max(1, _QUERY // form.letter_tokens), min(count for count, _ in sizes) // 2)
+            rests = [count - asked for count, _ in sizes]
+            stream = iter(request_ids(making.seed, wanted.conversation, 0, asked + sum(rests), VOCABULARY_OF_LETTERS))
+            said, *documents = [letters(list(itertools.islice(stream, each))) for each in (asked, *rests)]
+            return [said, *(text + "." * dots for text, (_, dots) in zip(documents, sizes, strict=True))]
+
+        if making.endpoint.ranks:
+            return query
         if not making.endpoint.sends_text(form):
             return ids
         return chat if making.turns > 1 and making.endpoint.chats else text
