@@ -219,6 +219,7 @@ def test_a_usage_in_a_chunk_is_read_and_is_not_an_end():
         ([(1, A), (2, "data: Internal Server Error\n\n"), (3, DONE)], "not JSON: 'Internal Server Error'"),
         ([(1, A), (2, '{"error":{"code":500,"message":"slot failed","type":"server_error"}}\n')], "slot failed"),
         ([(1, A), (2, '{"error":"slot failed"}')], "slot failed"),
+        ([(1, A), (2, json.dumps({"error": {"message": "slot failed"}}, indent=2) + "\n"), (3, DONE)], "slot failed"),
         ([(1, A), (2, '{"object": "error", "message": "bad length", "code": 400}\r\n\r\n'), (3, DONE)], "bad length"),
         ([(1, A), (2, '{"detail": "'), (2.1, 'gone"}\n'), (3, DONE)], "gone"),
     ],
@@ -266,6 +267,17 @@ def test_what_may_go_on_has_not_ended_in_an_error(pieces, status):
 def test_a_200_that_is_no_answer_is_quoted(body, kind, said):
     read = record([(1, body)] if body else [], headers={"content-type": kind})
     assert (read.outcome, read.error) == ("stream_error" if body else "truncated", said)
+
+
+@cases("words", ["Internal Server Error", "<html>\n<h1>502</h1>\n", 'data: {"choices', ": ping\n\n"])
+def test_what_a_stream_without_an_end_ended_with_is_quoted(words):
+    read = record([(1, A), (2, words)])
+    last = words.strip().split("\n")[-1]
+    said = "" if words.startswith(("data:", ":")) else f"; its last line is {last!r}"
+    assert (read.outcome, read.error) == (
+        "truncated",
+        f"it ended after 1 chunk with tokens, without [DONE], a finish_reason or a usage{said}",
+    )
 
 
 @cases("bare", ['{"a": 1}\n', "{\n\n", "{\ndata", '{"error": null}\n', "}\n"])

@@ -133,9 +133,6 @@ def test_a_workload_has_no_output():
         assert longest_request(load) == tokens
         assert load_workload(load.model_dump(mode="json", exclude_defaults=True), source="t") == load
         assert not load.lengths_known
-    unsized = {"archetype": "rag", "cache": "unique", **{key: value for key, value in RANK.items() if key != "prompt_tokens"}}
-    sizes = [load_workload({**unsized, "prompts": prompts}, source="t").prompt_tokens for prompts in (TEN, "a.csv")]
-    assert [size is None for size in sizes] == [False, True]
 
 
 def test_documents_go_to_no_other_endpoint():

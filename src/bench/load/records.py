@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from bench.errors import count_text
-from bench.load.answer import Answer, answer_of, contents_of
+from bench.load.answer import Answer, answer_of, contents_of, quoted
 from bench.load.exchange import Exchange
-from bench.load.response import Response
+from bench.load.response import FIELD, Response
 from bench.runs.request import Outcome, RequestRecord
 from bench.workloads.endpoints import ENDPOINTS
 
@@ -106,5 +106,6 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
         return "disconnect", lost or answer.error
     if answer.ended and (response.complete or answer.done):
         return "ok", answer.usage.odd or None
-    came = count_text(len(answer.tokens), "chunk")
-    return "truncated", answer.error or f"it ended after {came} with tokens, without [DONE], a finish_reason or a usage"
+    came, last = count_text(len(answer.tokens), "chunk"), response.body.rstrip().rpartition(b"\n")[2]
+    words = f"; its last line is {quoted(last)}" if last and not FIELD.match(last) else ""
+    return "truncated", answer.error or f"it ended after {came} with tokens, without [DONE], a finish_reason or a usage{words}"
