@@ -197,7 +197,7 @@ def test_what_ray_passes_on_is_late_and_what_it_drops_is_not_missing(tmp_path):
     text = text_of("ray_vllm_two_replicas") + "ray_serve_num_router_requests_total 8.0\n"  # Ray Serve's own beside them
     resting = "".join(line + "\n" for line in text.splitlines() if not re.search("preemptions|num_requests|usage_perc", line))
     with fake_server(metrics=resting) as server:
-        assert find_metrics(server.base_url, None, {}, served=True).state == "read"
+        assert find_metrics(server.base_url, None, {}, served=True).why == ""
     figures = server_figures(scraped(tmp_path, resting, text, resting), scraped=True)
     assert (figures["running_peak"], figures["kv_usage_peak"]) == (6, 0.5)
     assert (figures["metrics_missing"], figures["counters_fell"]) == ([], [])
