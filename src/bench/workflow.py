@@ -31,44 +31,75 @@ from bench.terminal import cleared, print_anything
 _INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 _PACKAGE = Path(__file__).parent
-# The rooms, those of a floor in one row, the lowest floor first (docs/contributing.md).
-_FLOORS = (
-    ("runs", "statistics"),
-    ("models",),
-    ("servers", "workloads"),
-    ("load", "study"),
-    ("parse",),
-    ("measure", "predict", "report"),
-    ("search",),
-    ("findings",),
-    ("beside",),
+# `from bench.a import b, c` on one line or in parentheses, and `import bench.a`; also those inside functions.
+_IMPORT = re.compile(
+    rf"^\s*(?:from ({_PACKAGE.name}[\w.]*) import (\([^)]*\)|.*)|import ({_PACKAGE.name}[\w.]*))", re.MULTILINE
 )
+_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:    .*)?\n)+", re.MULTILINE)  # what is imported there, runs nowhere
 
 
 @cache
-def code_of(script: str, *modules: str) -> str:
-    """Digest of the code of this library that may decide what a script makes: a change in any of it runs the script's jobs again.
+def code_of(script: str, *modules: str, shows: bool = True) -> str:
+    """Digest of all code of this library that a script reaches by its imports: a change in any of it runs the script's jobs again.
 
-    It is the rooms that the script imports from, and all on the floors below them.
+    Data files count that lie beside the modules reached, such as templates and tables.
 
     Args:
         script: its name, such as `parse`.
-        modules: those that it imports by names that it is given, of what stands beside the core and of other packages too.
+        modules: those that it imports by names that it is given, of other packages too.
+        shows: without, how anything is shown does not count: no table is made by it, though charts and sections stand beside what
+            makes tables.
     """
     text = (ROOT / f"workflow/scripts/{script}.py").read_text(encoding="utf-8")
-    named = set(re.findall(rf"{_PACKAGE.name}\.(\w+)", " ".join([text, *modules])))
-    highest = max(floor for floor, rooms in enumerate(_FLOORS) if named & {*rooms})
-    rooms = {room for below in _FLOORS[:highest] for room in below} | named.intersection(_FLOORS[highest])
-    others = {Path(spec.origin) for spec in map(find_spec, modules) if spec and spec.origin}
-    files = {
-        *_PACKAGE.glob("*.py"),
-        *others,
-        *(file for room in rooms for file in (_PACKAGE / room).rglob("*") if file.is_file()),
-    }
+    reached: set[Path] = set()
+    waiting = [*_modules(text), *(file for name in modules for file in _files(name))]
+    while waiting:
+        if (file := waiting.pop()) not in reached and (shows or file.parent.name != "report"):
+            reached.add(file)
+            waiting += _imports(file)
+    reached |= {file for folder in {file.parent for file in reached} for file in _data(folder)}
     digest = hashlib.sha256(text.encode())
-    for file in sorted(each for each in files if each.suffix != ".pyc"):
-        digest.update(f"{os.path.relpath(file, _PACKAGE)} {_checksum(file)}".encode())
+    for name in modules:
+        if name.partition(".")[0] != _PACKAGE.name and (spec := find_spec(name)) and spec.origin:
+            digest.update(f"{name} {_checksum(Path(spec.origin))}".encode())
+    for file in sorted(reached):
+        digest.update(f"{file.relative_to(_PACKAGE)} {_checksum(file)}".encode())
     return digest.hexdigest()[:16]
+
+
+def _modules(text: str) -> list[Path]:
+    names = []
+    for package, imported, module in _IMPORT.findall(text):
+        parts = re.findall(r"\w+", re.sub(r" as \w+", "", imported))
+        names += [module] if module else [f"{package}.{name}" for name in parts] or [package]
+    return [file for name in dict.fromkeys(names) for file in _files(name)]
+
+
+def _files(name: str) -> list[Path]:
+    """This library's files that run when something is imported by its dotted name: the faces of its packages, and the module."""
+    if name.partition(".")[0] != _PACKAGE.name:
+        return []
+    places = [_PACKAGE.parent.joinpath(*name.split(".")[:count]) for count in range(1, name.count(".") + 2)]
+    return [file for place in places for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()]
+
+
+@cache
+def _imports(file: Path) -> list[Path]:
+    return _modules(_FOR_TYPES.sub("", file.read_text(encoding="utf-8")))
+
+
+@cache
+def _data(folder: Path) -> list[Path]:
+    """What lies in a package and is no module, in its folders that are no packages too."""
+    found = []
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.name.startswith("_") and not (entry / "__init__.py").exists():
+            found += _data(entry)
+        elif (
+            entry.is_file() and entry.suffix not in {".py", ".pyc"} and not entry.name.startswith(".") and entry.name[-1] != "~"
+        ):
+            found.append(entry)
+    return found
 
 
 @cache

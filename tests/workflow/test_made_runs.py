@@ -75,17 +75,21 @@ AGAIN = {"aggregate", "analyse", "figure"}
 @pytest.mark.parametrize(
     ("file", "jobs"),
     [
-        ("findings/ttft.py", {"analyse", "figure"}),
+        ("findings/ttft.py", {"figure"}),
+        ("findings/advice.py", {"analyse", "figure"}),
         ("parse/latency.py", {"parse", *AGAIN}),
         # Its flags, and its names of metrics.
         ("servers/vllm.py", {"deploy", "measure", "parse", *AGAIN}),
-        # Code on floors below the figures', but above parsing's.
-        ("measure/session.py predict/fleet.py", {"analyse", "figure"}),
+        # A figure that this study does not have, code that measures, and sentences and a replay that this figure does not use.
+        ("findings/speculation.py measure/session.py load/loop.py search/words.py predict/fleet.py", set()),
         *(
             pytest.param(file, jobs, marks=pytest.mark.long(part="workflows"))
             for file, jobs in {
-                "report/theme.py": {"analyse", "figure"},
-                "load/loop.py": {"parse", *AGAIN},
+                "report/theme.py": {"figure"},
+                "parse/validity.py": AGAIN,
+                "parse/deployed.py": AGAIN,
+                "findings/regions.py": {"analyse", "figure"},
+                "report/chart_words.py": {"figure"},
                 "runs/columns.toml": {"deploy", "measure", "parse", *AGAIN},
             }.items()
         ),

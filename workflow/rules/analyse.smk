@@ -13,7 +13,7 @@ rule analyse:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("analyse"),
+        code=code_of("analyse", shows=False),
         decision=JUDGED_BY,
     script:
         "../scripts/analyse.py"
@@ -57,7 +57,7 @@ rule findings:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of("findings"),
+        code=code_of("findings", shows=False),
         decision=DECISION,
         device=DEVICE,
     script:
