@@ -11,7 +11,7 @@ import pytest
 from bench.cli.commands.find import Find, status
 from bench.errors import BenchError
 from bench.parse.observation import CAP
-from bench.search.placing import Aim, Answer
+from bench.search.placing import Aim, Answer, Prior
 from bench.search.probe import Alone, Probed
 from bench.search.search import Found, Look
 from bench.search.words import alone_text, look_text, probed_text, why_text
@@ -131,7 +131,7 @@ def test_the_exit_status_is_0_for_what_was_asked_alone():
 
 
 def test_what_is_said_of_a_search():
-    """Why it ended, and of a run's share of its limit no more than the bound tells."""
+    """Why it ended; of a run's share of its limit no more than the bound tells; and how long its precision takes."""
     aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 64.0)
     rate = replace(aim, slos=[parse_slo("ttft_p99=1s")], held=False, start=0.5)
     judged = [[Look(1.0, 50, 2.0, None, reasons)] for reasons in (("late",), ())]
@@ -143,6 +143,10 @@ def test_what_is_said_of_a_search():
     for value, failed in ((-CAP + math.log(1.05), 0), (CAP, 0), (math.log(0.5), 0), (CAP, 5), (CAP, 6)):
         seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1), FAILED: Excess(value, 0.1)}, 50, failed)
         lines.append(look_text(Look(8.0, 50, 2.0, seen), aim))
+    # 200 requests near a limit of 5/s take 40 s; six such runs are usual, four the fewest.
+    probed = Probed(5.0, 6.0, 8, 30.0, latency_s=1.0, prior=Prior(5.0, 0.14, 6.0))
+    open_loop = replace(aim, held=False)
+    lines += [probed_text(probed, open_loop), probed_text(probed, replace(open_loop, precision=0.2))]
     lines.append(alone_text(Alone(parse_slo("tpot_p90=5ms"), 0.01112, 2, cut=False)))
     same("search-ends", lines)
 

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from bench.errors import BenchError
 from bench.parse.observation import observed, unjudged
-from bench.search.placing import Aim, Answer, Placing, Step, Why, answer_so_far, place
+from bench.search.placing import FEWEST_RUNS, Aim, Answer, Placing, Step, Why, answer_so_far, place
 from bench.search.probe import Alone, Probed
 from bench.statistics.observation import Observation, Reference, speeds
 
@@ -27,6 +27,9 @@ _FILLED_S = 60.0  # the same (s): requests that pile up show in less; tuned: ben
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
+# runs that a search takes to ± 10 %, in the median, of a rate and of what is held; measured: benchmarks.search --loop
+_USUAL_RUNS = {False: 6, True: 10}
+_USUAL_PRECISION = 0.1  # the precision of these; convention
 _NOTHING = Answer(0.0, 0.0, math.inf, "runs")  # what is known before the first run
 
 
@@ -139,6 +142,16 @@ def search(
     ):  # matrices are small: on two busy cores more threads took ten times as long
         found = Found(_NOTHING, probed=probed, alone=shown.alone if shown else None)
         return _search(aim, budget, measure, known, report, placing, found, announce, shown)
+
+
+def expected_s(probed: Probed, aim: Aim) -> float | None:
+    """How long a search that begins with this probe takes under load, in the median (s); None where no answer came."""
+    if not probed.latency_s:
+        return None
+    short, long = (aim.requests(probed.load, probed.latency_s, [], near=near) for near in (False, True))
+    pace = probed.load / (probed.latency_s if aim.held else 1.0)
+    run_s = max(short / pace, min(long / pace, _SHORT_S[probed.prior is not None]))
+    return run_s * max(FEWEST_RUNS, _USUAL_RUNS[aim.held] * (_USUAL_PRECISION / aim.precision) ** 2)
 
 
 def _search(

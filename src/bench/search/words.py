@@ -16,7 +16,7 @@ from bench.runs.latencies import LATENCIES
 from bench.runs.searches import SearchRecord
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
-from bench.search.search import Budget, Found, Look, Next
+from bench.search.search import Budget, Found, Look, Next, expected_s
 from bench.shipped import BENCH
 from bench.statistics.observation import FAILED, GROWTH
 from bench.study.slo import Slo, time_text
@@ -158,7 +158,18 @@ def probed_text(probed: Probed, aim: Aim) -> str:
     if probed.alone:
         return f"{_probe_text(probed)}: {alone_text(probed.alone)}"
     rate = f"about {probed.rate:.3g} requests/s at most, with {probed.in_flight} in flight" if probed.rate else "no answer"
-    return f"{_probe_text(probed)}: {rate}; first load {load_text(probed.load, aim)}"
+    return f"{_probe_text(probed)}: {rate}; first load {load_text(probed.load, aim)}{_expected_text(probed, aim)}"
+
+
+def _expected_text(probed: Probed, aim: Aim) -> str:
+    """How long the precision that is asked for takes, and what a minute more buys; empty where nothing shows it."""
+    if (seconds := expected_s(probed, aim)) is None:
+        return ""
+    narrower = aim.precision * math.sqrt(seconds / (seconds + 60))
+    return (
+        f"; ± {shown_share(aim.precision)} takes about {duration_text(seconds)} under load, a minute more makes it "
+        f"± {shown_share(narrower)}"
+    )
 
 
 def _probe_text(probed: Probed) -> str:
