@@ -1,14 +1,19 @@
-"""The runs of a session, parsed; those that are parsed already are kept."""
+"""The runs of a session, parsed (those that are parsed already are kept), and what they show at once, ahead of the next session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from bench.axes import AXES
 from bench.errors import BenchError
 from bench.parse.run import parse_run
+from bench.parse.server import FULL
 from bench.runs.files import read_known, write_record
+from bench.runs.sentences import load_text
 from bench.runs.store import ParsedSession
+from bench.runs.summary import read_run_summary
 
 _TABLES = {"requests": "requests.parquet", "telemetry": "telemetry.parquet", "wide": "metrics.csv", "summary": "summary.json"}
 
@@ -44,3 +49,26 @@ def parse_session(
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_record(ParsedSession(code=code, runs=dict(records)), file)
+
+
+def answer_lines(runs: Path, names: Iterable[str]) -> list[str]:
+    """The highest throughput of each curve, and from which load on its KV cache was full.
+
+    Args:
+        runs: the folder of a deployment's runs. names: of those that are parsed.
+    """
+    curves: dict[str, list[Mapping[str, Any]]] = {}
+    for name in names:
+        figures = read_run_summary(runs / name / "summary.json").figures
+        curves.setdefault(str(figures["workload"]), []).append(figures)
+    return [f"{runs.name} · {workload}: {_answer(curve)}" for workload, curve in curves.items()]
+
+
+def _answer(curve: Sequence[Mapping[str, Any]]) -> str:
+    unit = AXES[curve[0]["axis"]].short
+    best = max(curve, key=lambda run: run["throughput_tokens_per_s"] or 0.0)
+    usage = [(run["level"], run.get("kv_usage_peak")) for run in curve]
+    full = [level for level, share in usage if share is not None and share >= FULL]
+    cache = f"the KV cache was full at {load_text(min(full), unit)}" if full else "the KV cache was never full"
+    shown = f"; {cache}" if any(share is not None for _, share in usage) else ""
+    return f"at most {best['throughput_tokens_per_s'] or 0:.3g} tokens/s, at {load_text(best['level'], unit)}{shown}"
