@@ -7,10 +7,11 @@ import jsonschema
 import pytest
 
 from bench.beside.archive.pack import packed_study
-from bench.report.measuring import measuring_lines, starts
+from bench.report.measuring import jobs_line, measuring_lines, starts
 from bench.study.plan import Plan
-from bench.study.read import load_config
+from bench.study.read import load_config, load_file
 from bench.study.reference import schema
+from tests.support.study import ROOT
 from tests.support.swept import STUDY, study
 
 
@@ -118,3 +119,11 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
     assert starts(plan(content), lambda _: False, ()) == 0
     (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
     assert "one-seqs8 and 4 more, in 12 starts of a server." in line
+
+
+def test_what_goes_to_a_cluster_and_what_stays():
+    h200 = Plan.of(load_file(ROOT / "config/studies/h200.yaml"))
+    said = jobs_line(h200, lambda run: run.deployment.name != "gpt2-xl", ())
+    assert said.startswith("On a cluster (profiles/slurm), measuring is 1 job, one a session, each of 1 GPU of the type that")
+    assert said.endswith("has of h200. All else runs where the workflow does.")
+    assert jobs_line(h200, lambda _: True, ()) == jobs_line(plan(study({"max_num_seqs": [32]})), lambda _: False, ()) == ""

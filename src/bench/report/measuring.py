@@ -55,6 +55,23 @@ def starts(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[Searc
     return sum(plan.deployments[name].engine.source != "external" for name, _ in _lacking(plan, held, searches))
 
 
+def jobs_line(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> str:
+    """What would go to a cluster and what stays; empty where nothing of what is left starts a server on GPUs.
+
+    Args:
+        held, searches: as of `measuring_lines`.
+    """
+    sessions = _lacking(plan, held, searches)
+    gpus = sorted({plan.deployments[name].gpus_started for name, _ in sessions})
+    if not any(gpus):
+        return ""
+    kind = plan.config.decision.accelerator
+    of_type = f"of the type that the cluster has of {kind}" if kind else "of any type (decision.accelerator names one)"
+    each = count_text(gpus[0], "GPU") if len(gpus) == 1 else f"{gpus[0]} to {gpus[-1]} GPUs"
+    jobs = f"{count_text(len(sessions), 'job')}, one a session, each of {each} {of_type}"
+    return f"On a cluster (profiles/slurm), measuring is {jobs}. All else runs where the workflow does."
+
+
 def _lacking(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> set[tuple[str, int]]:
     """The sessions that lack a run or a search."""
     lacking = {(run.deployment.name, plan.place_of(run).session) for run in plan.listed if not held(run)}

@@ -104,6 +104,7 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
 
 
 def _list(plan: Plan, *, json: bool) -> None:
+    from bench.report.measuring import jobs_line
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
     from bench.study.state import run_states, unended_searches
@@ -141,6 +142,8 @@ def _list(plan: Plan, *, json: bool) -> None:
         )
     if left := _left_text(plan, unended):
         print(left)
+    if jobs := jobs_line(plan, Store().holds, unended):
+        print(jobs)
     if plan.tuned:
         print(_tuning_text(plan))
     if unjudged := _unjudged_text(states, judged):
