@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from bench.errors import BenchError
-from bench.measure.slurm import Needs, partitions, refusal
+from bench.measure.slurm import Needs, partitions, refusal, refuse_wrong_profile
 from tests.support.forked import snakemake
 from tests.support.project import Project
 from tests.support.study import ROOT
@@ -169,6 +169,24 @@ def test_sinfo_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
     programs(tmp_path, sinfo="echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(BenchError, match=r"answer: slurm_load_jobs error: Unable to contact slurm controller\. Start"):
         partitions()
+
+
+def test_the_profile_that_a_cluster_does_not_take_is_refused_with_the_other_ones_name(tmp_path, monkeypatch):
+    def kept(profile, status_command, **there):
+        monkeypatch.setenv("PATH", programs(tmp_path / str(len(there)), **there))
+        for other in {"sacct", "squeue"} - {status_command}:
+            with pytest.raises(BenchError, match=rf"job accounting: start with --profile profiles/{profile}\.$"):
+                refuse_wrong_profile(other)
+        refuse_wrong_profile(status_command)
+
+    def storage(kind):
+        return f"echo 'AccountingStorageType   = {kind}'"
+
+    kept("slurm-no-accounting", "squeue")
+    kept("slurm-no-accounting", "squeue", scontrol=storage("accounting_storage/slurmdbd"))  # nobody can ask
+    kept("slurm", "sacct", scontrol=storage("accounting_storage/slurmdbd"), sacct="exit 0")
+    for kind in ("accounting_storage/none", "(null)"):
+        kept("slurm-no-accounting", "squeue", scontrol=storage(kind), sacct="exit 0")
 
 
 @pytest.mark.workflow

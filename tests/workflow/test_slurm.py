@@ -125,7 +125,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
     assert (project.folder / "results/figures/memory-pressure.svg").stat().st_size > 500
 
 
-def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, with_accounts):
+def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, cluster, with_accounts):
     before = {name: measured(project, name) for name in ("one", "two")}
     project.config["engines"]["gpu"] = {
         "source": "command",
@@ -135,6 +135,8 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
     for name in ("three", "four"):
         project.config["deployments"][name] = {"model": "one", "engine": "gpu", "kv_cache_memory": "1MiB", "tensor_parallel": 2}
         project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
+    run(project, cluster, "--profile", "profiles/slurm", "--default-resources", "gpu_model=h100", "--jobs", "2", status=1)
+    assert "has no job accounting: start with --profile profiles/slurm-no-accounting" in project.output
     run(
         project,
         with_accounts,

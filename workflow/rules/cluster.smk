@@ -1,7 +1,7 @@
 # What a session's job asks for, of a SLURM cluster too, and what comes before the first one. All else is in src/bench/measure/slurm.py.
 import re
 
-from bench.measure.slurm import refuse_untaken, session_needs
+from bench.measure.slurm import refuse_untaken, refuse_wrong_profile, session_needs
 from bench.runs.files import read
 from bench.runs.launch import Launch
 
@@ -31,7 +31,8 @@ def given(name):
 
 
 def prepare_slurm(sessions):
-    """Before the first job is submitted; it refuses jobs that would stay pending for ever."""
+    """Before the first job is submitted; it refuses jobs that would stay pending for ever, or be waited for so."""
     own = workflow.executor_settings
     partition = "" if own.partition_config else given("slurm_partition")
     refuse_untaken(PLAN, sessions, gpu_model=given("gpu_model"), partition=partition)
+    refuse_wrong_profile(own.status_command)

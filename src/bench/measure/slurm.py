@@ -15,7 +15,7 @@ from bench.study.plan import Plan
 from bench.study.specs import RunSpec
 from bench.workloads.schedule import at_least_s, schedule
 
-_PATIENCE_S = 60  # for an answer of `sinfo` (s); convention
+_PATIENCE_S = 60  # for an answer of SLURM's programs (s); convention
 # Of the client, the scraper and an engine's libraries beside the model: vLLM's process alone holds 2 to 3 GiB.
 _BESIDE_BYTES = 6 * 2**30
 _CLIENT_CORES = 2
@@ -123,18 +123,18 @@ def partitions(text: str | None = None) -> list[Partition]:
     Raises:
         BenchError: `sinfo` failed, or printed something else.
     """
-    text = _asked() if text is None else text
+    text = _asked(*_SINFO) if text is None else text
     if not (rows := [line for line in text.splitlines() if line.count("|") == _SINFO[-1].count("|")]):
         raise BenchError(f"sinfo prints no partition, but {shown(text.strip())}. Ask it by hand: {' '.join(_SINFO)}")
     return list(map(_partition, rows))
 
 
-def _asked() -> str:
+def _asked(*command: str) -> str:
     try:
-        done = subprocess.run(_SINFO, capture_output=True, encoding="utf-8", errors="replace", timeout=_PATIENCE_S, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=_PATIENCE_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or str(error)).strip()[:300]
-        raise BenchError(f"sinfo does not answer: {why}. Start the workflow on a login node of the cluster.") from None
+        raise BenchError(f"{command[0]} does not answer: {why}. Start the workflow on a login node of the cluster.") from None
     return done.stdout
 
 
@@ -221,3 +221,23 @@ def refuse_untaken(plan: Plan, sessions: Sequence[tuple[str, int]], *, gpu_model
             "no partition can take these sessions; each is one job. Name another partition in the profile, or change what the "
             "deployment asks for.\n" + "\n".join(refused)
         )
+
+
+def refuse_wrong_profile(status_command: str | None) -> None:
+    """Refuse a profile that asks for the state of jobs where this cluster does not answer: its workflow would wait for ever.
+
+    Args:
+        status_command: what the profile asks, `sacct` or `squeue`.
+
+    Raises:
+        BenchError: it names the profile that this cluster takes.
+    """
+    try:
+        kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", _asked("scontrol", "show", "config"), re.MULTILINE)
+        _asked("sacct", "--allusers", "--noheader", "--format=JobID")
+        accounts = kind is not None and not kind[1].endswith(("/none", "(null)"))
+    except BenchError:
+        accounts = False
+    if accounts != (status_command == "sacct"):
+        has, name = ("has", "slurm") if accounts else ("has no", "slurm-no-accounting")
+        raise BenchError(f"this cluster {has} job accounting: start with --profile profiles/{name}.")
