@@ -182,6 +182,12 @@ def _hardware(config: Config) -> typing.Iterator[str]:
         known = accelerators(config.hardware)
         if config.decision.accelerator is not None:
             accelerator_named(config.decision.accelerator, known)
+            engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
+            if engines and all(engine.backend == "cpu" for engine in engines):
+                yield (
+                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU, and its "
+                    "price would be taken for the machine's. Remove it, and give the machine's price_per_hour instead."
+                )
     except BenchError as error:
         yield f"decision.accelerator: {error}" if known else str(error)
 

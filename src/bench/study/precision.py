@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.axes import AXES
+from bench.errors import first_names
 from bench.statistics.textbook import TAIL
 from bench.study.slo import Slo, applying
 from bench.workloads.trace import read_trace, thinned
@@ -127,7 +128,7 @@ def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
 
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
-    """A line for each workload with levels that have too few requests for the strictest SLO, to be read before measuring.
+    """A line for each strictest SLO with the workloads that have levels of too few requests for it, to be read before measuring.
 
     Bursts are left out: no rate is read off them.
     """
@@ -139,18 +140,20 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
             levels = counts.setdefault(run.workload_name, {})
             level = run.deployment.name, run.level
             levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
-    lines = []
+    groups: dict[tuple[str, int], dict[str, str]] = {}
     for name, levels in counts.items():
         needed = enough_requests(workloads[name], slos)
         if thin := {level: int(count) for level, count in levels.items() if count < needed}:
             strictest = max(applying(slos, workloads[name].classes), key=lambda slo: slo.share)
             loads = ", ".join(f"{level:g}" for level in sorted({level for _, level in thin}))
-            lines.append(
-                f"{name}: too few requests to show that {strictest.name} is met, so C_max may get no lower bound. Each load needs "
-                f"{needed:,} over all repeats, and at {loads} {AXES[workloads[name].axis].short} it has {min(thin.values()):,} or "
-                "more. Raise num_requests, duration_s or repeats, or write `num_requests: auto`."
-            )
-    return lines
+            has = f"at {loads} {AXES[workloads[name].axis].short} it has {min(thin.values()):,} or more"
+            groups.setdefault((strictest.name, needed), {})[name] = has
+    return [
+        f"{first_names(list(of), 3)}: too few requests to show that {slo} is met, so C_max may get no lower bound. Each load needs "
+        f"{needed:,} over all repeats{f', and {next(iter(of.values()))}' if len(of) == 1 else ''}. Raise num_requests, duration_s or "
+        "repeats, or write `num_requests: auto`."
+        for (slo, needed), of in groups.items()
+    ]
 
 
 def _requests(workload: Workload, level: float) -> float:
