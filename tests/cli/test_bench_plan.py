@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 
 import pytest
 
@@ -241,7 +242,7 @@ def test_a_device_of_one_s_own_and_in_other_units(tmp_path, capsys):
         "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
     )
     known = accelerators({"h100": {"price_per_hour": 2.5}})["h100"]
-    assert (known.price_per_hour, known.price_remark, known.power_w) == (2.5, "your own", 700)
+    assert (known.price_per_hour, known.price_remark(date(2030, 1, 1)), known.power_w) == (2.5, "your own", 700)
     told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
     with pytest.raises(BenchError, match=r"hardware\.small: memory is missing"):
@@ -266,11 +267,12 @@ def test_the_numbers_of_devices():
         assert 0.93 * printed * GIB < device.memory <= printed * GIB, key  # 7 % at most is for ECC and the driver
 
 
-def test_a_price_says_its_date():
+def test_a_price_says_its_date_and_when_that_is_a_year_ago():
     h100, without = (accelerators()[name] for name in ("h100", "b200"))
     dated = "on-demand list price, 2024-12 at the latest"
-    assert h100.price_remark == dated
-    assert without.price_remark == ""
+    assert h100.price_remark(date(2025, 12, 31)) == dated
+    assert h100.price_remark(date(2026, 1, 1)) == f"{dated}, more than a year old: look it up and give your own price_per_hour"
+    assert without.price_remark(date(2026, 1, 1)) == ""
 
 
 def test_how_many_instances_a_rate_takes(capsys):

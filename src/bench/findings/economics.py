@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -131,13 +132,15 @@ _LINES = {
 _DASHES = [[1, 4], [4, 3], [9, 2, 2, 2], [12, 4], [1, 0]]
 
 
-def price_note(decision: Decision, device: Accelerator | None) -> str:
-    """Where the price of a GPU is from, and of when; empty without a price."""
+def price_note(decision: Decision, device: Accelerator | None, runs: pl.DataFrame) -> str:
+    """Where the price of a GPU is from, and how old it was when `runs` were measured; empty without a price."""
     if decision.price_per_hour:
         return f" {decision.price_per_hour:g} USD an hour of a GPU (or machine) is the study's own price."
     if device is None or device.price_per_hour is None:
         return ""
-    return f" {device.price_per_hour:g} USD an hour of a GPU: {device.price_remark}."
+    measured = max(runs["started"].drop_nulls(), default="")[:10] if "started" in runs.columns else ""
+    remark = device.price_remark(date.fromisoformat(measured) if measured else date.today())
+    return f" {device.price_per_hour:g} USD an hour of a GPU: {remark}."
 
 
 @figure(
@@ -219,7 +222,7 @@ def section(view: View) -> Section:
     meaning = (
         f"Revenue: {counted}/s × {prices.million_tokens:g} USD a million. Fixed: GPUs (or machines) × "
         f"price an hour. Variable:{variable or ' none'}. The best load may miss the SLOs."
-        + price_note(results.decision, results.device)
+        + price_note(results.decision, results.device, results.runs)
     )
     return Section(
         "economics",

@@ -169,7 +169,7 @@ def section(view: View) -> Section:
     peak = f", and a fleet for {decision.peak_rps:g} requests/s" if of_fleet else ""
     table = Table(f"One instance at what it sustains{peak}", columns, rows)
     title = "One instance, and a fleet" if of_fleet else "One instance"
-    said = _MEANING + (_OF_FLEET + price_note(decision, view.results.device) if of_fleet else "")
+    said = _MEANING + (_OF_FLEET + price_note(decision, view.results.device, view.results.runs) if of_fleet else "")
     return Section("operating", title, [table, Text(said)] if rows else [])
 
 

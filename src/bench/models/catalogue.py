@@ -19,6 +19,7 @@ from bench.yaml_file import read_yaml
 _ACCELERATORS = Path(__file__).with_name("accelerators.yaml")
 _Positive = Annotated[float, Field(gt=0)]
 _LEAST = 2**30
+_YEAR = 365  # days; convention
 
 
 def _whole(size: int) -> int:
@@ -48,13 +49,14 @@ class Accelerator(Strict):
         """Bytes/s."""
         return self.bandwidth_tb_s * 1e12
 
-    @property
-    def price_remark(self) -> str:
-        """Where its price is from, and of when; empty without a price."""
+    def price_remark(self, today: date) -> str:
+        """Where its price is from, of when, and whether that is more than a year before `today`; empty without a price."""
         if self.price_per_hour is None:
             return ""
         dated = f", {self.price_date:%Y-%m} at the latest" if self.price_date else ""
-        return f"{self.price_source or 'without a source'}{dated}"
+        old = self.price_date is not None and (today - self.price_date).days > _YEAR
+        aged = ", more than a year old: look it up and give your own price_per_hour" if old else ""
+        return f"{self.price_source or 'without a source'}{dated}{aged}"
 
     def flops(self, *, fp8: bool = False) -> float:
         """Dense FLOP/s; those of BF16 where FP8 is asked for and the device has none, as engines then compute in 16 bit."""

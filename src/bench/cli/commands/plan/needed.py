@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from bench.cli.commands.plan import Plan, number_text
@@ -46,7 +47,7 @@ def print_needed(
                  "at_the_ceilings": needed(*server, rate=rate, limits=limits)}
             )  # fmt: skip
         rows += found if asked.accelerator else [min(found, key=lambda row: row["gpus"] or math.inf)]
-    prices = {name: device.price_remark for name, device in devices.items()}
+    prices = {name: device.price_remark(date.today()) for name, device in devices.items()}
     source = EFFICIENCY_SOURCE if asked.efficiency is None else "--efficiency"
     if asked.json:
         print_json({"request_rate": rate, "efficiency": share, "efficiency_source": source, "prices": prices, "needed": rows})
