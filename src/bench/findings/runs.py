@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import count_text
 from bench.findings import trust
+from bench.findings.course import Course, course, ttft_slope
 from bench.findings.streams import stream_notes
 from bench.parse.validity import PARTS, failures, reason_texts, stopped
 from bench.report.blocks import Block, Cell, Column, Fold, Items, Section, Table, Text, cell_of_load
 from bench.statistics.percentiles import tail_text
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bench.findings.view import View
 
 Row = Mapping[str, Any]
@@ -35,17 +38,28 @@ _RUNS = (
     Column("preemptions", "preemptions", "%.0f"),
     Column("in the queue, mean (s)", "server_queue_time_mean_s", "%.3f"),
     Column("ITL P99 (s)", "itl_p99_s", "%.3f"),
+    Column("cache full after (s)", "full_after_s", "%.2g"),
+    Column("full for (s)", "full_for_s", "%.2g"),
+    Column("running then", "running", "%.0f"),
+    Column("tokens/s while it fills", "filling"),
+    Column("while it is full", "full"),
+    Column("peaks over valleys", "swing", "%.0f %%", 100),
+    Column("TTFT, each request of a burst (ms)", "ttft_slope_s", "%.3g", 1000),
     Column("recovered from a step after (s)", "recovery_s", "%.2g"),
     Column("others' work", "host_other_share", "%.0f %%", 100),
 )
 _MEANING = (
+    "While the cache fills, while it is full: the change of tokens/s (95 % interval) where a stretch lasts four seconds or more; "
+    "longer answers or more requests make stretches longer. "
     "P99: ~ is an estimate of too few requests (fewer than 662) for a bound; (≤ …) is an upper bound on the true one, at 99 % "
     "confidence."
 )
 
 
 def section(view: View) -> Section:
-    rows = [_row(run) for run in view.runs.to_dicts()]
+    series = view.results.timeseries
+    courses = series.partition_by("deployment", "run", as_dict=True) if series.height else {}
+    rows = [{**_row(run), **_course(run, courses.get((run["deployment"], run["run"])))} for run in view.runs.to_dicts()]
     failing = [row for row in rows if row["failures"]]
     found: list[Block] = []
     if failing:
@@ -81,6 +95,24 @@ def invalid(view: View) -> Section:
     parts = "; ".join(f"**{part}**, {meaning}" for part, meaning in PARTS.items() if part in of_fault)
     fault = f"At fault: {parts}." if parts else ""
     return Section("invalid", title, [*blocks, Text(fault)], short=blocks)
+
+
+def _course(run: Row, timeseries: pl.DataFrame | None) -> dict[str, Any]:
+    """What happens within a run, as cells."""
+    seen = course(timeseries) if timeseries is not None else Course()
+    return {
+        **vars(seen),
+        "filling": _change(seen.filling),
+        "full": _change(seen.full),
+        "ttft_slope_s": ttft_slope(run["judged"] or ()) if run["arrival"] == "burst" else None,
+    }
+
+
+def _change(change: tuple[float, float, float] | None) -> Cell:
+    if change is None:
+        return Cell("–")
+    middle, low, high = (f"{100 * end:+.0f}" for end in change)
+    return Cell(f"{middle} % ({low} to {high})".replace("-", "−"), change[0])
 
 
 def _often(texts: Sequence[Sequence[str]]) -> list[str]:
