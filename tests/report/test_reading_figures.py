@@ -139,11 +139,17 @@ def test_what_fits_stands_beside_what_is_sustained(summary):
 # What is not there
 
 
-def test_ttft_is_in_the_unit_of_its_limit(summary):
+def test_ttft_is_in_the_unit_of_its_limit_and_the_title_says_where_it_is_passed(summary):
     judged = [answers(ttft=[wait] * 400) for wait in (0.1, 0.4, 3.0)]
     told = results(summary, deployments=("a",), ttft_p95_s=[0.1, 0.4, 3.0], judged=judged)
-    for slo, unit, times in (("ttft_p95=1s", "s", 1), ("ttft_p95=200ms", "ms", 1000), ("tpot_p95=9s", "s", 1)):
+    for slo, unit, times, title in (
+        ("ttft_p95=1s", "s", 1, "TTFT P95 passes 1 s at 16 in flight"),
+        ("ttft_p95=200ms", "ms", 1000, "TTFT P95 passes 200 ms at 4 in flight"),
+        ("ttft_p95=9s", "s", 1, "TTFT P95 stays within 9 s"),
+        ("tpot_p95=9s", "s", 1, "TTFT P50 is 3 s at the highest load"),
+    ):
         spec = saved_spec("ttft", replace(told, decision=Decision(slo=[slo])))
+        assert spec["title"]["text"] == title
         assert [panel["title"]["text"] for panel in spec["concat"]] == ["TTFT P50", "TTFT P95"]
         column = f"ttft_p95_{unit}"
         drawn = {row["level"]: row[column] for row in drawn_rows(spec, column) if row.get("run")}

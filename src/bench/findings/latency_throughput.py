@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from bench.axes import AXES
+from bench.errors import listed
 from bench.findings.tables import Tables
 from bench.parse.windows import level_values
-from bench.report.chart_words import load_label
+from bench.report.chart_words import load_label, sustained_title
 from bench.report.figure import alt, figure
 from bench.report.theme import (
     HEIGHT,
@@ -25,10 +27,11 @@ from bench.report.theme import (
     with_curve,
 )
 from bench.statistics.textbook import isotonic
-from bench.study.slo import Slo
+from bench.study.slo import Slo, time_text
 
 _X = "throughput_tokens_per_s"
 _USUAL = ("p95", "p99", "p50")  # where no SLO limits another percentile, the first that is known
+_NAMED = 3  # most curves that a title names
 
 
 def _note(results: Tables) -> str:
@@ -54,6 +57,23 @@ def _shown(results: Tables) -> list[Slo]:
     return [slo for slo in shown if slo and slo.column in has]
 
 
+def _finding(results: Tables) -> str | None:
+    if said := sustained_title(results.points):
+        return said
+    of_loads = _of_loads(results)
+    if not (shown := _shown(of_loads)):
+        return None
+    slo = shown[0]
+    levels = with_curve(of_loads, level_values(of_loads.runs, [_X, slo.column])).drop_nulls([_X, slo.column])
+    best = levels.sort(_X, descending=True).unique("curve", keep="first", maintain_order=True)
+    waits = [
+        f"{time_text(row[slo.column], 's' if row[slo.column] >= 1 else 'ms')} on {row['curve']}"
+        for row in best.iter_rows(named=True)
+        if np.isfinite(row[slo.column])
+    ]
+    return f"At the most throughput {slo.name} is {listed(waits)}" if 0 < len(waits) <= _NAMED else None
+
+
 @figure(
     "latency-throughput",
     title="Latency against throughput",
@@ -61,6 +81,7 @@ def _shown(results: Tables) -> list[Slo]:
     reading="Points are levels of load, with the spread of their runs' throughput; faint: P50. A line runs to the right while more "
     "load raises throughput beyond what runs vary by, and up where it only adds waiting.",
     by_axis=False,
+    finding=_finding,
     note=_note,
 )
 def latency_throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:

@@ -201,6 +201,11 @@ _PANELS: tuple[tuple[Kind, str, str], ...] = (
 )
 
 
+def _finding(results: Tables) -> str | None:
+    costs = length_costs(results.runs)
+    return cost(costs[0]).removesuffix(".") if len(costs) == 1 and costs[0].slope is not None else None
+
+
 @figure(
     "latency-by-length",
     title="Latency against prompt and output length",
@@ -209,6 +214,7 @@ _PANELS: tuple[tuple[Kind, str, str], ...] = (
     "latency bends, as attention grows with the square of the length. Decode speed is 1 / TPOT: where it falls with length, each "
     "step reads a growing KV cache.",
     by_axis=False,
+    finding=_finding,
     shown=lambda results: pl.concat([swept(results.runs, kind) for kind in SWEPT]),
 )
 def latency_by_length(results: Tables) -> alt.ConcatChart | alt.LayerChart:

@@ -7,10 +7,13 @@ from typing import Any
 
 import polars as pl
 
+from bench.axes import AXES
+from bench.findings.course import course
 from bench.findings.tables import Tables
 from bench.report.chart_words import load_label
 from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, with_curve
+from bench.runs.sentences import load_text
 
 _COUNTS: dict[str, dict[str, Any]] = {"running": {"color": "black"}, "waiting": {"color": NEUTRAL, "strokeDash": [5, 2]}}
 _WIDTH = 280
@@ -23,12 +26,25 @@ def _telling(results: Tables) -> pl.DataFrame:
     return pl.concat([each.filter(curve=curve) for curve in curve_column(results)])
 
 
+def _finding(results: Tables) -> str | None:
+    """When the cache is full in the first run drawn that fills it, and what waits then."""
+    for run in _telling(results).iter_rows(named=True):
+        seen = course(results.timeseries.filter(deployment=run["deployment"], run=run["run"]))
+        if seen.full_after_s is not None:
+            waits = f", and up to {run['waiting_peak']:.0f} requests wait" if run["waiting_peak"] else ""
+            load = load_text(run["level"], AXES[run["axis"]].unit)
+            full = f"the KV cache is full after {seen.full_after_s:.2g} s, for {seen.full_for_s:.2g} s"
+            return f"{run['curve']} at {load}: {full}{waits}"
+    return "No run drawn fills the KV cache" if (results.timeseries["series"] == "kv_usage").any() else None
+
+
 @figure(
     "memory-pressure",
     title="Memory pressure over time",
     question="What happens in a run as its KV cache fills?",
     reading="Each curve at its highest load: output tokens a second, requests running (solid) and waiting (dashed), and the KV cache.",
     invalid="Named in their titles",
+    finding=_finding,
     shown=_telling,
 )
 def memory_pressure(results: Tables) -> alt.ConcatChart | alt.LayerChart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,7 +12,7 @@ from bench.axes import AXES
 from bench.errors import shown_share
 from bench.findings.ceilings import Ceiling
 from bench.findings.tables import Tables
-from bench.predict.calibration import Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.predict.calibration import Calibration, Doubt, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.report.blocks import Column, Section, Table, Text
 from bench.report.figure import alt, figure
 from bench.report.theme import (
@@ -102,6 +103,16 @@ def shares_text(load: str, shares: Mapping[str, float]) -> str:
     return f"A median request's time by the calibrated model at {load}: {', '.join(parts)}." if parts else ""
 
 
+def predictions_title(calibration: Calibration | None) -> str | None:
+    """How far predictions of levels that a model had not seen are off; None where none could be judged."""
+    judged = [each for model in (calibration.models if calibration else ()) for each in model.judged if each.fold == "level"]
+    errors = [[each.error for each in judged if each.metric == name] for name in ("throughput_tokens_per_s", "ttft_p50_s")]
+    if not all(errors):
+        return None
+    tokens, first = (shown_share(median(found)) for found in errors)
+    return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {first} (TTFT P50)"
+
+
 _WHOLE = "of whole runs"  # a second line below each axis' title: other figures have the same numbers of steady windows
 _TEXTS, _NUMBERS = ("deployment", "workload", "metric", "run"), ("level", "value", "low", "high")
 _SCHEMA = {**dict.fromkeys(_TEXTS, pl.String), **dict.fromkeys(_NUMBERS, pl.Float64)}
@@ -126,6 +137,7 @@ def _metrics(results: Tables) -> dict[str, Slo | None]:
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, whole. Lines: a model calibrated on all of them, with its 90 % interval.",
     invalid="Not shown",
+    finding=lambda results: predictions_title(results.calibration),
 )
 def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Throughput and TTFT against load, measured and predicted: a panel a metric, a line a curve.

@@ -12,13 +12,15 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
-from bench.errors import count_text, shown_share
+from bench.errors import count_text, listed, shown_share
 from bench.findings.tables import Tables
 from bench.parse.windows import level_value, level_values, with_rates_of_windows
+from bench.report.chart_words import throughput_title
 from bench.report.figure import alt, figure
 from bench.report.theme import (
     Span,
     curve_colour,
+    in_order,
     is_log,
     level_axis,
     load_panel,
@@ -268,7 +270,19 @@ def _why(row: Row, name: Name, after: str) -> str:
     return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), {**row, "top": f"{row['top']:g}{after}"})
 
 
+def _finding(results: Tables) -> str | None:
+    """At which loads throughput saturates; where that is not known of every curve, how high it gets."""
+    if said := throughput_title(in_order(results, results.saturation), AXES[results.axis].unit):
+        return said
+    levels = with_curve(results, level_values(results.runs, [_COLUMN])).drop_nulls(_COLUMN)
+    best = levels.sort(_COLUMN, descending=True).unique("curve", keep="first", maintain_order=True).head(_NAMED + 1)
+    unit = f" {results.tokens_per_s}"
+    most = [f"{row[_COLUMN]:,.0f}{unit * (not i)} on {row['curve']}" for i, row in enumerate(best.iter_rows(named=True))]
+    return f"Throughput reaches {listed(most)}" if 0 < len(most) <= _NAMED else None
+
+
 _POINTS: dict[str, Name] = {"A|B": "equilibrium", "B|C": "saturation"}
+_NAMED = 3  # most curves that a title names
 _PEAK = "throughput_peak_tokens_per_s"
 
 
@@ -278,6 +292,7 @@ _PEAK = "throughput_peak_tokens_per_s"
     question="At which load does throughput stop scaling, and at which does it saturate?",
     reading="Up to A|B a request keeps 80 % of its throughput at the lowest level (A, spare); up to B|C more load still buys tokens "
     "(B, shared); beyond it buys none, or costs some (C, overload). Bars: 95 % intervals.",
+    finding=_finding,
 )
 def throughput(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Mean throughput over load, with both points of each curve, beside the best second of each run.

@@ -9,6 +9,7 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.errors import listed
+from bench.runs.sentences import numbers_text
 from bench.study.slo import Slo
 
 _NAMED = 5  # most loads that a title names
@@ -31,6 +32,22 @@ def load_label(level: float, axis: str) -> str:
     return f"{level:g}{AXES[axis].beside}"
 
 
+def sustained_title(points: pl.DataFrame) -> str | None:
+    """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
+
+    Bursts, which show nothing that lasts, are left out where another load is there.
+
+    Args:
+        points: rows of `bench.findings.capacity.points.operating_points`.
+    """
+    lasting = points.filter(pl.col("usable_rps").is_not_null())
+    known = lasting.drop_nulls("tokens_per_s").sort("tokens_per_s", descending=True)
+    if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
+        return None
+    first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
+    return ", ".join([f"Sustained within the SLOs: {first} tokens/s", *others])
+
+
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
     """Which SLO is missed first, and on how many curves; None where that is known of no curve.
 
@@ -48,3 +65,15 @@ def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
     if not counts:
         return None
     return f"Missed first: {listed([f'{slo} on {n} of {len(rows)} curves' for slo, n in counts])}"
+
+
+def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
+    """At which loads throughput saturates; None where it is not known of every curve, or of too many.
+
+    Args:
+        saturation: rows of `bench.findings.saturation`. unit: of the load, such as `requests in flight`.
+    """
+    levels = saturation["saturation_at"].to_list()
+    if not levels or None in levels or len(levels) > _NAMED:
+        return None
+    return f"Throughput stops growing at {numbers_text(levels)} {unit}"
