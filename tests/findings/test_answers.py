@@ -10,6 +10,7 @@ import sklearn.ensemble  # noqa: F401 - two seconds, which are no test's
 
 from bench.findings.capacity.curves import curves_of
 from bench.findings.lengths import streaming_gains
+from bench.findings.report import closing_lines
 from bench.findings.tables import Tables
 from bench.findings.trust import alike, changed_thresholds, first_line, remedy
 from bench.study.config import Thresholds
@@ -149,6 +150,20 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
     assert markdown.count("discard invalid") == 1
+
+
+def test_a_load_that_was_measured_alone_is_within_the_slos_or_not(summary):
+    one, two, several = ({**summary, "workload": name, "family": name} for name in ("one", "two", "several"))
+    lone = [steady_row(one, 4), steady_row(two, 8, ttft=3.0)]
+    curve = [steady_row(several, level) for level in (1, 2)]
+    results = study(lone + curve, decision=Decision(slo=["ttft_p99=2s"]))
+    lines = answered(results)["alone"].lines
+    assert lines == (
+        "a · one at 4 requests in flight: meets TTFT P99 ≤ 2 s (measured: 100 ms).",
+        "a · two at 8 requests in flight: misses TTFT P99 ≤ 2 s (measured: 3 s).",
+    )
+    assert set(lines) <= set(closing_lines(results, figures=1))
+    assert "alone" not in answered(study(lone)) | answered(study(curve, decision=results.decision))
 
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):

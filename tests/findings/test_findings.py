@@ -112,7 +112,7 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
     record = searched(workload=results.runs["workload"][0], why="runs", limit=1, low=1, high=None)
     known = replace(results, searches=(("a", record),))
     assert [answer.name for answer in answers(known, curves_of(known))] == ["searches"]
-    assert [answer.name for answer in answers(results, curves_of(results))] == []
+    assert [answer.name for answer in answers(results, curves_of(results))] == ["alone"]
 
 
 def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):

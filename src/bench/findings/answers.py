@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.axes import AXES
 from bench.findings import advice, lengths
+from bench.findings import levels as alone
 from bench.findings import saturation as saturates
 from bench.findings import settings as setting_gain
 from bench.findings.analysis import asked_of
@@ -66,6 +67,7 @@ def _answers(results: Tables, rows: Rows, curves: list[Curve]) -> Iterator[Answe
     compared = against_others or several_settings(rows)
     if full and not compared:  # else it is a detail, which the tables have
         yield saturates.answer(full, several_workloads=results.several_workloads)
+    yield alone.answer(results)
     yield advice.answer(findings.advice)
 
 

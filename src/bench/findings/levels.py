@@ -1,4 +1,4 @@
-"""Every level of every curve in one line."""
+"""Every level of every curve in one line, and whether loads that were measured alone are within the SLOs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from bench.axes import AXES
 from bench.findings.capacity.curves import limits_text
+from bench.findings.tables import Tables
 from bench.parse.windows import level_values
-from bench.report.blocks import Block, Cell, Column, Section, Table, Text, cell_of_latency, cell_of_load
+from bench.report.blocks import Answer, Block, Cell, Column, Section, Table, Text, cell_of_latency, cell_of_load, shortened
 from bench.runs.latencies import class_names
+from bench.runs.sentences import latency_text, load_text
 from bench.study.slo import Slo, applying
 
 if TYPE_CHECKING:
@@ -85,6 +88,28 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 def reasons(runs: pl.DataFrame) -> bool:
     """Whether some answer began with reasoning. Args: runs: rows of the summary."""
     return "reasoning_tokens" in runs.columns and bool((runs["reasoning_tokens"].fill_null(0) > 0).any())
+
+
+def answer(results: Tables) -> Answer:
+    """Whether workloads of a single load, of which no limit is known, are within the SLOs there. Those of a search have its answer."""
+    curve, slos, searched = ["deployment", "workload"], results.decision.slos, results.searches
+    told = pl.DataFrame([(name, found.workload) for name, found in searched], dict.fromkeys(curve, pl.String), orient="row")
+    left = results.plain.join(results.curves, on=curve, how="anti").join(told, on=curve, how="anti")
+    lines = []
+    for row in level_rows(left.filter("valid", pl.col("recovered").is_null()), slos) if slos else ():
+        found = [
+            f"{'meets' if within else 'misses'} {slo} (measured: {latency_text(value)})"
+            for slo, (value, within) in zip(slos, row["latencies"], strict=True)
+            if value is not None
+        ]
+        load = load_text(row["level"], AXES[row["axis"]].unit)
+        lines += [f"{row['deployment']} · {row['workload']} at {load}: {', '.join(found)}."] if found else []
+    return Answer(
+        name="alone",
+        question="Are workloads that were measured at one load within the SLOs?",
+        lines=shortened(lines, where="in the report's table of levels"),
+        do=("Measure two loads or more of a workload to learn its limit, which one load does not show.",),
+    )
 
 
 def section(view: View) -> Section:

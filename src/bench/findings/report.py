@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import __version__
 from bench.errors import count_text
-from bench.findings import headline, provenance, trust
+from bench.findings import headline, levels, provenance, trust
 from bench.findings.registry import sections
 from bench.findings.tables import Tables
 from bench.findings.view import View
@@ -96,7 +96,8 @@ def closing_lines(results: Tables, *, figures: int) -> list[str]:
         figures: how many files of figures there are.
     """
     view = View(results)
-    return [*trust.warnings(results.runs, figures=figures), *headline.lines(view.curve_rows, view.curves), _MADE]
+    told = [*headline.lines(view.curve_rows, view.curves), *levels.answer(results).lines]
+    return [*trust.warnings(results.runs, figures=figures), *told, _MADE]
 
 
 def _filtered(results: Tables) -> dict[str, Any]:
