@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from bench.findings.registry import draw_figure
+from bench.findings.saturation import lesson
 from bench.findings.tables import Tables
 from bench.report.theme import HEIGHT, Span, curve_colour, curve_dash, curve_shape, level_axis
 from bench.study.decision import Decision
@@ -133,7 +134,15 @@ def test_what_fits_stands_beside_what_is_sustained(summary):
     assert at["a", 16] == (1, 1) and at["b", 16] == (0.25, 0.25)
     beside = {row["curve"]: (row["c_max"], row["missed_at"], row["predicted"]) for row in drawn_rows(spec, "missed_at")}
     assert beside == {"a": (4, 16, 16), "b": (1, 4, 64)}
-    assert spec["title"]["text"].startswith("The KV cache is full at 16 in flight on a")
+    assert lesson(study) == (
+        "Geometry decides when the cache fills, compute decides what users can have: b's cache holds 64 requests, a's 16, and yet it "
+        "misses TTFT P95 ≤ 1 s at 4 in flight, which a sustains."
+    )
+    assert spec["title"]["text"] == lesson(study).partition(":")[0]
+    elsewhere = runs.with_columns(predicted_saturation=fits / 4)  # the cache fills where nobody predicted it
+    alike = runs.with_columns(predicted_saturation=pl.lit(16.0), kv_usage_peak=pl.col("level") / 16)
+    for other in (elsewhere, alike, runs.filter(deployment="a")):
+        assert lesson(Tables(other, study.timeseries, None, study.decision)) == ""
 
 
 # What is not there

@@ -13,7 +13,7 @@ from bench.errors import listed
 from bench.findings.capacity.curves import Curve
 from bench.findings.capacity.words import BURSTS, too_close
 from bench.findings.causes import RESOURCES, alike
-from bench.findings.saturation import prediction_title
+from bench.findings.saturation import lesson, prediction_title
 from bench.report.blocks import Block, Charts, Column, Fold, Items, Section, Table, in_line, shortened
 from bench.report.chart_words import margin_title
 
@@ -124,10 +124,11 @@ def _notes(view: View) -> list[str]:
     """What a peak takes, and what a reader of the table has to know."""
     judged, decision = [curve for curve in view.curves if curve.point], view.results.decision
     fills = prediction_title(row["levels_apart"] for row in view.results.saturation.iter_rows(named=True))
+    taught = lesson(view.results) or (f"{fills}." if fills else "")
     sized = [f"{curve.plan} {curve.narrowed}".rstrip() for curve in judged if curve.plan]
     return [
         *shortened(sized, _MOST),
-        *([f"{fills}."] if fills else []),
+        *([taught] if taught else []),
         *_judged_by(judged, failed=100 * decision.failed_share),
         *([BURSTS] if any(curve.burst for curve in judged) else []),
         *([_ADMIT] if any(row["found"] and not row["burst"] for row in view.curve_rows) else []),

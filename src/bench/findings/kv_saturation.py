@@ -6,7 +6,7 @@ import polars as pl
 
 from bench.axes import CONCURRENCY
 from bench.errors import listed
-from bench.findings.saturation import title
+from bench.findings.saturation import lesson, title
 from bench.findings.tables import Tables
 from bench.report.figure import alt, figure
 from bench.report.theme import (
@@ -36,7 +36,7 @@ _LISTED = 6  # most curves that are listed in a panel; convention
     "predicts, KV tokens ÷ tokens a request, with no fitted number. A second panel, where limits are known: the highest "
     "load sustained (filled), the first that misses (end of the bar), and what the cache holds (ring).",
     judged="counts_valid",
-    finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
+    finding=lambda results: lesson(results).partition(":")[0] or title(in_order(results, results.saturation).to_dicts()),
 )
 def kv_saturation(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     """Peak KV-cache usage of each run over its load, as a part of the load that is predicted to fill the cache, where it is predicted;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from bench.runs.columns import schema_of
 from bench.runs.sentences import filled
 
 if TYPE_CHECKING:
+    from bench.findings.tables import Tables
     from bench.findings.view import View
 
 _CURVE = ["deployment", "workload"]
@@ -171,6 +173,30 @@ def prediction_title(apart: Iterable[int | None]) -> str | None:
         return "The KV cache is full at other levels than geometry predicts"
     share = f"{met} of {len(known)} curves" if met < len(known) or met > 1 else "the one curve that shows it"
     return f"The KV cache is full at the level that geometry predicts on {share}"
+
+
+def lesson(results: Tables) -> str:
+    """That memory and what users can have are two limits, where two curves of a workload show it; else empty.
+
+    They do where a load at which one curve's SLOs are missed, with room left in its cache, is sustained by one whose cache holds less,
+    and geometry predicts on each curve that shows it where the cache fills.
+    """
+    predicted = {(row["deployment"], row["workload"]): row["predicted"] for row in results.saturation.iter_rows(named=True)}
+    fills = results.saturation["levels_apart"].drop_nulls()
+    points = results.points.filter(axis=CONCURRENCY).to_dicts() if fills.len() and (fills == 0).all() else []
+    for large in [point for point in points if point["kind"] in ("found", "below")]:
+        fits = predicted.get((large["deployment"], large["workload"])) or 0.0
+        by = [miss["by"] for miss in large["missed"] if not miss["close"]]
+        for small in [point for point in points if point["workload"] == large["workload"] and point["c_max"] is not None]:
+            fewer = predicted.get((small["deployment"], small["workload"])) or math.inf
+            if by and fewer < fits and small["c_max"] >= large["missed_at"] < fits:
+                slo = next((each for each in results.decision.slos if each.column in by), "what is wanted")
+                return (
+                    f"Geometry decides when the cache fills, compute decides what users can have: {large['deployment']}'s cache holds "
+                    f"{fits:.3g} requests, {small['deployment']}'s {fewer:.3g}, and yet it misses {slo} at {large['missed_at']:g} in "
+                    f"flight, which {small['deployment']} sustains."
+                )
+    return ""
 
 
 _TABLE = (
