@@ -136,6 +136,13 @@ def test_which_number_of_devices_is_best_at_what_load(summary):
     assert all(len(load.most) > 1 for load in first.loads)
 
 
+def test_how_throughput_follows_a_number(summary):
+    for setting in ("tensor_parallel", "max_num_seqs"):
+        for gain in of_devices(summary, lambda n, _: n**0.75, setting=setting):
+            assert [load.power for load in gain.loads] == [pytest.approx(0.75, abs=0.01)] * 3, setting
+    assert {load.power for gain in of_devices(summary, lambda n, _: n, numbers=(1, 2)) for load in gain.loads} == {None}
+
+
 @pytest.mark.long(part="truth")
 def test_the_best_number_of_devices_is_among_those_named(summary):
     """Each says 95 %: of 60 studies of three loads it may be missing in few."""

@@ -344,7 +344,7 @@ def test_lengths_and_streaming():
 def test_settings_and_devices():
     gain = Ratio(1.5, 1.4, 1.6)
     loads = (
-        Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,)),
+        Load(1.0, Ratio(0.8, 0.7, 0.9), "worse", None, (1,), (1,), 0.42),
         Load(16.0, Ratio(3.5, None, None), "no evidence", None, (1, 2), ()),
     )
     devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), gain, "better",

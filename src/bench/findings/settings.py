@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from bench.axes import AXES, HELD
@@ -20,6 +21,7 @@ from bench.report.figure import alt, figure
 from bench.report.theme import NEUTRAL, level_axis, nothing_to_show, panels_a_row, series_colour, series_shape
 from bench.runs.sentences import between_text, load_text
 from bench.servers.settings import setting_name, settings_in, value_text, varying_settings
+from bench.statistics.textbook import FEWEST_POINTS
 
 if TYPE_CHECKING:
     from bench.findings.view import View
@@ -47,6 +49,7 @@ class Load:
         latency: the same of E2E P50; None where it is not known.
         most: of devices, the numbers that may give the most output tokens/s each: no other one is significantly better. quickest:
             likewise with the shortest E2E P50. Empty for other settings.
+        power: of a number with three values or more, the b with which throughput is most nearly proportional to its bth power.
     """
 
     level: float
@@ -55,6 +58,7 @@ class Load:
     latency: Ratio | None = None
     most: tuple[int, ...] = ()
     quickest: tuple[int, ...] = ()
+    power: float | None = None
 
 
 @dataclass(frozen=True)
@@ -192,12 +196,13 @@ def _ratio(row: dict[str, Any]) -> Ratio:
 
 
 def _judged(gain: SettingGain, load: Load, same: Sequence[SettingGain]) -> Load:
-    """The load with what it shows together with those of the setting's other values: `most` and `quickest`.
+    """The load with what it shows together with those of the setting's other values: `power`, `most` and `quickest`.
 
     Args:
         same: the gains of all values against the same first deployment, this one among them.
     """
     there = [(each, at) for each in same for at in each.loads if at.level == load.level]
+    load = replace(load, power=_power([gain.values[0], *(each.values[1] for each, _ in there)], [at.ratio for _, at in there]))
     if not any(each.times for each, _ in there):
         return load
     speeds = {gain.devices[0]: Ratio(1.0, 1.0, 1.0)} | {
@@ -221,6 +226,14 @@ def _best(speeds: Mapping[int, Ratio]) -> tuple[int, ...]:
     """The numbers of devices that no other one significantly beats: whose interval ends below no other's begin."""
     highest = max(ratio.low or 0.0 for ratio in speeds.values())
     return tuple(sorted(devices for devices, ratio in speeds.items() if ratio.high is None or ratio.high >= highest))
+
+
+def _power(values: Sequence[Any], ratios: Sequence[Ratio]) -> float | None:
+    """The slope of ln throughput over ln value; None for fewer than three values, or for one that is no number above 0."""
+    numbers = [0.0 if isinstance(value, bool) else _rank(value)[1] for value in values]
+    if len(numbers) < FEWEST_POINTS or min(numbers) <= 0:
+        return None
+    return float(np.polyfit(np.log(numbers), [0.0, *(math.log(each.value) for each in ratios)], 1)[0])
 
 
 _VERDICTS = {"better": "more", "worse": "less", "no evidence": "not established"}
@@ -287,6 +300,7 @@ def rows(gains: Sequence[SettingGain]) -> list[dict[str, Any]]:
             "ratio": _ratio_text(load.ratio),
             "verdict": _VERDICTS[load.verdict],
             "best": _best_text(load),
+            "form": "–" if load.power is None else f"{setting_name(gain.setting)}^{load.power:.2f}",
         }
         for gain in gains
         for load in gain.loads
@@ -369,7 +383,11 @@ def section(view: View) -> Section:
         Column("ratio (95 %)", "ratio"),
         Column("verdict", "verdict"),
         Column("best number of devices", "best"),
+        Column("nearest power", "form"),
     ]
-    meaning = "Best: the numbers of devices that no other one significantly beats."
+    meaning = (
+        "Best: the numbers of devices that no other one significantly beats. Nearest power: the power of a number (with three values "
+        "or more) to which throughput is most nearly proportional; no test says that it fits."
+    )
     table = Table("Throughput with another value of a setting, against the first one", columns, found)
     return Section("settings", "What each setting changes", [table, Text(meaning)] if found else [])
