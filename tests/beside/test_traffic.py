@@ -31,15 +31,15 @@ def test_estimates_by_hand():
     assert (second.peak, second.seconds) == (3.0, 1.0)
     assert ten.peak == 0.5
     counts = np.bincount([0, 0, 0, 3, 4, 20], minlength=22)
-    assert second.burstiness == pytest.approx(counts.var(ddof=1) / counts.mean())
-    assert ten.burstiness is None  # two windows
+    assert second.dispersion == pytest.approx(counts.var(ddof=1) / counts.mean())
+    assert ten.dispersion is None  # two windows
     assert windows(planted([0.0, 1.0, 2.0, 3.0]))[0].peak == 1.0  # a window does not hold its end
     assert [each.seconds for each in windows(planted([0.0, 5.0, 30.0], 10.0))] == [10.0]  # of a clock that counts tens
     lengths = np.arange(1, 101)
     assert percentiles(lengths) == {
         "min": 1, "p10": 10, "p25": 25, "p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100, "mean": 50.5,
     }  # fmt: skip
-    alike, bursts = (windows(planted(gamma(shape, 5000, 1)))[2].burstiness for shape in (1.0, 0.4))
+    alike, bursts = (windows(planted(gamma(shape, 5000, 1)))[2].dispersion for shape in (1.0, 0.4))
     assert alike == pytest.approx(1.0, abs=0.3) and bursts == pytest.approx(2.5, rel=0.4)
 
 

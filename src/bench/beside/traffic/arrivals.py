@@ -1,4 +1,4 @@
-"""What a log says of its traffic: how requests arrive (rates and burstiness by window), and how long prompts and answers are."""
+"""What a log says of its traffic: how requests arrive (rates and dispersion by window), and how long prompts and answers are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from bench.beside.traffic.log import Floats, Log, Whole
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
-_FEWEST_WINDOWS = 10  # fewest windows of a burstiness; convention
+_FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Window:
 
     Attributes:
         seconds: its length. peak: requests/s of the fullest one, wherever it begins.
-        burstiness: variance ÷ mean of the counts of windows side by side, 1 for a Poisson process; None where fewer than ten fit.
+        dispersion: variance ÷ mean of the counts of windows side by side, 1 for a Poisson process; None where fewer than ten fit.
     """
 
     seconds: float
     peak: float
-    burstiness: float | None
+    dispersion: float | None
 
 
 def windows(log: Log) -> list[Window]:

@@ -29,7 +29,7 @@ _READ, _WRITE = "How the log is read", "What is written"
 )
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Reads when each request came and how long its prompt and answer were, and prints rates, burstiness and lengths. With --output, it
+    """Reads when each request came and how long its prompt and answer were, and prints rates, dispersion and lengths. With --output, it
     writes the log as a trace, a workload that replays it, bursts of its median lengths, and a study of both.
     """
 
@@ -143,8 +143,8 @@ def _arrival_rows(found: Described) -> list[list[str]]:
     rows = [["requests", f"{found.requests:,}"], ["span", _seconds(found.span_s)], ["mean rate", rate]]
     rows += [[f"peak rate in {_seconds(each.seconds)}", f"{three_digits(each.peak)} requests/s"] for each in found.windows]
     for each in found.windows:
-        if each.burstiness is not None:
-            rows.append([f"burstiness in {_seconds(each.seconds)} (1: Poisson)", f"{each.burstiness:.3g}"])
+        if each.dispersion is not None:
+            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}"])
     return rows
 
 
