@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH, long_wait
 from bench.runs.request import INEXACT
@@ -14,6 +15,7 @@ _QUEUED = (
     "requests waited {wait:.3g} s on average before they reached the engine, longer than at the load where they reached it fastest: a "
     "gateway or the API server queues them, and TTFT and E2E include that wait"
 )
+_LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
 
 def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
@@ -67,6 +69,9 @@ def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> I
 
 def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
     """What is not as the load says, or as another client reads it."""
+    late, lasts = run.get("client_schedule_delay_p50_s"), run.get("e2e_p50_s")
+    if run.get("axis") == CONCURRENCY and late and lasts and late > _LATE * lasts:
+        yield f"requests left {late:.3g} s late, as connections take that long to open: fewer were in flight than the load says"
     for name in (run.get("requests_omit") or "").split(", "):
         # Natural answers go without `ignore_eos` anyway.
         if name and not (name == "ignore_eos" and run.get("answers") == "natural"):
