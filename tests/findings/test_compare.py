@@ -12,7 +12,7 @@ from bench.findings.comparison.answered import failures
 from bench.findings.comparison.compare import compare, compare_with_baseline, pair_up
 from bench.findings.comparison.effects import ASSUMED_SPREAD
 from bench.findings.comparison.gate import regressions, unseen
-from bench.findings.comparison.words import difference_text
+from bench.findings.comparison.words import difference_text, estimated_percent
 from bench.findings.registry import figures_of
 from tests.support import records
 from tests.support.compare import TOKENS, Study, any_verdict, delayed, failing, halved, planted, rate, runs, worse
@@ -224,3 +224,10 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
+
+
+def test_a_percentile_without_its_bound_is_marked_as_an_estimate(summary):
+    bounded, estimated = (runs(summary, {4: [0.5]}, metric="ttft_p99_s", ttft_p99_bound_s=bound) for bound in (0.9, None))
+    marked = [compare(bounded, other, ["ttft_p99_s"]) for other in (bounded, estimated)]
+    assert [found.estimates for found in marked] == [(), ("ttft_p99_s",)]
+    assert [estimated_percent(found, found.overall.row(0, named=True)) for found in marked] == ["0.0 %", "~0.0 %"]

@@ -180,7 +180,7 @@ def judged(
     verdicts = but_for_the_machine(verdicts, machine) if machine else verdicts
     return Comparison(
         matched=len(pairs), effects=verdicts, failures=(), runs=(0, 0), invalid=(0, 0), alone=(), uncompared=(),
-        absent=(), differences=(), stored=stored is not None, machine=machine,
+        absent=(), estimates=(), differences=(), stored=stored is not None, machine=machine,
     )  # fmt: skip
 
 

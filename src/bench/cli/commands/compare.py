@@ -279,7 +279,7 @@ def _print(found: Comparison, sources: tuple[str, str], *, parts: bool) -> None:
     if found.overall.height:
         print()
         rows = [
-            [*_cells(_metric(found, row), row), "–" if row["could_see"] is None else words.size_text(row["could_see"])]
+            [*_cells(found, _metric(found, row), row), "–" if row["could_see"] is None else words.size_text(row["could_see"])]
             for row in found.overall.iter_rows(named=True)
         ]
         print_table([["metric", "difference", "interval", "verdict", "could see"], *rows], "<><<<")
@@ -292,6 +292,8 @@ def _print(found: Comparison, sources: tuple[str, str], *, parts: bool) -> None:
     print(
         "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
     )
+    if found.estimates:
+        print(words.ESTIMATED)
     whole = found.overall
     if whole.height and whole["spread_assumed"].any():
         print(words.assumed_text(max(whole["sessions"]), max(whole["spread"])))
@@ -299,7 +301,7 @@ def _print(found: Comparison, sources: tuple[str, str], *, parts: bool) -> None:
         return
     for (deployment, metric), per_level in found.configurations.group_by("deployment", "metric", maintain_order=True):
         lines = [
-            [*_cells(f"{row['workload']} at {row['level']:g}", row), str(row["pairs"])]
+            [*_cells(found, f"{row['workload']} at {row['level']:g}", row), str(row["pairs"])]
             for row in per_level.iter_rows(named=True)
         ]
         heading = f"{deployment} · {metric}" if words.several(found) else str(metric)
@@ -313,7 +315,7 @@ def _metric(found: Comparison, row: dict[str, Any]) -> str:
     return f"{row['deployment']} · {row['metric']}" if words.several(found) else str(row["metric"])
 
 
-def _cells(name: str, row: dict[str, Any]) -> list[str]:
+def _cells(found: Comparison, name: str, row: dict[str, Any]) -> list[str]:
     from bench.findings.comparison import words
 
-    return [name, words.percent_text(row["ratio"]), words.interval_text(row["low"], row["high"]), row["verdict"]]
+    return [name, words.estimated_percent(found, row), words.interval_text(row["low"], row["high"]), row["verdict"]]

@@ -34,7 +34,8 @@ class Comparison:
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: rows of valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: rows of levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
-        absent: metrics that one side has, and no pair. differences: what should be the same in both and is not.
+        absent: metrics that one side has, and no pair. estimates: percentiles that some run has without a bound.
+        differences: what should be the same in both and is not.
         stored: whether one side was measured after the other, and not in turns with it. machine: then, the candidate's time of the
             reference loads ÷ the baseline's; None where they share no reference load.
     """
@@ -47,6 +48,7 @@ class Comparison:
     alone: Rows
     uncompared: Rows
     absent: tuple[str, ...]
+    estimates: tuple[str, ...]
     differences: tuple[Differs, ...]
     stored: bool = False
     machine: Ratio | None = None
@@ -103,6 +105,7 @@ def compare(
         alone=_alone("baseline", ours, theirs) + _alone("candidate", theirs, ours),
         uncompared=_rows(measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left")),
         absent=tuple(name for name in metrics if name not in found and any(side[name].count() for side in (ours, theirs))),
+        estimates=tuple(name for name in metrics if name in found and (_estimated(ours, name) or _estimated(theirs, name))),
         differences=tuple(differences(_paired(ours, theirs))),
         stored=stored,
         machine=machine,
@@ -203,6 +206,12 @@ def _paired(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
 
 def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
     return runs.with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
+
+
+def _estimated(side: pl.DataFrame, metric: str) -> bool:
+    """Whether `metric` is a percentile that some run of `side` has without its upper bound."""
+    bound = f"{metric.removesuffix('_s')}_bound_s"
+    return bound in side.columns and not side.filter(pl.col(metric).is_not_null() & pl.col(bound).is_null()).is_empty()
 
 
 def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:

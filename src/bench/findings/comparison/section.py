@@ -44,27 +44,28 @@ def section(view: View) -> Section:
     rows = [
         {"deployment": name, **cells}
         for name, each in found.items()
-        for cells in [_effect(row) for row in each.overall.to_dicts()]
+        for cells in [_effect(each, row) for row in each.overall.to_dicts()]
         or [{"metric": "no pair of runs whose latencies compare"}]
     ]
     if not rows:
         return Section("comparison", f"Against {baseline}", [])
+    meaning = f"{_MEANING} {words.ESTIMATED}" if any(each.estimates for each in found.values()) else _MEANING
     beside = [
         Items(told, name) for name, each in found.items() if (told := [f"{kind}: {text}" for kind, text in words.beside(each)])
     ]
     return Section(
         "comparison",
         f"Against {baseline}",
-        [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(_MEANING), *beside],
+        [Table(f"Differences from {baseline}", _COLUMNS, rows), Text(meaning), *beside],
     )
 
 
-def _effect(row: Mapping[str, Any]) -> dict[str, Any]:
+def _effect(found: Comparison, row: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of a metric over all loads."""
     seen = "–" if row["could_see"] is None else words.size_text(row["could_see"])
     return {
         "metric": metric_of(row["metric"]).title,
-        "difference": Cell(words.percent_text(row["ratio"]), row["ratio"]),
+        "difference": Cell(words.estimated_percent(found, row), row["ratio"]),
         "interval": Cell(words.interval_text(row["low"], row["high"]), row["low"]),
         "verdict": f"{_MARKS.get(row['verdict'], '')}{row['verdict']}",
         "could_see": Cell(seen, row["could_see"]),

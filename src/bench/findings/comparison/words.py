@@ -103,6 +103,11 @@ def percent_text(ratio: float) -> str:
     return f"{signed_percent(ratio - 1)} %"
 
 
+def estimated_percent(found: Comparison, row: Row) -> str:
+    """The difference of a row of effects; with ~ where its metric is a percentile that too few requests carry."""
+    return f"{'~' * (row['metric'] in found.estimates)}{percent_text(row['ratio'])}"
+
+
 def difference_text(found: Differs) -> str:
     """What differs between two sets of runs besides, such as `engine_version: 0.31.0 → 0.32.0`."""
     of = f" of {found.deployment}" if found.deployment is not None else ""
@@ -217,6 +222,7 @@ def stored_lines(found: Comparison) -> list[str]:
     return [known, f"Time of the reference loads: {percent_text(found.machine.value)} ({between}): {means}."]
 
 
+ESTIMATED = "~: an estimate; some run has too few requests to bound the percentile."
 _NO_NOISE = (
     f"not known, so no difference has an interval: measure a load twice (repeats), {FEWEST_POINTS} loads, or two loads in two sessions "
     "(study.sessions)"
