@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bench.findings.comparison.answered import failures
-from bench.findings.comparison.effects import Ratio, effects
+from bench.findings.comparison.effects import Noise, Ratio, effects, sessions_for
 from bench.findings.comparison.gate import blind, regressions, unseen
 from tests.support.planted import summary_rows
 
@@ -187,9 +187,10 @@ def test_a_regression_is_worse_by_more_than_the_percentage():
         assert regressions(pl.DataFrame([row]), percent).height == stops, (row, percent)
     # A metric in which so much could be overlooked.
     found = comparison((TOKENS, 0.125, 0.02), (TTFT, None, None), absent=["e2e_p50_s"])
-    assert blind(found, 10) == [{"deployment": "a", "metric": TOKENS, "could_see": 12.5},
-                                {"deployment": "a", "metric": TTFT, "could_see": None},
-                                {"deployment": None, "metric": "e2e_p50_s", "could_see": None}]  # fmt: skip
+    takes = sessions_for(0.1, Noise(0.02, 0.05), 2, 1.0, 2)
+    assert blind(found, 10) == [{"deployment": "a", "metric": TOKENS, "could_see": 12.5, "sessions": takes},
+                                {"deployment": "a", "metric": TTFT, "could_see": None, "sessions": None},
+                                {"deployment": None, "metric": "e2e_p50_s", "could_see": None, "sessions": None}]  # fmt: skip
     assert [row["metric"] for row in blind(found, 12.5)] == [TTFT, "e2e_p50_s"]  # as much is seen
     assert [row["metric"] for row in blind(found, 12.45)] == [TOKENS, TTFT, "e2e_p50_s"]
     # Not where the interval excludes it, unless the machine got faster meanwhile.

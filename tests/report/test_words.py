@@ -252,7 +252,10 @@ def test_comparisons():
     lines += [comparison.sentence(rows) for rows in ([ROW], [{**ROW, "low": None, "high": None}])]
     differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)))  # fmt: skip
     lines += map(comparison.difference_text, differences)
-    lines += [comparison.overlooked({"could_see": could}, 5) for could in (None, 12.5)]
+    lines += [
+        comparison.overlooked({"could_see": could, "sessions": takes}, 5)
+        for could, takes in ((None, None), (12.5, None), (12.5, 6))
+    ]
     snapshots.same("comparison", [*lines, comparison.assumed_text(2, 0.1)])
     empty = pl.DataFrame(schema={"deployment": pl.String, "metric": pl.String})
     for replica in (True, False):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.findings.comparison.effects import CONFIGURATION, Ratio, metric_of, shared_by_machine
+from bench.findings.comparison.effects import CONFIGURATION, Noise, Ratio, metric_of, sessions_for, shared_by_machine
 
 if TYPE_CHECKING:
     from bench.findings.comparison.compare import Comparison
@@ -45,18 +45,23 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     interval does not exclude it.
 
     Returns:
-        `deployment`, `metric` and `could_see` (percent; null where nothing could).
+        `deployment`, `metric`, `could_see` (percent; null where nothing could), and `sessions` of each side that would find it at the
+        noise measured (null where that is not known, or more than 100).
     """
+    metrics = found.overall["metric"].n_unique()
     rows = [
         {
             "deployment": row["deployment"],
             "metric": row["metric"],
             "could_see": None if row["could_see"] is None else 100 * row["could_see"],
+            "sessions": None
+            if row["noise"] is None
+            else sessions_for(percent / 100, Noise(row["noise"], row["spread"]), row["levels"], row["repeats"], metrics),
         }
         for row in found.overall.iter_rows(named=True)
         if (row["could_see"] is None or 100 * row["could_see"] > percent) and not _excluded(row, percent, found.machine)
     ]
-    return rows + [{"deployment": None, "metric": name, "could_see": None} for name in found.absent]
+    return rows + [{"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent]
 
 
 def _excluded(row: Mapping[str, Any], percent: float, machine: Ratio | None) -> bool:

@@ -174,11 +174,18 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
 
 
 def overlooked(row: Row, percent: float) -> str:
-    """Why a difference of `percent` could have been overlooked. Args: row: of `blind`. percent: as it is printed."""
+    """Why a difference of `percent` could have been overlooked, and what it would take.
+
+    Args:
+        row: of `blind`. percent: as it is printed.
+    """
     if row["could_see"] is None:
         return "nothing shows how far runs differ by chance; measure 4 sessions of each side"
-    seen = _seen_text(row["could_see"] / 100)
-    return f"a difference of {percent:g} % could be overlooked; this comparison sees {seen}; measure more sessions in turns"
+    takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
+    return (
+        f"a difference of {percent:g} % could be overlooked; this comparison sees {_seen_text(row['could_see'] / 100)}; "
+        f"finding it takes {takes} of each side in turns"
+    )
 
 
 def failed_requests(found: Comparison, row: Row) -> str:
