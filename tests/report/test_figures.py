@@ -145,6 +145,16 @@ def test_both_points_stand_on_their_curve_with_their_interval(summary):
     assert not drawn_rows(spec_of("throughput", results_of("as it should be")), "point")  # three levels show none
 
 
+def test_a_run_that_others_disturbed_is_a_cross_with_their_share(summary):
+    study = results(summary, deployments=("a",), host_other_share=[0.0, 0.02, 0.314])
+    assert study.runs["valid"].to_list() == [True, True, False]
+    for name, column in (("ttft", "ttft_p50_s"), ("throughput", "throughput_tokens_per_s")):
+        rows = drawn_rows(spec_of(name, study), "beside")
+        assert {(row["level"], row["beside"]) for row in rows} == {(16, "31 %")}, name
+        lines = [row for row in drawn_rows(spec_of(name, study), column) if not {"run", "beside"} & row.keys()]
+        assert {row["level"] for row in lines} == {1, 4}, name  # no line rests on it
+
+
 def rests_on_what_it_names(name):
     drawn, whole = load_figure(name), replace(results_of("on GPUs"), decision=WHOLE, device=DEVICE)
     assert drawn.draw(whole.given(used_by(name))).to_dict(validate=False) == drawn.draw(whole).to_dict(validate=False), name

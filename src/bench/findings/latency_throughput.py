@@ -17,6 +17,7 @@ from bench.report.theme import (
     HEIGHT,
     WIDTH,
     Span,
+    beside_crosses,
     curve_colour,
     curve_dash,
     curve_shape,
@@ -181,6 +182,7 @@ def _panel(results: Tables, levels: pl.DataFrame, invalid: pl.DataFrame, slo: Sl
             if crosses
             else []
         ),
+        *beside_crosses(invalid, x, y, _X, tail),
         *line_ends(results, rows.select("curve", x="along", y=tail), across, up, (x, y)),
     ]
     title = alt.TitleParams(f"{slo.name}; faint: P50", fontSize=15, fontWeight="normal", anchor="start")

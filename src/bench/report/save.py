@@ -8,12 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import vl_convert
 
 from bench.report.chart_words import invalid_note
 from bench.report.figure import KINDS, Figure, alt
 from bench.report.paper import Paper, on_paper, written
-from bench.report.theme import finish, inks, nothing_to_show, why_empty
+from bench.report.theme import disturbed, finish, inks, nothing_to_show, why_empty
 
 _PIXELS_A_UNIT = 2.0
 
@@ -95,6 +96,8 @@ def _texts(drawn: Figure, parts: Sequence[Any]) -> dict[str, str]:
     shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
     invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
     notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown), drawn.judged)]
+    if drawn.invalid == "Crosses" and any(disturbed(runs.with_columns(valid=pl.col(drawn.judged))).height for runs in shown):
+        notes.append("Beside a cross: the share of the cores' time that other processes took.")
     if drawn.note:
         notes += map(drawn.note, parts)
     return {

@@ -230,6 +230,22 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
     return alt.LayerChart(layer=[valid.encode(**common), crosses.encode(**rest)])
 
 
+def disturbed(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs that are invalid as other processes took too much of the cores' time, with that share in `beside`."""
+    if not {"reasons", "host_other_share"} <= set(runs.columns):
+        return runs.clear()
+    found = runs.filter(~pl.col("valid"), pl.col("reasons").list.eval(pl.element().str.contains("other_processes")).list.any())
+    return found.with_columns(beside=pl.format("{} %", (100 * pl.col("host_other_share")).round().cast(pl.Int64)))
+
+
+def beside_crosses(runs: pl.DataFrame, x: alt.X, y: alt.Y, *columns: str) -> list[alt.Chart]:
+    """The share of others' work beside the crosses of runs that it disturbed. Args: columns: that `x` and `y` draw."""
+    found = disturbed(runs).filter(pl.col(column).is_finite() for column in columns)
+    text = alt.Chart(found.select(*columns, "beside")) if found.height else None
+    look: dict[str, Any] = {"align": "right", "dx": -8, "fontSize": 11, "color": NEUTRAL}
+    return [text.mark_text(**look).encode(x=x, y=y, text="beside:N")] if text else []
+
+
 def load_panel(
     results: Curves,
     runs: pl.DataFrame,
@@ -270,6 +286,7 @@ def load_panel(
         *(limit_line(limit[0], span, y, limit[1]) if limit else ()),
         lines.mark_line(clip=True).encode(x=x, y=y, color=colour, strokeDash=dash),
         points(alt.Chart(shown), y, x, colour, shape=curve_shape(results), tooltip=tooltip),
+        *beside_crosses(runs, x, y, "level", column),
         *over,
         *line_ends(results, levels.select("curve", x="level", y=column), level_span(results), span, (x, y), height=height),
     ]
