@@ -26,7 +26,7 @@ def runs(vllm_study):
 
 def test_one_server_measures_all_runs(vllm_study, runs):
     assert vllm_study.server_starts("one") == 1
-    assert len(runs) == 8
+    assert len(runs) == 7
     assert all(row["failed"] == 0 for row in runs.values())
 
 
@@ -100,6 +100,6 @@ def test_the_notebook_of_the_results_runs(vllm_study, monkeypatch):
     for cell in cells:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), found)  # noqa: S102 - our own
-    assert len(found["by_load"]) == 8
+    assert len(found["by_load"]) == 7
     assert found["slowest"].shape[0] == 10
     assert 0.5 < max(found["usage"]["value"]) <= 1
