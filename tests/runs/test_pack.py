@@ -265,6 +265,9 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     assert main(["unpack", "first.tar.gz"]) == 0
     assert json.loads(Path("results/deployments/d000/deployment.json").read_text())["ready_s"] == 99.0
     assert set(states(Path("results/packs/first/study.yaml")).values()) == {"measured"}
+    Path("results/packs/first/pack.json").write_text("half of")  # and nobody knows which runs it had
+    assert main(["unpack", "first.tar.gz"]) == 2
+    assert "results/packs/first has a pack of the same name with other runs" in capsys.readouterr().err
 
 
 def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):

@@ -17,7 +17,7 @@ import yaml
 from bench.beside.archive.check import check_runs
 from bench.beside.archive.pack import INDEX, STUDY, TUNING, Packed, PackIndex, packed_facts, read_index
 from bench.errors import BenchError, count_text, shown
-from bench.runs.files import checksum, files_of, record_digest
+from bench.runs.files import UNREADABLE, checksum, files_of, record_digest
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import Store
@@ -65,7 +65,7 @@ def unpack(file: Path, store: Store) -> Packed:
             which = f"{len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}"
             raise BenchError(f"{file}: {which}. Copy it again.")
         plan = _plan_of(folder, index, file)
-        beside = _beside(file)
+        beside = _beside(file, index)
         for spec in plan.deployments.values():
             _refuse_another(spec, plan, folder, store, file)
         own = results / TUNING
@@ -167,14 +167,23 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     return plan
 
 
-def _beside(file: Path) -> Path:
+def _beside(file: Path, index: PackIndex) -> Path:
     """Where the pack's study, logs, and records of engines go."""
     name = file.name.removesuffix(".tar.gz")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == file.name:
         raise BenchError(
             f"{file}: its study goes into results/packs by the pack's name; rename it to something like h100.tar.gz."
         )
-    return Path(Paths.RESULTS) / "packs" / name
+    beside = Path(Paths.RESULTS) / "packs" / name
+    try:
+        another = not read_index(beside / INDEX).runs.items() <= index.runs.items()
+    except UNREADABLE:
+        another = beside.exists()
+    if another:
+        raise BenchError(
+            f"{file}: {beside} has a pack of the same name with other runs; rename this one, or remove that folder."
+        )
+    return beside
 
 
 def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store, file: Path) -> None:
