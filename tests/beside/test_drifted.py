@@ -46,6 +46,7 @@ def test_what_is_planted_is_found_and_nothing_else():
         ("hit rate 0.45 in place of 0.30", DIFFERS),
         ("slower by a third, scrapes missing, a restart", DIFFERS),
         ("another version: a metric of an older one", DIFFERS),
+        ("output 25 % longer, llama.cpp", DIFFERS),
     ):
         assert judged(name, 0)[1] == whole, name
 
@@ -206,7 +207,7 @@ def test_what_is_counted_between_two_scrapes():
     found = counted(
         *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
     )
-    assert found.select("hits", "queries", "output").rows() == [(70, 100, 20)] * 2
+    assert found.select("prompt", "hits", "queries", "output").rows() == [(100, 70, 100, 20)] * 2
     assert found["requests"].null_count() == 2
 
 

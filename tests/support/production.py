@@ -290,6 +290,8 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
         replace(WAS, names={**NAMES, "computed": "vllm:gpu_cache_usage_perc"}), {"engine and version"},
     ),
     "more load than was measured": (replace(WAS, rate=6.5), {"requests in flight, a server"}),
+    "output 25 % longer, llama.cpp": (replace(WAS, output=125.0, names=LLAMA), {"prompt ÷ output tokens"}),
+    "slower by a third, llama.cpp": (replace(WAS, slow=4 / 3, names=LLAMA), {"time in flight for an output token"}),
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from bench.beside.production.drifted.served import Window, read_names, served
 from bench.beside.production.drifted.studied import (
     BLOCKS,
     FEWEST_BLOCKS,
+    LINES,
     LOADS,
     SPEEDS,
     Ratio,
@@ -48,11 +49,13 @@ _SPEEDS_MATTER = 0.20
 _BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
 LOAD, HITS, VERSION = "requests in flight, a server", "prefix-cache hit rate", "engine and version"
-LENGTHS = ("prompt length", "output length")
-TITLES = {name: f"{name.upper()}, mean" for name in SPEEDS}
+LENGTHS, MIXED = ("prompt length", "output length"), "prompt ÷ output tokens"
+TITLES = {**{name: f"{name.upper()}, mean" for name in SPEEDS}, "held": "time in flight for an output token"}
 _ADVICE = {
     VERSION: "Measure the server as production runs it: its version is not that of the study.",
     HITS: "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations).",
+    MIXED: "Measure a workload of production's lengths, by its access log: `bench traffic`.",
+    TITLES["held"]: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
     LOAD: "Measure higher loads: production has more than the study had.",
 }
 
@@ -156,8 +159,12 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
     blocks = in_blocks(between, 0.0, seconds)
     confidence = 1 - (1 - CONFIDENCE) / (3 + len(SPEEDS))  # of both lengths, hits and speeds together
     traffic = [_load(studied, blocks)]
-    for name, above, study in zip(LENGTHS, ("prompt", "output"), (studied.prompt, studied.output), strict=True):
-        each, found = _found(name, "tokens", study, *sums(blocks, above, "requests"))
+    lengths = [(LENGTHS[0], "prompt", "requests", studied.prompt), (LENGTHS[1], "output", "requests", studied.output)]
+    if blocks["requests"].null_count() == len(blocks):  # as with llama.cpp; the ratio hides lengths that grow alike
+        both = studied.prompt / studied.output if studied.prompt and studied.output else None
+        lengths.append((MIXED, "prompt", "output", both))
+    for name, above, below, study in lengths:
+        each, found = _found(name, "" if name == MIXED else "tokens", study, *sums(blocks, above, below))
         if found and study and found.value:
             change = math.log(found.value / study)
             each = _judged(each, change, found.relative, found.freedom, math.log1p(_MATTERS), confidence)
@@ -167,7 +174,9 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
         error = math.hypot(found.error, studied.hits_error)
         hits = _judged(hits, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
     traffic.append(hits)
-    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in SPEEDS)]
+    # An engine that shows E2E shows by it what the time in flight would.
+    speeds = [name for name in LINES if name != "held" or blocks["e2e_count"].null_count() == len(blocks)]
+    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in speeds)]
 
 
 def _load(studied: Studied, blocks: pl.DataFrame) -> Compared:
@@ -192,7 +201,7 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     Args:
         traffic: what was found of production's.
     """
-    title, line, (above, below) = TITLES[name], studied.lines.get(name), SPEEDS[name]
+    title, line, (above, below) = TITLES[name], studied.lines.get(name), LINES[name]
     known = blocks.drop_nulls([above, below, "held", LOADS[name]])
     unseen = Compared(title, "s", None, None, why="the study or production does not show it beside the requests in flight")
     if line is None or not len(known):
@@ -317,7 +326,7 @@ def advice(found: Drift) -> Iterator[str]:
     if lengths := ", ".join(f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing):
         yield f"Measure a workload of production's lengths ({lengths}): limits and latencies of the study are of other ones."
     yield from (said for name, said in _ADVICE.items() if name in differing)
-    if differing and differing.keys() <= set(TITLES.values()):
+    if differing and differing.keys() <= {TITLES[name] for name in SPEEDS}:
         yield "Traffic does not explain the speed: look at the machine, then measure the study again."
     if found.verdict == SAME:
         yield "There is no need to measure again."
@@ -334,7 +343,7 @@ def _value(each: Compared, value: float | tuple[float, float] | str | None) -> s
         return shown_share(value, 1)
     if each.unit == "s":
         return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
-    return f"{value:.4g} {each.unit}"
+    return f"{value:.4g} {each.unit}".rstrip()
 
 
 def _change(each: Compared) -> str:

@@ -74,7 +74,8 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     in_flight, requests = pl.col("running") + pl.col("waiting"), pl.coalesce("e2e_count", "ttft_count")
     table = table.with_columns(queries=queries, in_flight=in_flight, requests=requests)
     if catalogue.kind is MANAGED["llama.cpp"]:  # it counts prompt tokens in two parts: from the prefix cache, and the others
-        table = table.with_columns(queries=pl.col("hits") + pl.col("prompt"))
+        both = pl.col("hits") + pl.col("prompt")
+        table = table.with_columns(prompt=both, queries=both)
     return table.filter("whole", ~pl.col("fell")).sort(scrape).select(*scrape, "seconds", *_COUNTED, "running", "in_flight")
 
 

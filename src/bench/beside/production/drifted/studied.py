@@ -25,10 +25,10 @@ BLOCKS = 12  # blocks that a time is cut into; convention: Student's t is 2.2 fo
 FEWEST_BLOCKS = 4  # fewest blocks with a request that show how far they differ; derived: Student's t is 3.2 for four
 #: Latencies that are compared at a load: their sums, and what these are divided by.
 SPEEDS = {name: (f"{name}_sum", f"{name}_count") for name in ("ttft", "itl", "e2e")}
-# With the time that requests are in flight for each output token.
-_LINES = {**SPEEDS, "held": ("held", "output")}
+#: With the time that requests are in flight for each output token.
+LINES = {**SPEEDS, "held": ("held", "output")}
 #: The load that decides on each: requests that wait make no step longer.
-LOADS = {name: "running" if name == "itl" else "in_flight" for name in _LINES}
+LOADS = {name: "running" if name == "itl" else "in_flight" for name in LINES}
 _APART = 1.1  # ratio of two levels' loads by which they are two places of a line; convention: beyond the slots more levels run as many
 
 
@@ -130,7 +130,7 @@ class Studied:
 def read_studied(curve: Curve) -> Studied:
     """What the valid runs with a steady window showed, by the server's own counts there."""
     runs = curve.runs.filter(pl.col("valid") & pl.col("counts_valid")).drop_nulls(["steady_from_s", "steady_until_s"])
-    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), "hits": ("hits", "queries"), **_LINES}
+    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), "hits": ("hits", "queries"), **LINES}
     schema = {name: pl.Float64 for each in ratios for name in (each, f"{each}_error")}
     rows, names = [], set[str]()
     for run in runs.iter_rows(named=True):
@@ -154,7 +154,7 @@ def read_studied(curve: Curve) -> Studied:
         hits=hits.mean(),  # type: ignore[arg-type]
         hits_error=float(hits.std() or 0.0) / max(1, len(hits)) ** 0.5,  # type: ignore[arg-type]
         loads=(loads.min(), loads.max()) if len(loads) else None,  # type: ignore[arg-type]
-        lines={name: line for name in _LINES if (line := _line(table, name)) is not None},
+        lines={name: line for name in LINES if (line := _line(table, name)) is not None},
         sessions=max(1, runs["session"].n_unique()),
         names=frozenset(names),
     )
