@@ -69,6 +69,16 @@ def test_columns_follow_by_our_definitions(tool, tmp_path):
     assert row["counted_prompt_tokens"] == pytest.approx(64.25)
 
 
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
+def test_a_name_that_no_chart_can_show_is_refused(tmp_path, character):
+    """The process would be aborted while the chart is drawn."""
+    content = json.loads(vllm(tmp_path).read_text())
+    (tmp_path / "vllm.json").write_text(json.dumps(content | {"model_id": f"a{character}b"}))
+    with pytest.raises(BenchError, match=r"^deployment is 'a\\.*b \(.*\)', with a control character") as refused:
+        figures(tmp_path / "vllm.json")
+    assert character not in str(refused.value)
+
+
 def test_what_a_client_cancelled_is_no_failure(tmp_path):
     row = figures(aiperf(tmp_path, [*TRUTH, Sent(0.45, error="RequestCancellationError", code=499)]))
     assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)

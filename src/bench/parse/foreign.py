@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.errors import BenchError, shown
 from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
@@ -22,6 +24,7 @@ from bench.runs.summary import RunSummary, write_run_summary
 # What the records of a client of our own say, and others' do not.
 _NOT_KNOWN = ("drain_s", "commit", "cache", "turns", "template_tokens", "cut_answers", "without_done", "round", "hidden_tokens")
 _OF_CHUNKS = ("throughput_peak_tokens_per_s", "tokens_per_chunk", "tokens_per_arrival", "held_back_answers")
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # a process that draws these is aborted
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,14 @@ def foreign_run(
             `output_tokens`, as in its record. requests: of `request_table`. digest: tells it from all other runs.
         started: ISO moment.
         stamps: whether each piece of an answer has its moment: without, there are no ITL and no steady window.
+
+    Raises:
+        BenchError: a name has a control character.
     """
+    if wrong := next((key for key, value in definition.items() if _NO_TEXT.search(str(value))), None):
+        raise BenchError(
+            f"{wrong} is {shown(definition[wrong])}, with a control character, which no chart can show. Rename it."
+        )
     counted = [pl.coalesce("prompt_asked", "prompt_tokens"), pl.coalesce("output_asked", "completion_tokens")]
     table = latency_columns(requests.lazy().with_columns(counted)).collect()
     record = RunRecord(

@@ -55,7 +55,9 @@ _ADVICE = {
     VERSION: "Measure the server as production runs it: its version is not that of the study.",
     HITS: "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations).",
     MIXED: "Measure a workload of production's lengths, by its access log: `bench traffic`.",
-    TITLES["held"]: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
+    TITLES[
+        "held"
+    ]: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
     LOAD: "Measure higher loads: production has more than the study had.",
 }
 
