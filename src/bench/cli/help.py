@@ -36,7 +36,7 @@ COMMANDS = {
         "export": "Write a measured deployment as a command, a Compose file or a Kubernetes manifest, with what was held fixed.",
         "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
         "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
-        "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
+        "traffic": "Read an access log: what the traffic is, and a load that replays it.",
         "grade": "Grade kept answers with the tests of their set, beside throughput.",
     },
 }
