@@ -228,6 +228,10 @@ def _cause(claim: Claim, curve: Curve) -> str | None:
     )
 
 
+def _streamed(_: Claim, curve: Curve) -> str | None:
+    return "every answer was streamed" if all(row["stream"] for row in curve.rows) else None
+
+
 def _modelled(claim: Claim, _: Curve) -> str | None:
     """Args: claim: of all that is said of the curve."""
     return "both are said of it" if "by the calibrated model" in claim.text else None
@@ -277,6 +281,7 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("full", r"full at the level that geometry predicts on (?:(?P<met>\d+) of (?P<all>\d+) curves|the one curve)", _geometry),
     ("beyond", rf"\b[Aa]t (?P<at>{N}) (?:requests? in flight|in flight|requests?/s)", _measured),
     ("cause", r"prefill of other requests|prompts take too long|wait for the prefill|steps take too long", _cause),
+    ("cause", r"answers (?:that )?are not streamed", _streamed),
     ("model", r"[Nn]o model of ", _modelled),
     ("model", r"by the calibrated model", lambda *_: None),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),

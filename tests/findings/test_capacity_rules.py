@@ -55,8 +55,17 @@ def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
     assert point(curve(summary, [0.1, 0.1], levels=(1, 2), wrong_output_tokens=[1, 1]))["kind"] == "unknown"
     # A latency that no answer has is no verdict.
     row = point([steady_row(summary, 1), steady_row(summary, 2, ttft=None)])
-    assert (row["kind"], row["c_max"]) == ("unjudged", None)
+    assert (row["kind"], row["c_max"], row["unjudged"]) == ("unjudged", None, None)
     assert (row["missed_at"], missed_by(row)) == (2, ["ttft_p99_s"])
+    # All of 800 were streamed, and 41 had fewer chunks than tokens: that answers are not streamed is no reason.
+    for slo, told, why in (
+        ("ttft_p99=2s", {"stream": False}, "stream"), ("ttft_p99=2s", {"held_back_answers": 400}, "held_back"),
+        ("tpot_p99=2s", {"unknown_streamed": 41}, "hidden"), ("tpot_p99=2s", {"output_tokens": 1.0}, "single"),
+        ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_outputs": 400}, "uncounted"),
+    ):  # fmt: skip
+        counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_outputs"), 0)
+        row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
+        assert (row["unjudged"], row["missed_at"]) == (why, 800), (slo, told)
 
 
 def test_a_failed_request_exceeds_every_limit(summary):

@@ -143,7 +143,9 @@ POINTS_OF = {
     "below": {"kind": "below", "missed_at": 1.0, "missed": GROWS},
     "below, others unsettled": {"kind": "below", "missed_at": 2.0, "missed": GROWS, "unsettled": "short", "unsettled_at": 1.0, "unsettled_needs_s": 25.0},
     "unsettled": {"kind": "unsettled", "missed_at": 1.0, "unsettled": "empty", "unsettled_at": 1.0},
-    "unjudged": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}]},
+    "unjudged": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}], "unjudged": None},
+    **{f"unjudged, {why}": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "tpot_p50_s", "limit_s": 1.0}], "unjudged": why}
+       for why in ("stream", "held_back", "hidden", "uncounted", "single")},
     "unknown": {"kind": "unknown"},
 }  # fmt: skip
 

@@ -76,7 +76,12 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         levels_of = ([row for row in valid if row["level"] == load] for load in loads)
         if rows := next((rows for rows in levels_of if unmeasured(rows, slo)), None):
             missed = [asdict(Miss(slo.column, slo.limit_s))]
-            return {"kind": "unjudged", "missed_at": rows[0]["level"], "missed": missed}
+            return {
+                "kind": "unjudged",
+                "missed_at": rows[0]["level"],
+                "missed": missed,
+                "unjudged": _why_none(rows, slo.metric),
+            }
     levels, limit = judged_levels(valid, slos, failed_share)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
@@ -184,6 +189,21 @@ def _lasting(level: Level) -> float:
     less (requests/s).
     """
     return level.rate if level.rate + level.error < level.offered else level.offered or level.rate
+
+
+def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+    """Why no answer of these runs has a latency; None where their rows do not say it."""
+    uncounted, unknown, held_back = (
+        sum(row.get(name) or 0 for row in rows) for name in ("uncounted_outputs", "unknown_streamed", "held_back_answers")
+    )
+    reasons = {
+        "stream": not any(row.get("stream", True) for row in rows),
+        "held_back": held_back and not any(row.get("ttft_n") for row in rows),
+        "hidden": metric == "tpot" and unknown > uncounted,
+        "uncounted": metric == "tpot" and uncounted,
+        "single": metric == "tpot" and all(row.get("output_tokens") == 1 for row in rows),
+    }
+    return next((name for name, applies in reasons.items() if applies), None)
 
 
 def _unsettled(level: Level) -> dict[str, Any]:

@@ -14,9 +14,18 @@ Point = Mapping[str, Any]
 BURSTS = "A burst says nothing about continuous load: measure a closed or an open loop for requests/s and a fleet."
 # By whether the server shows its KV cache.
 UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
+# Why no answer has a latency, by its code.
+_UNJUDGED = {
+    None: "",
+    "stream": ", because answers are not streamed",
+    "held_back": ", because something between the server and its client holds answers back",
+    "hidden": ", because it is unknown how many tokens their chunks carry",
+    "uncounted": ", because the server does not count their tokens",
+    "single": ", because each has a single token",
+}
 _SUSTAINS = {
     "unknown": "not known: no valid run",
-    "unjudged": "not known: {missed}: no answer at {at} has that latency",
+    "unjudged": "not known: {missed}: no answer at {at} has that latency{why}",
     "unsettled": "not known: at {at} {missed}",
     "below": "less than {at}, the lowest load{judged_alone}",
     "below close": "perhaps {at}, the lowest load{judged_alone}",
@@ -132,6 +141,8 @@ def sustains(point: Point) -> str:
     if kind == "below":
         kind += " close" if too_close(point) else ""
         words["judged_alone"] = judged_alone(point)
+    elif kind == "unjudged":
+        words["why"] = _UNJUDGED[point["unjudged"]]
     elif kind in ("found", "above"):
         burst = point["basis"] == "burst"
         kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
