@@ -88,6 +88,7 @@ FAULTS = (
     ("unit", "searched", "report.html", r" requests in flight", ""),
     ("beyond", "searched", "report.md", r"at \d+ requests in flight", "at 99 requests in flight"),
     ("cause", "both", "report.md", r"the KV cache is full[^|]*\|", "prompts take too long to compute |"),
+    ("cause", "both", "report.md", r"(\| alpha · chat \| )", r"\1no answer has a TTFT, as answers are not streamed. "),
     ("model", "workloads", "report.md", r"\A", "No model of alpha: its steps stray. Where the time goes, by the calibrated model: in the queue.\n"),
     ("count", "both", "report.md", r"takes \d+ instances", "takes 99 instances"),
     ("count", "both", "report.md", r"\(\d+ instances, times", "(97 instances, times"),
