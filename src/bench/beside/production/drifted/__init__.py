@@ -49,15 +49,14 @@ _SPEEDS_MATTER = 0.20
 _BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
 LOAD, HITS, VERSION = "requests in flight, a server", "prefix-cache hit rate", "engine and version"
-LENGTHS, MIXED = ("prompt length", "output length"), "prompt ÷ output tokens"
-TITLES = {**{name: f"{name.upper()}, mean" for name in SPEEDS}, "held": "time in flight for an output token"}
+LENGTHS = ("prompt length", "output length")
+MIXED, HELD = "prompt ÷ output tokens", "time in flight for an output token"  # of engines that count no requests
+TITLES = {**{name: f"{name.upper()}, mean" for name in SPEEDS}, "held": HELD}
 _ADVICE = {
     VERSION: "Measure the server as production runs it: its version is not that of the study.",
     HITS: "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations).",
     MIXED: "Measure a workload of production's lengths, by its access log: `bench traffic`.",
-    TITLES[
-        "held"
-    ]: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
+    HELD: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
     LOAD: "Measure higher loads: production has more than the study had.",
 }
 
