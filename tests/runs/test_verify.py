@@ -14,12 +14,12 @@ from bench.cli import main
 from bench.runs.files import digest
 from tests.support.packs import listed_anew, rewritten
 
-pytestmark = pytest.mark.timeout(300)  # whoever is first draws the study
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(300)]  # whoever is first draws the study
 
 CONFIG = Path("config/config.yaml")
 ALWAYS = {
     "who measured", "deployments, logs, engine records and checkpoints", "who packed it", "what the records hold",
-    "what searches found and what was graded", "figures and the report's sentences",
+    "what searches found and what was graded", "the report's sentences and the figures' pixels",
 }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):
     assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
     figures = len(list(Path("results/figures").glob("*.svg")))
     assert {what: check["checked"] for what, check in checks.items()} == {
-        "runs as measured": 4, "summaries": 5, "what was drawn": 3 * figures + 1, "anything else": 0,
+        "runs as measured": 4, "summaries": 5, "figures' data": figures, "what was drawn": 3 * figures + 1, "anything else": 0,
     }  # fmt: skip
 
 
@@ -125,15 +125,25 @@ def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     table = pl.read_parquet(summary)
     table.with_columns(pl.col("throughput_tokens_per_s") * 1.000001).write_parquet(summary)
     names = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
-    picture, pixels, *_ = (Path("results/figures") / name for name in names)
-    svg, png = picture.with_suffix(".svg"), pixels.with_suffix(".png")
+    picture, pixels, specification, *_ = (Path("results/figures") / name for name in names)
+    svg, png, spec = picture.with_suffix(".svg"), pixels.with_suffix(".png"), specification.with_suffix(".json")
     svg.write_text(svg.read_text().replace("</svg>", "<text>10</text></svg>"))
     flip(png)
+
+    def raise_a_value(content):
+        rows = [row for rows in content["datasets"].values() for row in rows]
+        row, key = next((row, key) for row in rows for key, value in row.items() if isinstance(value, float))
+        row[key] += 1
+
+    edit(spec, raise_a_value)
+    # Whoever changes the data of a figure can write its new checksum into the list.
+    listed = {spec.name: hashlib.sha256(spec.read_bytes()).hexdigest()}
+    edit(Path("results/figures/all"), lambda content: content["figures"].update(listed))
     page = Path("results/report.html")
     page.write_text(page.read_text().replace('data-value="', 'data-value="9', 1))
     status, checks = verified(capsys, "results")
     assert status == 1
-    assert differing(checks) == {str(path) for path in (first / "summary.json", summary, svg, png, page)}
+    assert differing(checks) == {str(path) for path in (first / "summary.json", summary, svg, png, spec, page)}
     text = next(text for text in checks["summaries"]["differs"] if "summary.json" in text)
     assert text.endswith("summary.json: ok is 299, and the raw records give 300")
     assert unchecked(checks) == []

@@ -98,8 +98,8 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compares checksums and digests. Of a folder it also parses the raw records again, makes the summaries, and compares their numbers
-    with what is there. Lists what differs, and what it could not check. Changes nothing.
+    """Compares checksums and digests. Of a folder it also parses the raw records again, makes the summaries and the figures' data, and
+    compares their numbers with what is there. Lists what differs, and what it could not check. Changes nothing.
     """
     from bench.beside.archive.verify import verify_pack, verify_results
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import chdir
 from pathlib import Path
 
-from bench.beside.archive.check import Check, check_runs
+from bench.beside.archive.check import Check, check_runs, same_numbers
 from bench.beside.archive.unpack import extract
 from bench.errors import BenchError, count_text
+from bench.findings.registry import chart
+from bench.findings.tables import Tables
 from bench.parse.run import parse_run
 from bench.parse.table import aggregate
 from bench.runs.files import UNREADABLE, checked_names, checksum, read_object
@@ -26,7 +29,7 @@ _RESULTS = (
     "who measured: nothing is signed. Whoever makes up raw records can make up their checksums, too",
     "deployments, logs, engine records and checkpoints: no checksum of them is kept",
     "what searches found and what was graded: the answers in search.json and grades.parquet are taken as they are",
-    "figures and the report's sentences: their checksums are those of what was drawn; draw them again to check them",
+    "the report's sentences and the figures' pixels: their checksums are those of what was drawn, and the figures' data is made again",
 )
 
 
@@ -61,7 +64,7 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     raw, intact = check_runs(folder)
     if not raw.checked:
         raise BenchError(f"{folder}: no run (runs/DEPLOYMENT/RUN/run.json), so there is nothing to check.")
-    summaries, drawn = Check("summaries"), Check("what was drawn")
+    summaries, data, drawn = Check("summaries"), Check("figures' data"), Check("what was drawn")
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
             file, scale = (study, None) if study else _study(folder)
@@ -74,9 +77,10 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
                 raise BenchError(f"{what} not as measured when they were drawn, such as {lost[0]}")
             _check_drawn(drawn, folder, listed)
             _make_again(folder, plan, runs, Path(name), say, summaries)
+            _draw_again(folder, plan, [each for each in listed if each.endswith(".json")], Path(name), say, data)
         except BenchError as error:
             summaries.unchecked.append(f"what is made of the records: {error}")
-    return [raw, summaries, drawn, Check("anything else", unchecked=[*_RESULTS])]
+    return [raw, summaries, data, drawn, Check("anything else", unchecked=[*_RESULTS])]
 
 
 def _at(folder: Path, path: str | Path) -> Path:
@@ -152,6 +156,19 @@ def _make_again(folder: Path, plan: Plan, drawn: Mapping[str, str], to: Path, sa
         timeseries=to / "timeseries.parquet",
     )
     check.compare_numbers(_at(folder, Paths.SUMMARY), to / "summary.parquet")
+
+
+def _draw_again(folder: Path, plan: Plan, names: Iterable[str], to: Path, say: Callable[[str], None], check: Check) -> None:
+    """Draw the figures of the tables that `_make_again` made in `to`, and compare their data. Args: names: of their files."""
+    models = _at(folder, Paths.CALIBRATION)
+    tables = to / "summary.parquet", to / "timeseries.parquet"
+    results = Tables.read(*tables, plan.config.decision, plan.device, models if models.is_file() else None)
+    for name in names:
+        stored = _at(folder, Paths.MANIFEST).with_name(name)
+        if stored.is_file():  # else it is missing from what was drawn
+            say(f"drawing {stored.stem}")
+            again = json.loads(json.dumps(chart(stored.stem, results).to_dict(validate=False)))
+            check.compare(None if same_numbers(read_object(stored), again) else f"{stored}: not what the raw records give")
 
 
 def _check_drawn(check: Check, folder: Path, listed: Mapping[str, str]) -> None:
