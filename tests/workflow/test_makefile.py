@@ -44,12 +44,12 @@ def test_a_pack_measures_alone_and_packs_what_was_measured():
 
 def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
     file = tmp_path / "mine.yaml"
-    file.write_text((ROOT / "config/studies/quick.yaml").read_text().replace("kv_cache_memory", "kv_cache_size"))
+    file.write_text((ROOT / "config/studies/quick.yaml").read_text().replace("kv_cache_memory", "kv_cache_mem"))
     done = snakemake(*command("figures", f"CONFIG={file}"), folder=ROOT)
     assert done.returncode == 1
     first, refused = done.stderr.splitlines()[-2:]
     assert first.endswith("The configuration is refused:")
-    assert refused == f"{file}: deployments.tiny-mqa.kv_cache_size is not a key. Did you mean kv_cache_memory?"
+    assert refused == f"{file}: deployments.tiny-mqa.kv_cache_mem is not a key. Did you mean kv_cache_memory?"
     said = done.stdout + done.stderr
     assert not [word for word in ("WorkflowError", "Traceback", "rule ") if word in said]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from bench.servers.environment import indexed_locks, installer_environment, requirements
+from bench.servers.environment import index_of, installer_environment, requirements
+from bench.shipped import located
 from bench.study.plan import Plan
 from bench.study.read import load_file
 
@@ -38,7 +39,7 @@ def main() -> None:
     own = [Path(__file__).parents[2] / name for name in ("requirements.lock", "requirements-slurm.lock")]
     locks: dict[Path, str | None] = dict.fromkeys(own)
     for name, engine in {spec.deployment.engine: spec.engine for spec in plan.started.values()}.items():
-        locks |= dict(indexed_locks(engine))
+        locks |= {lock: index_of(lock) for lock in map(located, engine.locks)}
         if engine.source != "lock":
             print(f"Engine {name} is a {engine.source}: that machine has to have it.")
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--require-hashes"]

@@ -136,6 +136,12 @@ def requirements(lock: Path) -> list[str]:
     return entries
 
 
+def index_of(lock: Path) -> str | None:
+    """PyTorch's own package index, where a lock pins a build that PyPI has not; else None."""
+    build = _TORCH.search(lock.read_text(encoding="utf-8"))
+    return f"https://download.pytorch.org/whl/{build[1]}" if build else None
+
+
 def install(what: str, python: Path, lock: Path) -> None:
     """Install a lock: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
 
@@ -149,8 +155,7 @@ def install(what: str, python: Path, lock: Path) -> None:
     # Neither compiles: a first start compiles what it imports, a sixth of what there is.
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python), *pinned]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", *pinned]
-    build = _TORCH.search(lock.read_text(encoding="utf-8"))
-    index = f"https://download.pytorch.org/whl/{build[1]}" if build else None
+    index = index_of(lock)
     if _guarded(pip if index else uv, installer_environment())[0]:
         _run_guarded(pip, what, installer_environment(index))
 
