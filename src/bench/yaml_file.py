@@ -52,9 +52,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         _refuse_endless(text, path)
         content = yaml.load(_Named(text, path), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
-        raise BenchError(f"{path}: no such file. Name a configuration with --configfile.") from None
+        raise BenchError(f"{path}: no such file. Give the path of a YAML file.") from None
     except OSError as error:
-        raise BenchError(f"{path}: cannot be read: {error.strerror}. Name a configuration file with --configfile.") from None
+        raise BenchError(f"{path}: cannot be read: {error.strerror}. Give the path of a YAML file.") from None
     except UnicodeDecodeError as error:
         raise BenchError(f"{path}: not UTF-8 (byte {error.start + 1}: {error.reason}). Save the file as UTF-8.") from None
     except yaml.YAMLError as error:

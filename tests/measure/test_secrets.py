@@ -14,7 +14,6 @@ import pytest
 from bench.runs.environment import REDACTED, redacted_text, without_secrets
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
-from tests.support.forked import FORKING
 from tests.support.project import LENIENT, Project
 from tests.support.study import CONTENT, ROOT, TINY
 
@@ -102,7 +101,6 @@ def study(tmp_path_factory):
             project.run()
             # The study's file is the user's own; nothing below may have what it holds.
             packed = bench("pack", cwd=folder)
-            patch.setattr("bench.beside.archive.check.subprocess", FORKING)
             verified = bench("verify", "results", cwd=folder)
         study.unlink()
         printed = project.said() + project.output + "".join(done.stdout + done.stderr for done in (packed, verified))

@@ -105,7 +105,7 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
     for name in ("a", "b"):
         runs(summary, STEADY).write_parquet(tmp_path / f"{name}.parquet")
     (first,) = installed.run(tmp_path, ["--help"])
-    names = re.findall(r"^  ([a-z]+)  ", first[1], re.MULTILINE)
+    names = re.findall(r"^│ ([a-z]+)  ", first[1], re.MULTILINE)
     assert {"plan", "fleet", "workload", "parse", "figures", "compare"} <= set(names)
     load = ("--num-requests", 6, "--prompt-length", 16, "--output-length", 8, "--model", "m")
     with fake_server() as server:

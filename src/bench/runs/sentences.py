@@ -74,8 +74,8 @@ def sure_text(value: float, low: float | None, high: float | None) -> tuple[str,
     number where an end is not established.
     """
     if low is None or high is None:
-        two = f"{float(f'{value:.2g}'):,g}"
-        return f"about {two}", between_text(low, high, "{:.2g}") or "95 % interval not established"
+        least, most_likely, greatest = (None if each is None else float(f"{each:.2g}") for each in (low, value, high))
+        return f"about {most_likely:,g}", between_text(least, greatest, "{:,g}") or "95 % interval not established"
     half = (high - low) / 2
     if half <= 0 or value <= 0:
         return f"{value:,.3g}", between_text(low, high, "{:,.3g}")

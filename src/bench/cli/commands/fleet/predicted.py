@@ -12,7 +12,7 @@ import polars as pl
 
 from bench.cli.commands.fleet import Fleet
 from bench.cli.output import print_json, print_table, tracked
-from bench.errors import BenchError, is_are, shown_share
+from bench.errors import BenchError, is_are, shown_share, three_digits
 from bench.findings.predicted import REPORTED, doubt_text
 from bench.predict.asked import Traffic, read_traffic
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
@@ -182,11 +182,11 @@ def _print_peak(question: Question, rate: float, peak: PeakFleet) -> None:
     together, there = max(peak.behind), peak.alone.at.numbers
     unit = "conversations/s" if question.workload.turns else "requests/s"
     print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, question.slos))}:\n")
-    rows = [[f"one instance alone sustains, {unit}", _interval(peak.alone.rate, _digits)]]
-    rows += [[f"… its {METRICS[name]} there", _interval(there[name], _digits)] for name in REPORTED if name in there]
+    rows = [[f"one instance alone sustains, {unit}", _interval(peak.alone.rate, three_digits)]]
+    rows += [[f"… its {METRICS[name]} there", _interval(there[name], three_digits)] for name in REPORTED if name in there]
     if together > 1:
         rows.append(
-            [f"one of {together} behind a router ({question.router}), {unit}", _interval(peak.behind[together], _digits)]
+            [f"one of {together} behind a router ({question.router}), {unit}", _interval(peak.behind[together], three_digits)]
         )
     rows.append([f"instances for {rate:,.4g} {unit}", _interval(peak.instances)])
     rows.append(["enough even if one fails (N + 1)", f"{peak.instances.high + 1:,.0f}"])
@@ -245,10 +245,6 @@ def _of_trace(question: Question, asked: Fleet) -> None:
 
 def _interval(interval: Interval, text: Callable[[float], str] = "{:,.0f}".format, to: str = " to ") -> str:
     return f"{text(interval.value)} ({text(interval.low)}{to}{text(interval.high)})"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _percent(share: float) -> str:
