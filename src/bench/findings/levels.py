@@ -91,7 +91,7 @@ def reasons(runs: pl.DataFrame) -> bool:
 
 
 def answer(results: Tables) -> Answer:
-    """Whether workloads of a single load, of which no limit is known, are within the SLOs there. Those of a search have its answer."""
+    """Whether workloads measured at a single load are within the SLOs there; they have no limit. Those of a search have its answer."""
     curve, slos, searched = ["deployment", "workload"], results.decision.slos, results.searches
     told = pl.DataFrame([(name, found.workload) for name, found in searched], dict.fromkeys(curve, pl.String), orient="row")
     left = results.plain.join(results.curves, on=curve, how="anti").join(told, on=curve, how="anti")

@@ -83,7 +83,7 @@ def written(spec: Mapping[str, Any], kind: str, width_mm: float | None = None) -
 
 
 def data_of(spec: Mapping[str, Any]) -> pl.DataFrame:
-    """What the chart is drawn from, without means of drawing such as labels, and without a layer of which another one has all rows."""
+    """What the chart is drawn from, without labels and the like, and without a layer whose rows another one has."""
     drawn = json.dumps({key: value for key, value in spec.items() if key != "datasets"})
     used = [rows for name, rows in spec.get("datasets", {}).items() if rows and name in drawn]
     used = [rows for rows in used if not any(_within(rows, others) for others in used)]

@@ -24,7 +24,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`.
 
     Raises:
-        OSError, ValueError, RecursionError: there is none.
+        OSError, ValueError, RecursionError: the file has no JSON object, or is missing.
     """
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
@@ -36,7 +36,7 @@ def read(kind: type[R], path: Path, remedy: str = AGAIN) -> R:
     """The record in `path`.
 
     Args:
-        kind: a dataclass. remedy: what to do about a file that is none.
+        kind: a dataclass. remedy: what to do about a file that holds no such record.
 
     Raises:
         BenchError: it names the file, the place in it and what is wrong.

@@ -32,7 +32,7 @@ def request_table(path: Path) -> pl.DataFrame:
     """The requests in `path`; what a line has beyond the fields of a record is left out.
 
     Raises:
-        BenchError: a line is none that a session writes (the message has its number).
+        BenchError: a session does not write such a line (the message has its number).
     """
     count = sum(1 for _ in read_requests(path))
     try:

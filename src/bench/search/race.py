@@ -99,7 +99,7 @@ class _Race:
         return self.outcome.visits[-1]
 
     def failed(self, candidate: str) -> bool:
-        """Whether a start of it shows that it is none to use. A search that ends on invalid runs says nothing of its server, but one of
+        """Whether a start shows that it cannot be used. A search that ends on invalid runs says nothing of its server, but one of
         a first look is not made again.
         """
         of = [visit for visit in self.outcome.visits if visit.deployment == candidate and visit.middle is None]

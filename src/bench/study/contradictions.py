@@ -168,7 +168,7 @@ def _baseline(
             loads.setdefault(deployment, set()).add((workload, level))
     if name not in config.deployments:
         known = names_text(swept_names.get(name) or as_written(config.deployments, swept_names))
-        yield f"study.baseline is {name!r}, which is none of the servers that are measured. Those are: {known}."
+        yield f"study.baseline, {name!r}, names no server that is measured. Choose one of: {known}."
     elif not any(loads.get(name, set()) & other for deployment, other in loads.items() if deployment != name):
         yield (
             f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give both a ladder with such "

@@ -72,7 +72,7 @@ def auto_lines(plan: Plan) -> list[str]:
 
 
 def prompt_lines(plan: Plan) -> list[str]:
-    """A line for each workload with prompts of a file, how many and how long, for each trace of which something is left out or cut, and
+    """A line for each workload with prompts of a file, how many and how long, for each trace that is thinned or cut, and
     for each server that computes histories again.
     """
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}

@@ -116,8 +116,8 @@ def _prompt(path: str, row: Row) -> Prompt:
     found = value if name not in _CHATS and isinstance(value, str) else _chat(value)
     if found is None:
         raise BenchError(
-            f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
-            "one of which is not an answer."
+            f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, and "
+            "not all of them answers."
         )
     if isinstance(found, str) and not found.strip():
         raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")

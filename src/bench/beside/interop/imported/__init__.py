@@ -42,7 +42,7 @@ class Imported:
 
 
 def read_peers(path: Path) -> list[_Peer]:
-    """The runs in a result file, or in all result files below a folder; what is none of a tool there is left out.
+    """The runs in a result file, or in all result files below a folder; other files there are left out.
 
     Raises:
         BenchError: no result file is there, or one is not what its tool writes.
