@@ -270,6 +270,7 @@ def test_what_was_not_seen_is_refused(model):
     assert refused(model, usual) == set()
     assert refused(fitted(model, residual=0.3), usual) == {"residual"}
     assert refused(fitted(model, run_noise=0.3), usual) == {"drift"}
+    assert refused(replace(model, beyond={"throughput_requests_per_s": 0.3}), usual) == {"unseen"}
     assert "longest" in refused(model, drawn(5, prompts=(400, 500)))
     assert "requests" in refused(model, drawn(60, outputs=(50, 60)), limits=replace(LIMITS, sequences=64))
     assert "step" in refused(model, drawn(30, prompts=(150, 200)), limits=replace(LIMITS, tokens=4096))

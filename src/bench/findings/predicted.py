@@ -41,6 +41,8 @@ PHASE_TITLES = {"queue": "in the queue", "prefill": "prefill", "decode": "decode
 DOUBTS = {
     "residual": "the engine's steps stray from the fit by {share} in the median, more than {most:share}; measure on a quiet machine",
     "drift": "the runs differ in speed by {share} (standard deviation), more than {most:share}; measure on a quiet machine",
+    "unseen": "the throughput of its own loads, each predicted from the others, is off by {share} (standard deviation), more than "
+    "{most:share}; measure a burst of one request and one of many",
     "requests": "{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
     "longest": "requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
     "step": "steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}, of which a fourth more is "

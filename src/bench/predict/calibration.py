@@ -36,8 +36,9 @@ class Doubt:
 
     Attributes:
         name: `residual`, steps stray from the fit (median relative error); `drift`, runs from one another (standard deviation of
-            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `refused`,
-            requests that can never fit.
+            ln time); `unseen`, the throughput of measured loads, predicted from the others, from what was measured (of ln);
+            `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `refused`, requests that can
+            never fit.
         value: what was found or is asked for. most: what is allowed, or was seen.
     """
 

@@ -23,7 +23,8 @@ from bench.workloads.schedule import PlannedRequest
 CONFIDENCE = 0.9
 Z = normal(CONFIDENCE, 3)  # standard deviations about the mean that hold it of a normal distribution; derived
 REPLAYS = 20  # replays of a load; tuned: benchmarks.predict
-# median relative error of a step, and standard deviation of ln time between runs, above which a fit is no model; convention
+# median relative error of a step, and standard deviation of ln time between runs and of ln throughput predicted ÷ measured, above
+# which a fit is no model; convention
 _MISFIT = 0.2
 _MEDIAN = (0.45, 0.55)  # quantiles of E2E between which requests are median ones; convention
 #: Parts of a request's time, each from one of its moments to another.
@@ -114,7 +115,8 @@ def _shares(replays: Sequence[pl.DataFrame]) -> dict[str, float]:
 
 def misfits(model: Calibrated) -> Iterator[Doubt]:
     """Why a model must not be relied on for any load."""
-    for name, strays in (("residual", model.fitted.residual), ("drift", model.fitted.run_noise)):
+    unseen = model.beyond.get("throughput_requests_per_s", 0.0)
+    for name, strays in (("residual", model.fitted.residual), ("drift", model.fitted.run_noise), ("unseen", unseen)):
         if strays > _MISFIT:
             yield Doubt(name, strays, _MISFIT)
 

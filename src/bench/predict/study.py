@@ -210,10 +210,10 @@ def _modelled(source: Source, of: str, workloads: Mapping[str, Workload]) -> Mod
     model = calibrate(runs, limits) if runs and limits else None
     if model is None or limits is None:
         return None
-    if doubts := tuple(misfits(model)):
-        return ModelRecord(deployment=name, digest=of, doubts=doubts, parameters={})
     unseen = held_out(runs, limits, members=MEMBERS)
     model = replace(model, beyond=beyond([each for each in unseen if each.fold == "level"]))
+    if doubts := tuple(misfits(model)):
+        return ModelRecord(deployment=name, digest=of, doubts=doubts, parameters={})
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
     for run in runs:
         # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
