@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from tests.support.fake_server import fake_server
 
-from bench.cli.commands.find import status
+from bench.cli.commands.find.searching import status
 from bench.search.placing import ROUND, Aim
 from bench.search.probe import Probed, Reply, Send, probe
 from bench.search.search import Budget, Measured, search

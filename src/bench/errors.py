@@ -129,7 +129,7 @@ def was_were(number: int) -> str:
 def meant(key: str, known: Iterable[str]) -> str | None:
     """The one of the `known` keys or words that was meant; None where none comes near."""
     known, written = list(known), key.lower().replace("-", "_")
-    return written if written in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.7)), None)
+    return written if written in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
 
 
 _MOST_NAMED = 8  # most names that a message lists; convention

@@ -199,7 +199,7 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, summary):
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results, which have short"),
         ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "no answer at 1 request in flight has that latency"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set limit=3", "--set limit does not apply to a fleet for a measured load"),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set failed_share=5", "--set failed_share=5: it has to be a number of 0 or more and below 1"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --set failed_share=5", "--set: failed_share is 5: it should be less than 1"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),
     ):  # fmt: skip
         assert told in refused(arguments.replace("RESULTS", str(tmp_path))), arguments

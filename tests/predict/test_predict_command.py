@@ -20,9 +20,16 @@ def test_wrong_arguments(study, capsys):  # noqa: ARG001
     peak = ("--slo", "ttft_p90=1s", "--peak-rps", "2")
     for argv, words in [
         (["--prompt-length", "4", *peak], "give both --prompt-length and --output-length"),
+        (
+            ["--prompt-length", "4", "--slo", "chat.ttft_p90=1s", "--gpus", "2"],
+            "bench: give both --prompt-length and --output-length, or --workload FILE.\n"
+            "--slo: TTFT P90 of chat ≤ 1 s limits a class, but a fleet is predicted for all requests together. Leave the class out.\n"
+            "Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.\n"
+            "--gpus needs a course of traffic: --traffic FILE.\n",
+        ),
         ([*LOAD, *peak, "--set", "kv_tokens=999"], "this engine has slots"),
-        ([*LOAD, *peak, "--set", "flops=2"], "--set flops=2: no such key"),
-        ([*LOAD, *peak, "--set", "prefix_caching=2"], "--set prefix_caching=2: it has to be true or false"),
+        ([*LOAD, *peak, "--set", "flops=2"], "--set: flops is not a key. Known here: kv_tokens, "),
+        ([*LOAD, *peak, "--set", "prefix_caching=2"], "--set: prefix_caching is 2: it should be a valid boolean"),
         ([*LOAD, *peak, "--set", "limit=2"], "--set limit does not apply to a fleet for a load that was not measured"),
         (["results:b", *LOAD, *peak], "has no deployment 'b'"),
     ]:

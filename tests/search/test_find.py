@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.cli.commands.find import Find, status
+from bench.cli.commands.find import Find
+from bench.cli.commands.find.searching import load_of, status
 from bench.errors import BenchError
 from bench.parse.observation import CAP
 from bench.search.placing import Aim, Answer, Prior
@@ -68,14 +69,14 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
 def test_a_search_sends_what_a_workload_can_be():
     server = {"base_url": "u", "model": "m", "slo": ["ttft_p90=1s"], "prompt_length": 8}
     said = ["arrival=constant", "cache=shared", "shared_prefix=0.5", "stream=false", "honour_retry_after=true"]
-    _, sent = Find(**server, request_rate=True, set=said)._workload()
+    _, sent = load_of(Find(**server, request_rate=True, set=said))
     assert (sent.arrival, sent.cache, sent.shared_prefix, sent.stream, sent.honour_retry_after) == (
         "constant", "shared", 0.5, False, True,
     )  # fmt: skip
-    _, sent = Find(**server, concurrency=True, set=["stream=false"])._workload()
+    _, sent = load_of(Find(**server, concurrency=True, set=["stream=false"]))
     assert (sent.arrival, sent.stream) == ("closed", False)
     with pytest.raises(BenchError, match="arrival gamma needs burstiness"):
-        Find(**server, request_rate=True, set=["arrival=gamma"])._workload()
+        load_of(Find(**server, request_rate=True, set=["arrival=gamma"]))
 
 
 def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):

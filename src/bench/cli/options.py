@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from bench.study.config import Thresholds
     from bench.study.slo import Slo
+
+
+M = TypeVar("M", bound="BaseModel")
 
 
 def option(
@@ -45,40 +50,23 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
-def at_least_one(text: str) -> int:
-    """A whole number of 1 or more, for `parser=`."""
-    if not re.fullmatch(r"0*[1-9][0-9]*(_[0-9]+)*", str(text)):
-        raise typer.BadParameter(f"{text!r} is not a whole number of 1 or more.")
-    return int(text)
+def number(kind: type[int] | type[float], least: float, *, above: bool = False) -> Callable[[str], Any]:
+    """What reads a finite number of `least` or more (`above`: above it), for `parser=`."""
+    what = f"{'whole ' if kind is int else ''}number {f'above {least}' if above else f'of {least} or more'}"
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not (least < value < math.inf or (value == least and not above)):
+            raise typer.BadParameter(f"{text!r} is not a {what}.")
+        return value
+
+    return read
 
 
-def positive(text: str) -> float:
-    """A number above 0, for `parser=`."""
-    value = number(text)
-    if not 0 < value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not a number above 0.")
-    return value
-
-
-def not_negative(text: str, what: str = "number") -> float:
-    """A finite number of 0 or more, for `parser=`."""
-    value = number(text)
-    if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not a {what} of 0 or more.")
-    return value
-
-
-def percent(text: str) -> float:
-    """A percentage of 0 or more, for `parser=`."""
-    return not_negative(text, "percentage")
-
-
-def number(text: str) -> float:
-    """The number in a text; NaN where it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+at_least_one, positive, percent = number(int, 1), number(float, 0, above=True), number(float, 0)
 
 
 LOAD = "The load"  # group of options that say what is sent, and how much
@@ -131,14 +119,33 @@ def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whos
         raise BenchError(f"--slo: {strange[0]} limits a class that {whose} not have; {known}.")
 
 
-def refuse_wrong_address(metrics: str | None) -> None:
-    """Refuse a `--metrics` that is no address."""
-    from bench.fields import checked_address
+def key_and_value(pair: str, option: str = "--set") -> tuple[list[str], Any]:
+    """The key of a `KEY=VALUE`, of which each further part is a key within the one before it, and the value, which is YAML."""
+    import yaml
 
+    key, given, text = pair.partition("=")
+    keys = key.split(".")
+    if not given or not all(keys):
+        raise BenchError(f"{option} {pair}: it is KEY=VALUE, such as endpoint=chat.")
     try:
-        checked_address(metrics or "http://localhost", of_metrics=True)
-    except ValueError as error:
-        raise BenchError(f"--metrics: {error}.") from None
+        return keys, yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise BenchError(f"{option} {pair}: its value is not YAML. Quote a text that has special characters.") from None
+
+
+def of_set(kind: type[M], pairs: Iterable[str] | None, option: str = "--set") -> M:
+    """A `kind` with the keys that a repeatable `KEY=VALUE` gives it. Raises: BenchError: every fault."""
+    from bench.study.read import checked
+
+    given = (key_and_value(pair, option) for pair in pairs or ())
+    return checked(kind, {".".join(keys): value for keys, value in given}, option)
+
+
+def thresholds_of(pairs: Iterable[str] | None) -> Thresholds:
+    """The thresholds that `--threshold` names; of the others the defaults."""
+    from bench.study.config import Thresholds
+
+    return of_set(Thresholds, pairs, "--threshold")
 
 
 def headers_of(options: Iterable[str]) -> dict[str, str]:

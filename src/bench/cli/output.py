@@ -17,6 +17,11 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 
 
+def note(text: str) -> None:
+    """Print a line beside the result, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def print_table(rows: Sequence[Sequence[str]], align: str = "") -> None:
     """Print rows in columns. Args: align: `<` or `>` for each column; without it, the first is left and the others right."""
     align = align or "<" + ">" * (len(rows[0]) - 1)

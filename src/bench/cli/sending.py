@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from bench.cli.options import LOAD, Headers, OutputLength, PromptLength, WorkloadFile, headers_of, option
+from pydantic import BeforeValidator, Field
+
+from bench.cli.options import LOAD, Headers, OutputLength, PromptLength, WorkloadFile, headers_of, key_and_value, of_set, option
+from bench.cli.output import note
 from bench.errors import BenchError
+from bench.fields import Strict
+from bench.runs.request import Omissible
 from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
@@ -18,62 +22,30 @@ if TYPE_CHECKING:
     from bench.workloads.workload import Workload
 
 _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
+SCRAPE_INTERVAL_S = 0.2
 _FEWEST_IDS = 16  # of which prompts can be made that differ
 
-
-def whole(least: int) -> Callable[[Any], int]:
-    """What checks a whole number of a `--set`."""
-
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"a whole number of {least} or more")
-        return value
-
-    return check
+Above0 = Annotated[float, Field(gt=0)]
 
 
-def above(low: float, most: float = math.inf, *, least: bool = False) -> Callable[[Any], float]:
-    """What checks a number of a `--set` above `low` (`least`: or equal to it), and below `most`."""
+class Further(Strict):
+    """What `--set` says beside the keys of a workload."""
 
-    def check(value: Any) -> float:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not low <= value < most
-            or (value == low and not least)
-        ):
-            ends = f"{f'of {low:g} or more' if least else f'above {low:g}'}{f' and below {most:g}' if most < math.inf else ''}"
-            raise ValueError(f"a number {ends}")
-        return float(value)
-
-    return check
+    vocabulary: Annotated[int, Field(ge=_FEWEST_IDS)] = 1000  # prompt ids are below this, which is safe for real models
+    omit: Annotated[list[Omissible], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
+        default_factory=list
+    )
+    timeout_s: Above0 = 600.0
 
 
-def _names(value: Any) -> list[str]:
-    from bench.runs.request import OPTIONAL
-
-    names = value if isinstance(value, list) else [value]
-    if not all(name in OPTIONAL for name in names):
-        raise ValueError(f"among {', '.join(OPTIONAL)}")
-    return names
+F = TypeVar("F", bound=Further)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
     """Options of a command that sends requests. A key of a study's workload that has no option of its own is said by `--set`, and so is
     what else the command knows.
-
-    Attributes:
-        settings: by such a key the default, and what checks a value. decides: keys of a workload that the command decides itself.
     """
-
-    decides: ClassVar[frozenset[str]] = frozenset()
-
-    settings: ClassVar[dict[str, tuple[Any, Callable[[Any], Any]]]] = {
-        "vocabulary": (1000, whole(_FEWEST_IDS)),  # prompt ids are below this, which is safe for real models
-        "omit": ([], _names),
-        "timeout_s": (600.0, above(0)),
-    }
 
     base_url: Annotated[str, option("URL", "The server, such as http://127.0.0.1:8000 or https://gateway/llm.")]
     model: Annotated[str, option("NAME", "The model's name as served.")]
@@ -102,29 +74,26 @@ class Sending:
     header: Headers = None
     metrics: Annotated[str | None, option("URL", "Where the server's metrics are.", default="URL/metrics")] = None
 
-    def setting(self, name: str) -> Any:
-        """The last value that `--set` gives one of `settings`, else its default.
+    @cached_property
+    def further(self) -> Further:
+        """What `--set` says beside the keys of a workload. Raises: BenchError: it is none."""
+        return self.of_set(Further)
 
-        Raises:
-            BenchError: it is no such value.
-        """
-        default, check = self.settings[name]
-        for (key, *within), value in map(key_and_value, self.set or []):
-            if key == name:
-                try:
-                    default = check(value)
-                except ValueError as error:
-                    raise BenchError(f"--set {name}={value}: it has to be {error}.") from None
-                if within:
-                    raise BenchError(f"--set {'.'.join([key, *within])}: {name} has no parts.")
-        return default
+    def of_set(self, kind: type[F]) -> F:
+        """The keys of `kind` as `--set` has them, the others by default."""
+        return of_set(kind, [pair for pair in self.set or () if key_and_value(pair)[0][0] in kind.model_fields])
 
     def target(self) -> Target:
-        """The server that `--base-url`, `--model` and `--header` name."""
+        """The server that `--base-url`, `--model` and `--header` name. Raises: BenchError: one of them is none, or `--metrics`."""
+        from bench.fields import checked_address
         from bench.http import api_root
         from bench.load.target import Target
 
         headers = headers_of(self.header or [])
+        try:
+            checked_address(self.metrics or "http://localhost", of_metrics=True)
+        except ValueError as error:
+            raise BenchError(f"--metrics: {error}.") from None
         try:
             return Target(
                 api_root(self.base_url), self.model, os.environ.get("OPENAI_API_KEY") or "none", headers, reuses=False
@@ -132,12 +101,12 @@ class Sending:
         except BenchError as error:
             raise BenchError(f"--base-url: {error}") from None
 
-    def content(self, arrival: str | None, **further: Any) -> dict[str, Any]:
+    def content(self, arrival: str | None, **own: Any) -> dict[str, Any]:
         """What `--workload` says, with what other options and `--set` say in its place, as a configuration has it.
 
         Args:
-            arrival: where `--set` does not say it; None for the file's. further: what the command's own options say; None where they
-                say nothing.
+            arrival: where `--set` does not say it; None for the file's. own: what the command's own options say; None where they say
+                nothing.
 
         Raises:
             BenchError: the file cannot be read, a `--set` is not KEY=VALUE or has no such value, or nothing says what prompts are.
@@ -145,8 +114,7 @@ class Sending:
         from bench.study.read import read_workload
         from bench.workloads.archetypes import ARCHETYPES
 
-        for name in self.settings:
-            self.setting(name)
+        elsewhere = type(self.further).model_fields
         if self.workload and not self.workload.is_file():
             raise BenchError(f"--workload {self.workload}: no such file.")
         content = read_workload(self.workload) if self.workload else {}
@@ -155,11 +123,11 @@ class Sending:
             "prompt_tokens": self.prompt_length,
             "output_tokens": self.output_length,
             "arrival": arrival,
-            **further,
+            **own,
         }
         content |= {key: value for key, value in given.items() if value is not None}
-        for (key, *within), value in map(key_and_value, self.set or []):
-            if key in self.settings:
+        for (key, *within), value in map(key_and_value, self.set or ()):
+            if key in elsewhere:
                 continue
             preset = ARCHETYPES.get(str(content.get("archetype")), {}) if within and "prompts" not in content else {}
             content = {**content, key: _with(content.get(key, preset.get(key)), within, value)}
@@ -187,7 +155,7 @@ class Sending:
         for name, part in found.parts.items():
             part.prompts.check(ENDPOINTS[found.endpoint], found.turn_count)
             if words := part.prompts.described(found.turn_count):
-                print(f"prompts{f' of {name}' if name else ''}: {words}", file=sys.stderr, flush=True)
+                note(f"prompts{f' of {name}' if name else ''}: {words}")
         return found
 
     def introduced(self, target: Target, workload: Workload) -> Target:
@@ -203,25 +171,25 @@ class Sending:
             workload.endpoint,
             stream=workload.stream,
             scripted=workload.scripted_chats,
-            vocabulary=self.setting("vocabulary"),
-            omit=self.setting("omit"),
-            timeout_s=self.setting("timeout_s"),
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            vocabulary=self.further.vocabulary,
+            omit=self.further.omit,
+            timeout_s=self.further.timeout_s,
+            say=note,
         )
 
+    def scraping(self, target: Target) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """What the server says of itself, and the arguments by which `record_run` scrapes it, where it can be read."""
+        from bench.measure.exposition import find_metrics, worth_reading
 
-def key_and_value(pair: str) -> tuple[list[str], Any]:
-    """The key of a `--set`, of which each further part is a key within the one before it, and the value."""
-    import yaml
-
-    key, given, text = pair.partition("=")
-    keys = key.split(".")
-    if not given or not all(keys):
-        raise BenchError(f"--set {pair}: it is KEY=VALUE, such as endpoint=chat.")
-    try:
-        return keys, yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BenchError(f"--set {pair}: its value is not YAML. Quote a text that has special characters.") from None
+        found = find_metrics(target.base_url, self.metrics, target.headers, served=True)
+        if not worth_reading(found, named="--metrics" if self.metrics else None, say=note):
+            return found.info, {"scrape_interval_s": None}
+        return found.info, {
+            "scrape_interval_s": SCRAPE_INTERVAL_S,
+            "metrics": found.address,
+            "metrics_headers": found.headers,
+            "say": note,
+        }
 
 
 def _with(content: Any, keys: Sequence[str], value: Any) -> Any:

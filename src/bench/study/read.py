@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from bench.errors import BenchError, meant, shown
 from bench.fields import KINDS, NAME
 from bench.shipped import BENCH
-from bench.study.config import Config, Thresholds
+from bench.study.config import Config
 from bench.study.contradictions import contradictions
 from bench.study.plan import Plan
 from bench.study.search import with_ladder
@@ -50,6 +50,7 @@ def at_scale(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
+M = TypeVar("M", bound=BaseModel)
 _MOST_FAULTS = 30  # most faults that a message names; convention
 
 
@@ -126,15 +127,16 @@ def read_workload(file: Path) -> dict[str, Any]:
 
 
 def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
-    """One checked workload, outside of a configuration.
+    """One checked workload, outside of a configuration. Raises: BenchError: every fault that was found, one a line."""
+    return checked(Workload, content, source)
 
-    Raises:
-        BenchError: every fault that was found, one a line.
-    """
+
+def checked(kind: type[M], content: Mapping[str, Any], source: str) -> M:
+    """`content` as a `kind`. Raises: BenchError: every fault that was found, one a line after the `source`."""
     try:
-        return Workload.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
-        raise BenchError(_lines(source, (_explain(e, Workload) for e in _faults(error)))) from None
+        raise BenchError(_lines(source, (_explain(e, kind) for e in _faults(error)))) from None
 
 
 def _faults(error: ValidationError) -> list[ErrorDetails]:
@@ -223,18 +225,3 @@ def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[Base
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def thresholds_of(options: Iterable[str] | None) -> Thresholds:
-    """The thresholds that `--threshold NAME=VALUE` names; of the others the defaults."""
-    values = {}
-    for text in options or []:
-        name, _, value = text.partition("=")
-        if name not in Thresholds.model_fields:
-            raise BenchError(f"--threshold {text}: give NAME=VALUE with one of {', '.join(Thresholds.model_fields)}.")
-        values[name] = value
-        try:
-            Thresholds.model_validate({name: value}, strict=False)
-        except ValidationError as error:
-            raise BenchError(f"--threshold {text}: {_wrong(error.errors()[0])}.") from None
-    return Thresholds.model_validate(values, strict=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.cli.entry import command
-from bench.cli.options import Json, OutputDir, ThresholdValues, option
+from bench.cli.options import Json, OutputDir, ThresholdValues, option, thresholds_of
 from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
 
@@ -92,7 +92,6 @@ def _gathered(folder: Path, output_dir: Path, threshold: list[str] | None) -> Ta
     from bench.parse.table import aggregate
     from bench.runs.paths import Paths
     from bench.study.decision import Decision
-    from bench.study.read import thresholds_of
 
     thresholds = thresholds_of(threshold)
     runs = sorted(folder.rglob("summary.json"))

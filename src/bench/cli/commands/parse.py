@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.cli.entry import command
-from bench.cli.options import Json, ThresholdValues
+from bench.cli.options import Json, ThresholdValues, thresholds_of
 from bench.cli.output import print_json
 from bench.errors import count_text
 
@@ -29,7 +29,6 @@ def parse(
     from bench.parse.table import verdict_columns
     from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
     from bench.statistics.percentiles import tail_text
-    from bench.study.read import thresholds_of
     from bench.workloads.endpoints.kind import WORKS
 
     thresholds = thresholds_of(threshold)

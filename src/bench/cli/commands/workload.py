@@ -8,34 +8,24 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from bench.cli.entry import command
-from bench.cli.options import (
-    LOAD,
-    Json,
-    OutputDir,
-    at_least_one,
-    flag,
-    option,
-    positive,
-    refuse_missing_gpus,
-    refuse_wrong_address,
-)
-from bench.cli.output import print_json, progress
-from bench.cli.sending import Sending, above, whole
-from bench.errors import BenchError, shown
+from bench.cli.options import LOAD, Json, OutputDir, at_least_one, flag, option, positive, refuse_missing_gpus
+from bench.cli.output import note, print_json, progress
+from bench.cli.sending import SCRAPE_INTERVAL_S, Above0, Further, Sending
+from bench.errors import BenchError, count_text, shown
 from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.endpoints.kind import Work
 
 if TYPE_CHECKING:
     from bench.measure.recording import Recording
     from bench.workloads.workload import Workload as Sent
 
 _METRICS = "Metrics of the server"
-_SCRAPE_INTERVAL_S = 0.2
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -43,6 +33,14 @@ _OF_A_RUN = (
     *("run.json", "requests.jsonl", "telemetry.jsonl.gz"),
     *("requests.parquet", "telemetry.parquet", "metrics.csv", "summary.json"),
 )
+
+
+class FurtherOfWorkload(Further):
+    """What `--set` says of a load."""
+
+    time_scale: Above0 | None = None
+    seed: Annotated[str, BeforeValidator(str)] | None = None
+    processes: Annotated[int, Field(ge=1)] | None = None
 
 
 @command(
@@ -67,12 +65,6 @@ class Workload(Sending):
     omit (what to leave out of requests).
     """
 
-    settings: ClassVar = {
-        **Sending.settings,
-        "time_scale": (None, above(0)),
-        "seed": (None, str),
-        "processes": (None, whole(1)),
-    }
     output_dir: OutputDir
     num_requests: Annotated[
         int | None, option("N", "Requests to send; with turns, conversations.", LOAD, parser=at_least_one)
@@ -97,11 +89,15 @@ class Workload(Sending):
     ] = None
     json: Json = False
 
+    @cached_property
+    def further(self) -> FurtherOfWorkload:
+        """What `--set` says beside the keys of a workload. Raises: BenchError: it is none."""
+        return self.of_set(FurtherOfWorkload)
+
     def run(self) -> None:
         """Send the load, and print what came of it."""
-        from bench.errors import count_text, writing_to
+        from bench.errors import writing_to
         from bench.load.client import Load
-        from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
         from bench.runs.files import digest
         from bench.runs.run import RunHeader
@@ -109,9 +105,9 @@ class Workload(Sending):
         from bench.study.specs import PROTOCOL
         from bench.workloads.schedule import at_least_s, schedule
 
-        target, interval = self.target(), self._scrape_interval()
-        given = self.setting("seed")
-        seed = given or secrets.token_hex(8)
+        target = self.target()
+        self._refuse_unscraped()
+        seed = self.further.seed or secrets.token_hex(8)
         content, level = self._workload()
         workload = self.checked(content).with_block()
         if workload.num_requests == "auto":
@@ -123,45 +119,34 @@ class Workload(Sending):
             level=level,
             seed=seed,
             schedule_seed=seed,
-            vocabulary=self.setting("vocabulary"),
-            timeout_s=self.setting("timeout_s"),
-            processes=self.setting("processes"),
+            vocabulary=self.further.vocabulary,
+            timeout_s=self.further.timeout_s,
+            processes=self.further.processes,
         )
         planned = schedule(workload, level, seed)
-        seconds = at_least_s(planned)
+        seconds, requests = at_least_s(planned), count_text(len(planned), "request")
         output = self.output_dir
         output.mkdir(parents=True, exist_ok=True)
         target = self.introduced(target, workload)
-        found = find_metrics(target.base_url, self.metrics, target.headers, served=True) if interval else None
-        named = "--metrics" if self.metrics else None
-        read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
+        info, scraping = self.scraping(target) if self.scrape else ({}, {"scrape_interval_s": None})
+        if self.scrape_also:
+            scraping = {"metrics": "none", **scraping, "scrape_interval_s": SCRAPE_INTERVAL_S, "endpoints": self.scrape_also}
         long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
-        drawn = "" if given else f"; --set seed={seed} would draw the same"
-        print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}{drawn}", file=sys.stderr, flush=True)
+        drawn = "" if self.further.seed else f"; --set seed={seed} would draw the same"
+        note(f"sending {requests} to {target.base_url}{long}{drawn}")
         definition = self._definition(workload, level, seed)
         header = RunHeader(
             digest=digest([target.base_url, definition]),
             protocol=PROTOCOL,
-            # Which metrics a server exposes depends on its version.
-            engine_version=found.info.get("version") if found else None,
+            engine_version=info.get("version"),  # on which depends what metrics a server exposes
             commit=commit_of(),
             round=1,
             definition=definition,
         )
         # Aside at first, so that a run that fails leaves what was there before it.
         with writing_to(output), tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
-            with progress(count_text(len(planned), "request"), seconds or None):
-                recording = record_run(
-                    target,
-                    load,
-                    Path(aside),
-                    header=header,
-                    scrape_interval_s=interval if read or self.scrape_also else None,
-                    metrics=found.address if found and read else "none",
-                    metrics_headers=found.headers if found else {},
-                    endpoints=self.scrape_also or [],
-                    say=lambda text: print(text, file=sys.stderr),
-                )
+            with progress(requests, seconds or None):
+                recording = record_run(target, load, Path(aside), header=header, **{"say": note, **scraping})
             _put_in_place(Path(aside), output)
         outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
         if self.json:
@@ -175,7 +160,7 @@ class Workload(Sending):
                 }
             )
         else:
-            _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work)
+            _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work.unit)
         if recording.failed:
             sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
@@ -183,17 +168,15 @@ class Workload(Sending):
         """The workload that the options and `--workload` describe, as a configuration would say it, and its level."""
         from bench.workloads.gaps import GAPS
 
-        given = {"concurrency": self.concurrency, "request_rate": self.request_rate, "time_scale": self.setting("time_scale")}
+        given = {"concurrency": self.concurrency, "request_rate": self.request_rate, "time_scale": self.further.time_scale}
         traced = any(pair.startswith("trace=") for pair in self.set or [])
         content = self.content(
             "trace" if traced else "poisson" if self.request_rate is not None and not self.workload else None,
             num_requests=self.num_requests,
             duration_s=self.duration,
         )
-        if self.num_requests is None or self.duration is None:  # one of them takes the place of the file's other
-            for mine, other in ((self.num_requests, "duration_s"), (self.duration, "num_requests")):
-                if mine is not None:
-                    content.pop(other, None)
+        if (self.num_requests is None) != (self.duration is None):  # it takes the place of the file's other
+            content.pop("duration_s" if self.duration is None else "num_requests", None)
         count, held = content.get("num_requests"), self.concurrency
         if not self.workload:
             content.setdefault("arrival", "closed" if held and isinstance(count, int) and held < count else "burst")
@@ -217,14 +200,11 @@ class Workload(Sending):
             )
         return content, level or 1.0
 
-    def _scrape_interval(self) -> float | None:
-        """Seconds between scrapes; None where nothing is scraped."""
-        for name in ("scrape-also", "metrics"):
-            if getattr(self, name.replace("-", "_")) and not self.scrape:
-                raise BenchError(f"--{name} needs --scrape. Add it, or leave this out.")
-        refuse_wrong_address(self.metrics)
+    def _refuse_unscraped(self) -> None:
+        for name, given in (("--scrape-also", self.scrape_also), ("--metrics", self.metrics)):
+            if given and not self.scrape:
+                raise BenchError(f"{name} needs --scrape. Add it, or leave this out.")
         refuse_missing_gpus(self.scrape_also or [], option="--scrape-also")
-        return _SCRAPE_INTERVAL_S if self.scrape else None
 
     def _definition(self, workload: Sent, level: float, seed: str) -> dict[str, Any]:
         """What decides the run, as its record keeps it."""
@@ -249,20 +229,20 @@ class Workload(Sending):
 
 def _put_in_place(aside: Path, output: Path) -> None:
     if (output / "run.json").exists():
-        print(f"{output}: replaces the run that was there", file=sys.stderr)
+        note(f"{output}: replaces the run that was there")
     for name in _OF_A_RUN:
         (output / name).unlink(missing_ok=True)
     for file in aside.iterdir():
         file.rename(output / file.name)
 
 
-def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work) -> None:
-    from bench.errors import count_text, throughput_text
+def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], unit: str) -> None:
+    from bench.errors import throughput_text
     from bench.measure.rounds import disturbed
     from bench.study.config import Thresholds
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
-          f"{throughput_text(recording.tokens_per_s, work.unit)}; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
+          f"{throughput_text(recording.tokens_per_s, unit)}; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
           + disturbed(recording.other_share, Thresholds().other_share))  # fmt: skip
     # Of other failures the words are Saturate's, about what it saw.
     errors = {

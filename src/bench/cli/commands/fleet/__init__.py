@@ -6,19 +6,21 @@ of a model of the server.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
+from pydantic import Field
 
 from bench.cli.entry import command
-from bench.cli.options import LOAD, Json, OutputLength, PromptLength, at_least_one, limits, number, option, positive
+from bench.cli.options import LOAD, Json, OutputLength, PromptLength, at_least_one, limits, number, of_set, option, positive
 from bench.cli.output import print_json
-from bench.cli.sending import above, key_and_value, whole
+from bench.cli.sending import Above0
 from bench.errors import BenchError
+from bench.fields import Strict
 
 _FLEET = "The fleet"
 _PRICED = {"slo", "peak_rps", "gpus", "safety", "price_per_hour", "api_price"}
@@ -55,26 +57,21 @@ ANSWERS = {
 }
 
 
-def _switch(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
+_Whole = Annotated[int, Field(ge=1)]
 
 
-_SET: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("kv_tokens", "max_num_seqs", "max_num_batched_tokens"), whole(1)),
-    **dict.fromkeys(("limit", "latency_s", "time_scale"), above(0)),
-    "prefix_caching": _switch,
-    "start_up_s": above(0, least=True),
-    "failed_share": above(0, 1, least=True),
-}
+class Further(Strict):
+    """What `--set` says; None where it does not."""
 
-
-def _safety(text: str) -> float:
-    value = number(text)
-    if not 1 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not a number of 1 or more; 1 means no spare GPU.")
-    return value
+    kv_tokens: _Whole | None = None
+    max_num_seqs: _Whole | None = None
+    max_num_batched_tokens: _Whole | None = None
+    prefix_caching: bool | None = None
+    limit: Above0 | None = None
+    latency_s: Above0 | None = None
+    time_scale: Above0 | None = None
+    start_up_s: Annotated[float, Field(ge=0)] | None = None
+    failed_share: Annotated[float, Field(ge=0, lt=1)] | None = None
 
 
 @command(
@@ -127,7 +124,8 @@ class Fleet:
         int | None, option("N", "GPUs of an instance.", _FLEET, parser=at_least_one, default="that of RESULTS, or 1")
     ] = None
     safety: Annotated[
-        float | None, option("FACTOR", "GPUs as a multiple of what the peak takes.", _FLEET, parser=_safety, default="1.3")
+        float | None,
+        option("FACTOR", "GPUs as a multiple of what the peak takes.", _FLEET, parser=number(float, 1), default="1.3"),
     ] = None
     price_per_hour: Annotated[
         float | None, option("USD", "Price of one GPU, or of the machine if it has none.", _FLEET, parser=positive)
@@ -152,15 +150,9 @@ class Fleet:
 
         asked, slos = self._asked(), [parse_slo(text) for text in self.slo or []]
         if asked != "unmeasured":  # else the workload decides whether it is a trace
-            self.refuse_unfit(asked)
+            refuse(self.unfit(asked))
         try:
-            match asked:
-                case "numbers":
-                    sized.from_numbers(self, slos)
-                case "measured":
-                    sized.from_results(self, slos)
-                case _:
-                    predicted.fleet(self, slos)
+            {"numbers": sized.from_numbers, "measured": sized.from_results}.get(asked, predicted.fleet)(self, slos)
         except NotPredictedError as error:
             why = [doubt_text(doubt) for doubt in error.doubts]
             if self.json:
@@ -175,29 +167,30 @@ class Fleet:
         file = self.workload is not None and (Path(self.workload).is_file() or self.workload.endswith((".yaml", ".yml")))
         return "unmeasured" if file or self.prompt_length or self.output_length or self.traffic else "measured"
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Values of `--set` by key."""
-        found = {}
-        for text in self.set or []:
-            keys, value = key_and_value(text)
-            if (key := ".".join(keys)) not in _SET:
-                raise BenchError(f"--set {text}: no such key. Keys are: {', '.join(_SET)}.")
-            try:
-                found[key] = _SET[key](value)
-            except ValueError as error:
-                raise BenchError(f"--set {text}: it has to be {error}.") from None
-        return found
+    @cached_property
+    def further(self) -> Further:
+        """What `--set` says. Raises: BenchError: it is none of it."""
+        return of_set(Further, self.set)
 
-    def refuse_unfit(self, asked: str) -> None:
-        """Refuse what says nothing of the question, and what the question lacks. Args: asked: of `ANSWERS`."""
-        answer, options = ANSWERS[asked], [each for each in fields(self) if each.name not in ("json", "set")]
-        given = {each.name for each in options if getattr(self, each.name) not in (None, each.default)}
-        for name in [*(each.name for each in options if each.name in given), *self.settings]:
+    def unfit(self, asked: str) -> Iterator[str]:
+        """What says nothing of the question, and what it lacks. Args: asked: of `ANSWERS`."""
+        answer = ANSWERS[asked]
+        given = {
+            each.name: "RESULTS" if each.name == "results" else f"--{each.name.replace('_', '-')}"
+            for each in fields(self)
+            if each.name not in ("json", "set") and getattr(self, each.name) not in (None, each.default)
+        }
+        settings = {key: f"--set {key}" for key in self.further.model_dump(exclude_none=True)}
+        for name, word in (given | settings).items():
             if name not in answer.knows:
-                option = f"--{name.replace('_', '-')}" if name in given else f"--set {name}"
-                raise BenchError(f"{'RESULTS' if name == 'results' else option} does not apply to {answer.what}. Leave it out.")
+                yield f"{word} does not apply to {answer.what}. Leave it out."
+        example = {"slo": "the limits, such as --slo ttft_p95=1s", "peak_rps": "the requests/s of the busiest moment"}
         for name in answer.needs:
             if name not in given:
-                example = {"slo": "the limits, such as --slo ttft_p95=1s", "peak_rps": "the requests/s of the busiest moment"}
-                raise BenchError(f"--{name.replace('_', '-')} is missing: {example[name]}, for {answer.what}.")
+                yield f"--{name.replace('_', '-')} is missing: {example[name]}, for {answer.what}."
+
+
+def refuse(faults: Iterable[str]) -> None:
+    """Raises: BenchError: all faults, where there are any."""
+    if told := list(faults):
+        raise BenchError("\n".join(told))

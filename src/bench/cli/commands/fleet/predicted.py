@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -10,12 +10,12 @@ from typing import Any
 
 import polars as pl
 
-from bench.cli.commands.fleet import Fleet
+from bench.cli.commands.fleet import Fleet, refuse
 from bench.cli.output import print_json, print_table, tracked
 from bench.errors import BenchError, is_are, shown_share, three_digits
 from bench.findings.predicted import REPORTED, doubt_text
 from bench.predict.asked import Traffic, read_traffic
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
+from bench.predict.calibrate import calibrate
 from bench.predict.calibration import METRICS, Interval
 from bench.predict.instances import (
     HOUR_S,
@@ -45,24 +45,17 @@ _MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensembl
 
 def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
     """Equal instances for a peak, for traffic over a day, or for a recorded trace."""
-    if of_class := next((slo for slo in slos if slo.request_class), None):
-        raise BenchError(
-            f"--slo: {of_class} limits a class, but a fleet is predicted for all requests together. Leave the class out."
-        )
-    if unknown := next((slo for slo in slos if not LATENCIES[slo.metric].replayed), None):
-        raise BenchError(f"--slo: {unknown}: reasoning time is not predicted. Limit TTFT, TPOT or E2E.")
-    workload = _load(asked)
-    asked.refuse_unfit("trace" if workload.trace else "unmeasured")
-    traffic = None if workload.trace else _traffic(asked, workload)
-    server = _Server(asked)
-    if found := list(misfits(server.judged)):
-        raise NotPredictedError(found)
-    question = Question(server.judged, server.what_if, workload, slos, asked.router, tracked)
-    if traffic is None:
+    results, workload = Results.open(asked.results or "results"), _load(asked)
+    refuse(_faults(asked, slos, results, workload))
+    assert workload is not None
+    name = results.own["deployment"][0]
+    question = _question(asked, slos, results, name, workload)
+    if workload.trace:
         _of_trace(question, asked)
         return
+    traffic = _traffic(asked)
     peak = for_peak(question, traffic.peak)
-    starts, told = server.starts
+    starts, told = _starts(asked, results, name)
     course = for_traffic(question, traffic, peak, starts) if asked.traffic else None
     if asked.json:
         days = {"start_up_s": list(starts), **_plain(course), "days": [_plain(day) for day in course.days]} if course else {}
@@ -70,97 +63,103 @@ def fleet(asked: Fleet, slos: Sequence[Slo]) -> None:
         return
     _print_peak(question, traffic.peak, peak)
     if course:
-        _print_course(course, told, asked.price_per_hour and asked.price_per_hour * server.gpus)
+        _print_course(course, told, asked.price_per_hour and asked.price_per_hour * (asked.gpus or results.own["gpus"][0] or 1))
 
 
-class _Server:
-    """The model of the one deployment that is asked about, and all that is taken from its results or from the command line.
-
-    Attributes:
-        judged: the model, with intervals as its own runs judge them. what_if: what its scheduler obeys, with the settings asked for.
-    """
-
-    def __init__(self, asked: Fleet) -> None:
-        """Raises: BenchError: there are several deployments, or no runs to fit a model to."""
-        source, self._asked = asked.results or "results", asked
-        results = Results.open(source)
-        names = results.runs["deployment"].unique(maintain_order=True).to_list()
-        if results.deployment is None and len(names) > 1:
-            raise BenchError(
-                f"one deployment is predicted at a time; name it, as {source}:{names[0]}. There are: {', '.join(names)}."
-            )
-        self._results, self._name = results.folder, results.deployment or names[0]
-        self._table = results.runs.filter(pl.col("deployment") == self._name)
-        given = (asked.settings.get(name) for name in ("max_num_batched_tokens", "max_num_seqs", "kv_tokens", "prefix_caching"))
-        limits = read_limits(self._results, self._name, Given(*given))
-        model = calibrate(runs := self._runs(limits), limits)
-        if model is None:
-            raise BenchError(f"{source}: its valid runs show too few steps of the engine to calibrate a model.")
-        self.judged: Calibrated = self_judged(model, runs)
-        self.what_if = self._what_if(model.limits)
-
-    def _runs(self, limits: Limits) -> list[MeasuredRun]:
-        if runs := measured_runs(self._table, self._results, self._name, limits):
-            return runs
-        invalid = self._table.filter(~pl.col("valid")).height
-        again = f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
-        raise BenchError(
-            f"{self._results}: no valid run of {self._name} with streamed answers whose requests.parquet is there"
-            f"{again if invalid else ''}. Left out: runs with drafted tokens, traces whose prompts share blocks, and classes "
-            "with their own models, priorities or shared prefixes."
-        )
-
-    def _what_if(self, limits: Limits) -> Limits:
-        settings = self._asked.settings
-        if "kv_tokens" in settings:
-            if limits.blocks is None:
-                raise BenchError("--set kv_tokens: this engine has slots; set their number, max_num_seqs.")
-            limits = replace(limits, blocks=settings["kv_tokens"] // limits.block_size + 1)
-        names = {"max_num_seqs": "sequences", "max_num_batched_tokens": "tokens", "prefix_caching": "cached"}
-        return replace(limits, **{names[key]: value for key, value in settings.items() if key in names})
-
-    @property
-    def gpus(self) -> int:
-        return self._asked.gpus or self._table["gpus"][0] or 1
-
-    @property
-    def starts(self) -> tuple[tuple[float, ...], str]:
-        """How long an instance takes to start (s), as given, as each start was measured, or as is assumed; and the same in words."""
-        if (given := self._asked.settings.get("start_up_s")) is not None:
-            return (given,), f"{given:g} s to start an instance"
-        known = start_ups_s(self._results, self._name)
-        if not known:
-            return (_START_UP_S,), f"{_START_UP_S:g} s to start an instance, which is assumed: RESULTS measured no start"
-        each = f" ({min(known):.3g} to {max(known):.3g} s in {len(known)} starts)" if len(known) > 1 else " (one start)"
-        return known, f"{median(known):.3g} s to start an instance, as measured{each}"
-
-
-def _load(asked: Fleet) -> Workload:
-    """The load of `--workload` or of the two lengths."""
+def _load(asked: Fleet) -> Workload | None:
+    """The load of `--workload` or of the two lengths; None where one of these is missing."""
     if asked.workload is not None:
-        content = read_workload(Path(asked.workload))
-    elif asked.prompt_length is None or asked.output_length is None:
-        raise BenchError("give both --prompt-length and --output-length, or --workload FILE.")
-    else:
-        content = {"arrival": "poisson", "prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
-    return load_to_predict(content, asked.workload or "the command line")
+        return load_to_predict(read_workload(Path(asked.workload)), asked.workload)
+    if asked.prompt_length is None or asked.output_length is None:
+        return None
+    content = {"arrival": "poisson", "prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
+    return load_to_predict(content, "the command line")
 
 
-def _traffic(asked: Fleet, workload: Workload) -> Traffic:
-    if workload.step:
-        raise BenchError("--workload: a step is traffic; give it as --traffic FILE, and leave it out of the workload.")
-    if (asked.peak_rps is None) == (asked.traffic is None):
-        raise BenchError("Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.")
-    if asked.traffic is None:
+def _faults(asked: Fleet, slos: Sequence[Slo], results: Results, workload: Workload | None) -> Iterator[str]:
+    if workload is None:
+        yield "give both --prompt-length and --output-length, or --workload FILE."
+    traced = bool(workload and workload.trace)
+    yield from asked.unfit("trace" if traced else "unmeasured")
+    for slo in slos:
+        if slo.request_class:
+            yield f"--slo: {slo} limits a class, but a fleet is predicted for all requests together. Leave the class out."
+        if not LATENCIES[slo.metric].replayed:
+            yield f"--slo: {slo}: reasoning time is not predicted. Limit TTFT, TPOT or E2E."
+    if workload and workload.step:
+        yield "--workload: a step is traffic; give it as --traffic FILE, and leave it out of the workload."
+    if not traced and (asked.peak_rps is None) == (asked.traffic is None):
+        yield "Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE."
+    if not traced and asked.traffic is None:
         given = {
             "--price-per-hour": asked.price_per_hour,
             "--gpus": asked.gpus,
-            "--set start_up_s": asked.settings.get("start_up_s"),
+            "--set start_up_s": asked.further.start_up_s,
         }
-        if name := next((name for name, value in given.items() if value is not None), None):
-            raise BenchError(f"{name} needs a course of traffic: --traffic FILE.")
-        peak = asked.peak_rps or 0.0
-        return Traffic((0.0, 1.0), (peak, peak))
+        yield from (f"{name} needs a course of traffic: --traffic FILE." for name, value in given.items() if value is not None)
+    names = results.own["deployment"].unique(maintain_order=True).to_list()
+    if len(names) > 1:
+        yield (
+            f"one deployment is predicted at a time; name it, as {asked.results or 'results'}:{names[0]}. There are: "
+            f"{', '.join(names)}."
+        )
+
+
+def _question(asked: Fleet, slos: Sequence[Slo], results: Results, name: str, workload: Workload) -> Question:
+    """What is asked, of a model that is fitted to the deployment's runs and judged by them, under the settings that are asked for.
+
+    Raises:
+        BenchError: there are no runs to fit a model to. NotPredictedError: it does not fit them.
+    """
+    given = asked.further
+    limits = read_limits(
+        results.folder,
+        name,
+        Given(given.max_num_batched_tokens, given.max_num_seqs, given.kv_tokens, given.prefix_caching),
+    )
+    runs = measured_runs(results.own, results.folder, name, limits)
+    if not runs:
+        invalid = results.own.filter(~pl.col("valid")).height
+        again = f"; {invalid} {is_are(invalid)} invalid, and `bench runs --discard invalid` lets them be measured again"
+        raise BenchError(
+            f"{results.folder}: no valid run of {name} with streamed answers whose requests.parquet is there"
+            f"{again if invalid else ''}. Left out: runs with drafted tokens, traces whose prompts share blocks, and classes "
+            "with their own models, priorities or shared prefixes."
+        )
+    model = calibrate(runs, limits)
+    if model is None:
+        raise BenchError(f"{asked.results or 'results'}: its valid runs show too few steps of the engine to calibrate a model.")
+    judged = self_judged(model, runs)
+    if found := list(misfits(judged)):
+        raise NotPredictedError(found)
+    return Question(judged, _what_if(asked, model.limits), workload, slos, asked.router, tracked)
+
+
+def _what_if(asked: Fleet, limits: Limits) -> Limits:
+    """What the scheduler obeys with the settings that are asked for."""
+    settings = asked.further.model_dump(exclude_none=True)
+    if "kv_tokens" in settings:
+        if limits.blocks is None:
+            raise BenchError("--set kv_tokens: this engine has slots; set their number, max_num_seqs.")
+        limits = replace(limits, blocks=settings["kv_tokens"] // limits.block_size + 1)
+    names = {"max_num_seqs": "sequences", "max_num_batched_tokens": "tokens", "prefix_caching": "cached"}
+    return replace(limits, **{name: settings[key] for key, name in names.items() if key in settings})
+
+
+def _starts(asked: Fleet, results: Results, name: str) -> tuple[tuple[float, ...], str]:
+    """How long an instance takes to start (s), as given, as each start was measured, or as is assumed; and the same in words."""
+    if (given := asked.further.start_up_s) is not None:
+        return (given,), f"{given:g} s to start an instance"
+    known = start_ups_s(results.folder, name)
+    if not known:
+        return (_START_UP_S,), f"{_START_UP_S:g} s to start an instance, which is assumed: RESULTS measured no start"
+    each = f" ({min(known):.3g} to {max(known):.3g} s in {len(known)} starts)" if len(known) > 1 else " (one start)"
+    return known, f"{median(known):.3g} s to start an instance, as measured{each}"
+
+
+def _traffic(asked: Fleet) -> Traffic:
+    if asked.traffic is None:
+        return Traffic((0.0, 1.0), (asked.peak_rps or 0.0,) * 2)
     found = read_traffic(asked.traffic)
     if found.seconds < HOUR_S:
         raise BenchError(f"--traffic {asked.traffic}: lasts {found.seconds:g} s; give an hour or more.")
@@ -217,7 +216,7 @@ def _day(day: Day, price: float | None) -> list[str]:
 
 
 def _of_trace(question: Question, asked: Fleet) -> None:
-    scale = asked.settings.get("time_scale", 1.0)
+    scale = asked.further.time_scale or 1.0
     plans = schedule(question.workload, scale, "traffic")
     if len(plans) > _MOST_OF_TRACE:
         raise BenchError(

@@ -20,9 +20,16 @@ from bench.study.slo import Slo
 
 def from_numbers(asked: Fleet, slos: Sequence[Slo]) -> None:
     """Size it by `--sustained-rps`."""
-    lengths = {"prompt_tokens": asked.prompt_length, "output_tokens": asked.output_length}
-    settings = {"c_max" if key == "limit" else key: value for key, value in asked.settings.items()}
-    point = OperatingPoint(asked.sustained_rps or 0.0, asked.gpus or 1, **(lengths | settings))
+    given = asked.further
+    point = OperatingPoint(
+        asked.sustained_rps or 0.0,
+        asked.gpus or 1,
+        c_max=given.limit,
+        latency_s=given.latency_s,
+        prompt_tokens=asked.prompt_length,
+        output_tokens=asked.output_length,
+        kv_tokens=given.kv_tokens,
+    )
     _print(asked, slos, point, {}, {"device": None, "gpus": point.gpus})
 
 
@@ -39,7 +46,9 @@ def from_results(asked: Fleet, slos: Sequence[Slo]) -> None:
     mine = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
     classes = dict.fromkeys(name for text in mine["classes"].unique(maintain_order=True) for name in class_names(text))
     refuse_strange_classes(slos, list(classes), "these runs do")  # without its limit a rate's curve would be sized by none
-    points = found.capacity(asked.slo or [], asked.settings.get("failed_share", 0.01))  # of all, whose repeats tell of noise
+    points = found.capacity(
+        asked.slo or [], 0.01 if asked.further.failed_share is None else asked.further.failed_share
+    )  # of all, whose repeats tell of noise
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))

@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from bench.cli.commands.plan import Plan, number_text
+from bench.cli.commands.plan import Plan
+from bench.cli.commands.plan.planned import number_text
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, listed
 from bench.models.catalogue import Accelerator
