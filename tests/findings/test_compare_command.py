@@ -175,7 +175,7 @@ def test_a_plan_before_anything_is_measured(monkeypatch):
     assert "takes more than 100 sessions of each deployment" in compared("--difference", "0.1")[1]
     # It counts the metrics that a comparison has.
     assert json.loads(compared("--difference", "5", "--metric", "ttft_p99_s", "--json")[1])["metrics"] == 1
-    monkeypatch.setattr("bench.findings.comparison.effects.EXPECTED", 9)  # as with more rows in columns.toml
+    monkeypatch.setattr("bench.cli.commands.compare.compared.EXPECTED", 9)  # as with more rows in columns.toml
     assert json.loads(compared("--difference", "5", "--json")[1])["metrics"] == 9
 
 
