@@ -9,7 +9,7 @@ from bench.errors import BenchError
 from bench.study.plan import longest_request
 from bench.study.read import load_workload
 from bench.workloads.archetypes import ARCHETYPES
-from bench.workloads.lengths import LengthDistribution, Lengths
+from bench.workloads.lengths import LengthDistribution, draws
 from bench.workloads.prompts.random_ids import request_ids
 from bench.workloads.schedule import arrivals, expected_cached_tokens, schedule
 from bench.workloads.workload import Workload
@@ -101,18 +101,18 @@ def test_draws_lie_within_the_ends_and_are_the_same_on_any_machine():
     firsts = []
     for content in DISTRIBUTIONS:
         length = LengthDistribution.model_validate(content)
-        draws = Lengths(length, "t")
-        drawn = [draws.draw() for _ in range(2000)]
+        draw = draws(length, "t")
+        drawn = [draw() for _ in range(2000)]
         assert min(drawn) >= (length.fixed or length.min)
         assert max(drawn) <= length.longest
-        again = Lengths(length, "seed")
-        firsts.append([again.draw() for _ in range(3)])
+        again = draws(length, "seed")
+        firsts.append([again() for _ in range(3)])
     assert firsts == [[7, 7, 7], [3, 4, 9], [531, 663, 1977]]
 
 
 def test_a_lognormal_has_its_median_and_p99():
-    draws = Lengths(LengthDistribution.model_validate({**DISTRIBUTIONS[2], "max": 100_000}), "s")
-    drawn = sorted(draws.draw() for _ in range(20_000))
+    draw = draws(LengthDistribution.model_validate({**DISTRIBUTIONS[2], "max": 100_000}), "s")
+    drawn = sorted(draw() for _ in range(20_000))
     assert drawn[10_000] == pytest.approx(1020, rel=0.02)
     assert drawn[19_800] == pytest.approx(1020 * 2.718281828 ** (2.3263 * 0.6), rel=0.05)
 
@@ -122,10 +122,10 @@ def test_empirical_lengths_come_as_often_as_they_stand_there(tmp_path):
 
     def lengths(text, at=file):
         file.write_text(text)
-        return Lengths(LengthDistribution(distribution="empirical", file=str(at)), "s")
+        return draws(LengthDistribution(distribution="empirical", file=str(at)), "s")
 
-    draws = lengths("# tokens\n10\n10\n10\n20\n")
-    drawn = [draws.draw() for _ in range(4000)]
+    draw = lengths("# tokens\n10\n10\n10\n20\n")
+    drawn = [draw() for _ in range(4000)]
     assert set(drawn) == {10, 20}
     assert drawn.count(10) / 4000 == pytest.approx(0.75, abs=0.03)
     for text, at, message in (

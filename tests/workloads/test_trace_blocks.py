@@ -18,7 +18,7 @@ from bench.study.plan import Plan, longest_request
 from bench.study.read import load_config
 from bench.workloads.prompts.random_ids import letters
 from bench.workloads.schedule import at_least_s, expected_cached_tokens, schedule
-from bench.workloads.trace import Chains, read_trace
+from bench.workloads.trace import chained, read_trace
 from bench.workloads.workload import Workload
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
@@ -98,10 +98,10 @@ def test_what_was_sent_before_is_reusable(tmp_path):
 def test_reusable_is_what_two_prompts_begin_with(seed):
     """Of random chains, by comparing the ids that are sent with all that were sent before."""
     draw = random.Random(seed)
-    chains, size = Chains(), draw.choice([3, 4])
+    chains, size = {}, draw.choice([3, 4])
     ids = [[draw.randrange(2) for _ in range(draw.randrange(1, 5))] for _ in range(8)]
     lengths = [len(each) * size - draw.randrange(size) for each in ids]
-    numbers = [chains.of(each, length, size) for each, length in zip(ids, lengths, strict=True)]
+    numbers = [chained(chains, each, length, size) for each, length in zip(ids, lengths, strict=True)]
     for (i, one), (j, two) in itertools.combinations(enumerate(numbers), 2):
         alike = common(ids[i], ids[j])
         assert common(one, two) == alike

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import random
-from pathlib import Path
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from bench.errors import BenchError, shown_share
-from bench.fields import Tokens
+from bench.fields import Strict, Tokens
+from bench.table_file import read_text
 
-_NEEDS = {
-    "fixed": ("tokens",),
-    "uniform": ("min", "max"),
-    "lognormal": ("median", "sigma", "max"),
-    "empirical": ("file",),
-    "natural": ("max",),
-}
-_MAY = {"lognormal": {"min"}, "empirical": {"min", "max"}}
 _LEAST_WITHIN = 0.01  # least share of a distribution between its ends: all else is drawn again; convention
 
 
-class LengthDistribution(BaseModel):
+class LengthDistribution(Strict):
     """Lengths in tokens. A whole number in its place is `fixed`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     distribution: Literal["fixed", "uniform", "lognormal", "empirical", "natural"] = Field(
         description="`fixed` (tokens), `uniform` (min to max), `lognormal` (median, sigma), "
@@ -48,35 +38,29 @@ class LengthDistribution(BaseModel):
 
     @model_validator(mode="after")
     def _keys_of_distribution(self) -> LengthDistribution:
-        needed = _NEEDS[self.distribution]
-        given = self.model_fields_set - {"distribution"}
-        for key in needed:
-            if getattr(self, key) is None or (key == "min" and key not in given):
-                raise ValueError(f"{self.distribution} needs {', '.join(needed)}; {key} is missing")
-        for key in sorted(given - set(needed) - _MAY.get(self.distribution, set())):
-            raise ValueError(f"{key} does not apply to {self.distribution}, which takes {', '.join(needed)}")
+        kind, given = _KINDS[self.distribution], self.model_fields_set - {"distribution"}
+        for key in kind.needs:
+            if getattr(self, key) is None or key not in given:
+                raise ValueError(f"{self.distribution} needs {', '.join(kind.needs)}; {key} is missing")
+        for key in sorted(given - {*kind.needs, *kind.may}):
+            raise ValueError(f"{key} does not apply to {self.distribution}, which takes {', '.join(kind.needs)}")
         if self.max is not None and self.max < self.min:
             raise ValueError(f"max {self.max} is below min {self.min}")
-        if self.median is not None and self.max is not None and not self.min <= self.median <= self.max:
+        if self.median and self.max and not self.min <= self.median <= self.max:
             raise ValueError(f"the median, {self.median:g}, does not lie between min {self.min} and max {self.max}")
-        if self._within() < _LEAST_WITHIN:
-            raise ValueError(
-                f"less than {shown_share(_LEAST_WITHIN)} of the distribution lies between min {self.min} and max {self.max}, and all "
-                "other draws would be repeated; lower sigma, or use uniform"
-            )
+        if self.median and self.sigma and self.max:
+            drawn = NormalDist(math.log(self.median), self.sigma)
+            if drawn.cdf(math.log(self.max + 0.5)) - drawn.cdf(math.log(self.min - 0.5)) < _LEAST_WITHIN:
+                raise ValueError(
+                    f"less than {shown_share(_LEAST_WITHIN)} of the distribution lies between min {self.min} and max {self.max}, and "
+                    "all other draws would be repeated; lower sigma, or use uniform"
+                )
         return self
-
-    def _within(self) -> float:
-        """Share of a lognormal distribution that its ends leave (0–1); 1 for others."""
-        if not self.sigma or self.median is None:
-            return 1.0
-        drawn = NormalDist(math.log(self.median), self.sigma)
-        return drawn.cdf(math.log((self.max or math.inf) + 0.5)) - drawn.cdf(math.log(self.min - 0.5))
 
     @property
     def fixed(self) -> int | None:
         """The one length, where there is only one."""
-        return self.tokens if self.distribution == "fixed" else None
+        return self.tokens
 
     @property
     def natural(self) -> bool:
@@ -90,83 +74,86 @@ class LengthDistribution(BaseModel):
         Raises:
             BenchError: the file of an empirical one is missing or wrong.
         """
-        return self.fixed or self.max or max(read_lengths(Path(self.file or "")))
+        return self.tokens or self.max or max(_listed(self))
 
     @property
     def label(self) -> str:
         """A part of a run's name: `128`, or `lognormal1020`."""
-        match self.distribution:
-            case "fixed":
-                return str(self.tokens)
-            case "uniform":
-                return f"uniform{self.min}-{self.max}"
-            case "lognormal":
-                return f"lognormal{self.median:g}"
-            case "natural":
-                return f"natural{self.max}"
-        return "empirical"
+        return _KINDS[self.distribution].label.format_map(dict(self))
+
+
+class _Kind(NamedTuple):
+    """A distribution: the keys that it needs and those that it may have, its part of a run's name, and what makes its draws."""
+
+    needs: tuple[str, ...]
+    label: str
+    draws: Callable[[Any, random.Random], Callable[[], int]]
+    may: tuple[str, ...] = ()
+
+
+def _uniform(length: Any, source: random.Random) -> Callable[[], int]:
+    return lambda: length.min + int(source.random() * (length.max - length.min + 1))
+
+
+def _lognormal(length: Any, source: random.Random) -> Callable[[], int]:
+    """Drawn again where it falls beyond an end: a truncated distribution, in whole tokens."""
+
+    def draw() -> int:
+        while True:
+            z = NormalDist().inv_cdf(source.random() or 0.5)  # at 0 the inverse has no value
+            value = round(length.median * math.exp(length.sigma * z))
+            if length.min <= value <= length.max:
+                return value
+
+    return draw
+
+
+def _empirical(length: Any, source: random.Random) -> Callable[[], int]:
+    values = _listed(length)
+    return lambda: values[int(source.random() * len(values))]
+
+
+_KINDS = {
+    "fixed": _Kind(("tokens",), "{tokens}", lambda length, _: lambda: length.tokens),
+    "uniform": _Kind(("min", "max"), "uniform{min}-{max}", _uniform),
+    "lognormal": _Kind(("median", "sigma", "max"), "lognormal{median:g}", _lognormal, ("min",)),
+    "empirical": _Kind(("file",), "empirical", _empirical, ("min", "max")),
+    "natural": _Kind(("max",), "natural{max}", lambda length, _: lambda: length.max),  # the longest that is asked for
+}
+
+
+def _listed(length: LengthDistribution) -> list[int]:
+    """The lengths in an empirical one's file, those within its bounds."""
+    path, high = str(length.file), length.max or math.inf
+    try:
+        lines = [line for line in read_text(path, what="file").splitlines() if line.strip() and not line.startswith("#")]
+        kept = [value for value in map(int, lines) if length.min <= value <= high]
+    except ValueError as error:
+        raise BenchError(f"{path}: one whole number of tokens a line: {error}.") from None
+    if not kept:
+        raise BenchError(f"{path}: holds no length between {length.min} and {high}.")
+    return kept
+
+
+def draws(length: LengthDistribution | None, seed: str) -> Callable[[], int | None]:
+    """What draws lengths (tokens), the same for the same seed on any machine; None each time without a distribution.
+
+    Each draw is the distribution's inverse at a number of Python's `random()`, whose sequence is guaranteed for a seed.
+    """
+    if length is None:
+        return lambda: None
+    return _KINDS[length.distribution].draws(length, random.Random(seed))  # noqa: S311 - a schedule, no secret
+
+
+class _OrInteger:
+    """Says in the JSON schema what a number stands for."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1}, handler(core)]}
 
 
 def _length(value: Any) -> Any:
     return {"distribution": "fixed", "tokens": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class _OrInteger:
-    """Says in the JSON schema what `_length` allows."""
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "integer", "minimum": 1}, handler(core)]}
-
-
 Length = Annotated[LengthDistribution, BeforeValidator(_length), _OrInteger()]
-
-
-class Lengths:
-    """Draws from a distribution: the same for the same seed, on any machine.
-
-    Each draw is the distribution's inverse at a number of Python's `random()`, whose sequence is guaranteed for a seed; lognormal
-    draws are rounded to whole tokens, and drawn again where they fall beyond an end (a truncated distribution).
-    """
-
-    def __init__(self, length: LengthDistribution, seed: str) -> None:
-        self._length = length
-        self._random = random.Random(seed)  # noqa: S311 - a schedule, no secret
-        self._values = read_lengths(Path(length.file), length) if length.file else []
-
-    def draw(self) -> int:
-        """The next length (tokens); of a natural one the longest."""
-        x = self._length
-        match x.distribution:
-            case "fixed":
-                return x.tokens or 0
-            case "natural":
-                return x.max or 0
-            case "uniform":
-                assert x.max is not None
-                return x.min + int(self._random.random() * (x.max - x.min + 1))
-            case "empirical":
-                return self._values[int(self._random.random() * len(self._values))]
-        assert x.max is not None
-        while True:
-            z = NormalDist().inv_cdf(self._random.random() or 0.5)  # at 0 the inverse has no value
-            value = (x.median or 0) * math.exp((x.sigma or 0) * z)
-            if x.min <= round(value) <= x.max:
-                return round(value)
-
-
-def read_lengths(file: Path, bounds: LengthDistribution | None = None) -> list[int]:
-    """The lengths in `file`, those within the bounds."""
-    try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            values = [int(row[0]) for row in csv.reader(stream) if row and not row[0].startswith("#")]
-    except FileNotFoundError:
-        raise BenchError(f"{file}: no such file; paths start at the project's root.") from None
-    except OSError as error:
-        raise BenchError(f"{file}: cannot be read: {error.strerror or error}.") from None
-    except (ValueError, csv.Error) as error:
-        raise BenchError(f"{file}: one whole number of tokens a line: {error}.") from None
-    low, high = (bounds.min, bounds.max or math.inf) if bounds else (1, math.inf)
-    kept = [value for value in values if low <= value <= high]
-    if not kept:
-        raise BenchError(f"{file}: holds no length between {low} and {high}.")
-    return kept

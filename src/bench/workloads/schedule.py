@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import accumulate, count
 from typing import Any
 
 from bench.axes import RATE
@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.fields import MOST_REQUESTS
 from bench.workloads.classes import dealt
 from bench.workloads.gaps import GAPS
-from bench.workloads.lengths import LengthDistribution, Lengths
+from bench.workloads.lengths import draws
 from bench.workloads.workload import Workload
 
 
@@ -88,103 +88,83 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
         return _replayed(workload, level)
     if workload.sent(level) * workload.turn_count > MOST_REQUESTS:
         raise BenchError(str(workload.excess(level)))
-    sources = {name: _Source(part, seed, name) for name, part in workload.parts.items()}
-    shares = (
-        _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not (workload.turns or workload.natural) else []
-    )
-    turns = _Turns(workload, seed) if workload.turns else None
+    draws = {name: _Draws(part, f"{seed}/class/{name}" if name else seed) for name, part in workload.parts.items()}
+    whole = workload.arrival != "closed" or workload.turns or workload.natural
+    shares = [] if whole else _begun(int(level), f"{seed}/begun")
     requests: list[PlannedRequest] = []
-    for conversation, (name, moment) in enumerate(mixture(workload, level, seed)):
-        source = sources[name]
-        share = shares[conversation] if conversation < len(shares) else 1.0
-        requests.append(source.request(len(requests), conversation, moment, share))
-        if turns and source.outputs:
-            requests += turns.after(requests[-1], source.outputs)
-    return requests
-
-
-class _Source:
-    def __init__(self, workload: Workload, seed: str, request_class: str | None) -> None:
-        own = seed if request_class is None else f"{seed}/class/{request_class}"
-        self._workload, self._class, self._count = workload, request_class, 0
-        self._prompts = _draws(workload.prompt_tokens, f"{own}/prompts") if workload.prompts.sized else None
-        self.outputs = _draws(workload.output_tokens, f"{own}/outputs") if workload.output_tokens else None
-
-    def request(self, index: int, conversation: int, moment: float | None, share: float) -> PlannedRequest:
-        """Args: share: of its output that is left (0–1)."""
-        prompt, output = self._prompts.draw() if self._prompts else None, self.outputs.draw() if self.outputs else 0
-        if share < 1 and self.outputs:
-            output = max(1, round(output * share))
-        drawn = self._count
-        self._count += 1
-        return PlannedRequest(
-            index,
+    for conversation, (name, moment) in enumerate(_mixture(workload, level, seed)):
+        draw = draws[name]
+        prompt, output = draw.prompt(), draw.output() or 0
+        if conversation < len(shares) and output:
+            output = max(1, round(output * shares[conversation]))
+        first = PlannedRequest(
+            len(requests),
             conversation,
             prompt,
             output,
             moment,
-            messages=(prompt,) if self._workload.turns and prompt else (),
-            **_shared(self._workload, prompt or 0),
-            request_class=self._class,
-            drawn=drawn,
+            messages=(prompt,) if workload.turns and prompt else (),
+            **_shared(draw.workload, prompt or 0),
+            request_class=name,
+            drawn=next(draw.number),
         )
+        requests += draw.conversation(first)
+    return requests
 
 
-class _Turns:
+class _Draws:
+    """What draws the lengths of a workload's requests, or of one class's."""
+
     def __init__(self, workload: Workload, seed: str) -> None:
-        assert workload.turns is not None
-        self._turns = workload.turns
-        self._added = Lengths(self._turns.new_tokens, f"{seed}/turns") if self._turns.new_tokens else None
+        turns = workload.turns
+        self.workload, self.number = workload, count()
+        self.prompt = draws(workload.prompt_tokens, f"{seed}/prompts")
+        self.output = draws(workload.output_tokens, f"{seed}/outputs")
+        self._added = draws(turns.new_tokens if turns else None, f"{seed}/turns")
 
-    def after(self, first: PlannedRequest, outputs: Lengths) -> list[PlannedRequest]:
-        found, before = [], first
-        for turn in range(1, self._turns.count):
-            before = replace(
-                before,
-                index=before.index + 1,
+    def conversation(self, request: PlannedRequest) -> Iterator[PlannedRequest]:
+        """A first request and its further turns, whose prompts hold all that was said before, where their lengths are known."""
+        yield request
+        for turn in range(1, self.workload.turn_count):
+            added, history = self._added(), {}
+            if added is not None:
+                messages = (*request.messages, request.output_tokens, added)
+                history = {"prompt_asked": sum(messages), "messages": messages, "reusable_tokens": request.prompt_tokens}
+            request = replace(
+                request,
+                index=request.index + 1,
                 turn=turn,
-                output_tokens=outputs.draw(),
+                output_tokens=self.output() or 0,
                 due_s=None,
-                after=(before.index,),
-                think_s=self._turns.think_s,
-                **self._prompt(before),
+                after=(request.index,),
+                think_s=self.workload.think_s,
+                **history,
             )
-            found.append(before)
-        return found
-
-    def _prompt(self, before: PlannedRequest) -> dict[str, Any]:
-        if self._added is None:
-            return {}
-        added = self._added.draw()
-        messages = (*before.messages, before.output_tokens, added)
-        return {"prompt_asked": sum(messages), "messages": messages, "reusable_tokens": before.prompt_tokens}
+            yield request
 
 
 def _replayed(workload: Workload, level: float) -> list[PlannedRequest]:
     """The requests of a trace, `level` times as fast."""
-    planned: list[PlannedRequest] = []
-    earliest: list[float] = []
-    for i, x in enumerate(workload.traced):
-        due_s, think_s = None if x.arrival_s is None else x.arrival_s / level, x.after_s / level
-        earliest.append(max((earliest[before] + think_s for before in x.after), default=due_s or 0.0))
-        planned.append(
-            PlannedRequest(
-                i,
-                x.root,
-                x.prompt_tokens,
-                x.output_tokens,
-                due_s,
-                x.after,
-                think_s,
-                **_shared(workload, x.prompt_tokens),
-                blocks=x.blocks,
-                block_tokens=x.block_tokens,
-            )
+    planned = [
+        PlannedRequest(
+            i,
+            x.root,
+            x.prompt_tokens,
+            x.output_tokens,
+            None if x.arrival_s is None else x.arrival_s / level,
+            x.after,
+            x.after_s / level,
+            **_shared(workload, x.prompt_tokens),
+            blocks=x.blocks,
+            block_tokens=x.block_tokens,
         )
+        for i, x in enumerate(workload.traced)
+    ]
     if workload.cache != "unique":
         return planned
-    order = sorted(planned, key=lambda request: earliest[request.index])
-    known = dict(zip((request.index for request in order), _reusable(order), strict=True))
+    earliest = _earliest(planned)
+    order = sorted(range(len(planned)), key=earliest.__getitem__)
+    known = dict(zip(order, _reusable(planned[i] for i in order), strict=True))
     return [replace(request, reusable_tokens=known[request.index]) for request in planned]
 
 
@@ -201,12 +181,17 @@ def _reusable(requests: Iterable[PlannedRequest]) -> Iterator[int]:
         yield common
 
 
+def _earliest(planned: Iterable[PlannedRequest]) -> list[float]:
+    """When each request leaves if answers take no time (s): its moment, or its time to think after the last that it waits for."""
+    found: list[float] = []
+    for request in planned:
+        found.append(max((found[before] + request.think_s for before in request.after), default=request.due_s or 0.0))
+    return found
+
+
 def at_least_s(planned: Sequence[PlannedRequest]) -> float:
     """Time until the last request leaves, however fast the answers are (s): moments, and times to think."""
-    earliest: list[float] = []
-    for request in planned:
-        earliest.append(max((earliest[before] + request.think_s for before in request.after), default=request.due_s or 0.0))
-    return max(earliest, default=0.0)
+    return max(_earliest(planned), default=0.0)
 
 
 def _begun(count: int, seed: str) -> list[float]:
@@ -221,11 +206,6 @@ def _begun(count: int, seed: str) -> list[float]:
     parts = [(i + draw.random()) / count for i in range(count)]
     draw.shuffle(parts)
     return parts
-
-
-def _draws(length: LengthDistribution | None, seed: str) -> Lengths:
-    assert length is not None  # a configuration without it is refused
-    return Lengths(length, seed)
 
 
 def _shared(workload: Workload, prompt_tokens: int) -> dict[str, Any]:
@@ -261,19 +241,11 @@ def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
     thing of `gammavariate`: a test holds its draws.
     """
     expected = workload.sent(rate)
-    count = max(1, round(expected))
-    drawn = list(islice(_unit_arrivals(workload, seed), count + 1))
-    stretch = expected / drawn[count]
-    return [_moment(workload, rate, number * stretch) for number in drawn[:count]]
-
-
-def _unit_arrivals(workload: Workload, seed: str) -> Iterator[float]:
-    """Arrivals of the process at a rate of one; the first at 0."""
     draw, gap = random.Random(seed), GAPS[workload.arrival].draw  # noqa: S311 - a schedule, no secret
-    total = 0.0
-    while True:
-        yield total
-        total += gap(draw, workload.burstiness or 1.0)
+    gaps = (gap(draw, workload.burstiness or 1.0) for _ in range(max(1, round(expected))))
+    *drawn, end = accumulate(gaps, initial=0.0)
+    stretch = expected / end
+    return [_moment(workload, rate, number * stretch) for number in drawn]
 
 
 def _moment(workload: Workload, rate: float, number: float) -> float:
@@ -288,38 +260,24 @@ def _moment(workload: Workload, rate: float, number: float) -> float:
     return number / rate
 
 
-def mixture(workload: Workload, level: float, seed: str) -> list[tuple[str | None, float | None]]:
+def _mixture(workload: Workload, level: float, seed: str) -> Iterable[tuple[str | None, float | None]]:
     """The class of each request, and its moment (s since the run's start; None where an end lets it go), in the order of leaving.
 
     Each class has exactly its share of the requests, to the nearest whole number: drawn one by one, their numbers would differ from
     run to run, and the load with them where one class weighs more than another. The order is that of a shuffled deck, so that classes
-    come in clusters as they do by chance.
-
-    Args:
-        level: requests in flight, or requests a second. seed: text.
+    come in clusters as they do by chance; one more class leaves the order of the others as it is.
 
     Source: of a Poisson process with a given number of arrivals, marks in a shuffled order are as independent processes with given
     numbers of arrivals (Kingman, Poisson Processes, 1993, 5).
     """
-    shares = {name: each.share for name, each in workload.classes.items()}
-    moments = _moments(workload, level, f"{seed}/arrivals")
-    names = _deck(dealt(len(moments), shares), seed) if shares else [None] * len(moments)
-    return list(zip(names, moments, strict=True))
-
-
-def _moments(workload: Workload, level: float, seed: str) -> list[float | None]:
+    moments: list[float | None]
     if workload.axis == RATE:
-        return list(arrivals(workload, level, seed))
-    if workload.arrival == "burst":
-        return [0.0] * int(level)
-    assert isinstance(workload.num_requests, int)  # the plan has put a number in place of `auto`
-    return [None] * workload.num_requests
-
-
-def _deck(counts: dict[str, int], seed: str) -> list[str | None]:
-    """The names, each as often as asked for, in an order drawn by chance: one more class leaves that of the others as it is."""
-    cards = []
-    for name, count in counts.items():
+        moments = [*arrivals(workload, level, f"{seed}/arrivals")]
+    else:
+        moments = [0.0 if workload.arrival == "burst" else None] * int(workload.sent(level))
+    cards: list[tuple[float, str]] = []
+    for name, number in dealt(len(moments), {name: each.share for name, each in workload.classes.items()}).items():
         draw = random.Random(f"{seed}/order/{name}")  # noqa: S311 - a schedule, no secret
-        cards += [(draw.random(), name) for _ in range(count)]
-    return [name for _, name in sorted(cards)]
+        cards += [(draw.random(), name) for _ in range(number)]
+    names = [name for _, name in sorted(cards)] if cards else [None] * len(moments)
+    return zip(names, moments, strict=True)

@@ -52,9 +52,9 @@ class Format(NamedTuple):
     """A published trace's columns.
 
     Attributes:
-        publisher: who defines it. unit: of numeric arrivals, None where publishers differ. with_: further columns that it is known by.
-        whole: whether the unit holds for whole numbers alone. dates: whether arrivals are dates. block: tokens of a block that one of
-            its `hash_ids` names; None where it has none, or the column `block_tokens` says it.
+        publisher: who defines it. unit: of numeric arrivals, None where publishers differ, or have dates.
+        with_: further columns that it is known by. whole: whether the unit holds for whole numbers alone.
+        block: tokens of a block that one of its `hash_ids` names; None where it has none, or the column `block_tokens` says it.
     """
 
     publisher: str
@@ -64,7 +64,6 @@ class Format(NamedTuple):
     unit: TraceUnit | None
     with_: tuple[str, ...] = ()
     whole: bool = False
-    dates: bool = False
     block: int | None = None
 
     @property
@@ -73,11 +72,7 @@ class Format(NamedTuple):
         return self.arrival == "arrival_s"
 
     def __str__(self) -> str:
-        unit = "date and time" if self.dates else self.unit or "in the unit that `trace_unit` gives"
-        others = f" beside {' and '.join(self.with_)}" if self.with_ else ""
-        return (
-            f"{self.arrival} ({unit}), {self.prompt}, {self.output}{others}{f' ({self.publisher})' if self.publisher else ''}"
-        )
+        return f"{', '.join(self[1:4] + self.with_)}{f' ({self.publisher})' if self.publisher else ''}"
 
 
 _COMMON = ("timestamp", "input_length", "output_length")
@@ -92,7 +87,7 @@ _FORMATS = (
     Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True, block=512),
     Format("", *_COMMON, None),
     # Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and later.
-    Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None, dates=True),
+    Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None),
     # HPMLL/BurstGPT, README: seconds since the first day's midnight.
     Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens", "s"),
     # microsoft/vidur, data/processed_traces, and Mutinifni/splitwise-sim, generate_trace.py: simulators whose time is in seconds.
@@ -184,43 +179,37 @@ class Converter(Protocol):
 
 
 @cache
-def _others() -> Mapping[str, Converter]:
+def _converters() -> Mapping[str, Converter]:
     return {name: each() for name, each in plugged("trace", ()).items()}
 
 
-def _converter(rows: Sequence[Row]) -> Converter | None:
+def _converter(rows: Sequence[Row]) -> str | None:
     """What reads a trace that is in no format of columns; None where none does."""
     if not rows or format_of(rows[0].values.keys()):
         return None
-    return next((each for each in _others().values() if each.reads(rows)), None)
+    return next((name for name, each in _converters().items() if each.reads(rows)), None)
 
 
 @cache
 def converted_by(path: str) -> str | None:
     """The name of the form that a trace has, of those that are converted; None of others."""
-    converter = _converter(read_rows(path, what="trace"))
-    return next((name for name, each in _others().items() if each is converter), None)
+    return _converter(read_rows(path, what="trace"))
 
 
 def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Format]:
     rows = read_rows(path, what="trace")
-    if not rows:
-        raise BenchError(f"{path}: holds no requests.")
-    if converter := _converter(rows):
-        rows = converter.rows(path, rows)
+    if name := _converter(rows):
+        rows = _converters()[name].rows(path, rows)
         if unit:
             raise BenchError(f"{path}: its times have their own unit. Remove trace_unit.")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
     refuse_sums(path, rows)
     columns = rows[0].values.keys()
-    form = format_of(columns)
-    if form is None:
-        raise BenchError(
-            f"{path}: a trace has the columns {'; or '.join([*map(str, _FORMATS), *(each.what for each in _others().values())])}. "
-            f"Found: {', '.join(map(str, columns))}."
-        )
-    return rows, form
+    if form := format_of(columns):
+        return rows, form
+    known = "; or ".join([*map(str, _FORMATS), *(each.what for each in _converters().values())])
+    raise BenchError(f"{path}: a trace has the columns {known}. Found: {', '.join(map(str, columns))}.")
 
 
 def refuse_sums(path: str, rows: Sequence[Row]) -> None:
@@ -248,28 +237,43 @@ def _with_blocks(
     path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: Format, block: int | None
 ) -> Sequence[TraceRequest]:
     """Without ids, requests that follow others need blocks too, each its own: else the prompts of a session would begin alike."""
-    ids = [[] if block == 0 else hash_ids(row.values.get("hash_ids"), f"{path}: {row.place}, hash_ids") for row in rows]
+    ids = [[] if block == 0 else _hash_ids(path, row) for row in rows]
     if not any(ids) and not any(request.after for request in requests):
         return requests
-    chains, found = Chains(), []
+    numbers: dict[Hashable, int] = {}
+    found = []
     for row, request, names in zip(rows, requests, ids, strict=True):
         size = request.prompt_tokens
         if names:
-            if not (block or form.block) and row.values.get("block_tokens") in (None, ""):
+            size = block or form.block or (_tokens(path, row, "block_tokens") if _given(row, "block_tokens") else 0)
+            whole, rest = divmod(request.prompt_tokens, size) if size else (0, 0)
+            if len(names) not in (whole, whole + bool(rest)):
+                fault = f"{len(names)} ids do not fit a prompt of {request.prompt_tokens} tokens, which has {whole + bool(rest)} blocks of {size}"
                 raise BenchError(
-                    f"{path}: {row.place} has hash_ids, but the tokens in a block are not known. Give a column block_tokens, or "
-                    "trace_block in the workload; with 0 prompts share nothing."
+                    f"{path}: {row.place}, hash_ids: {fault if size else 'the tokens in a block are not known'}. Give the length of a "
+                    "block as trace_block in the workload, or as a column block_tokens; with 0 prompts share nothing."
                 )
-            size = block or form.block or _tokens(path, row, "block_tokens")
-        try:
-            numbers = chains.of(names, request.prompt_tokens, size)
-        except ValueError as error:
-            raise BenchError(
-                f"{path}: {row.place}, hash_ids: {error}. Give the length of a block as trace_block in the workload; "
-                "with 0 prompts share nothing."
-            ) from None
-        found.append(replace(request, blocks=numbers, block_tokens=size))
+        found.append(replace(request, blocks=chained(numbers, names, request.prompt_tokens, size), block_tokens=size))
     return found
+
+
+def chained(numbers: dict[Hashable, int], ids: Sequence[int | str], tokens: int, size: int) -> tuple[int, ...]:
+    """Numbers of a prompt's blocks. Two prompts have the same number at a place if all of their ids up to there are the same, and only
+    then; what no id names is shared with no other prompt.
+
+    An id by itself says too little: Bailian hashes each block alone, so one that comes again behind another beginning keeps its id, and
+    no prefix cache could serve it there.
+
+    Args:
+        numbers: of all prompts so far, which these are added to. ids: of its blocks, all or all but the last, which may be cut short.
+        tokens: of the prompt. size: tokens of a block.
+    """
+    before: Hashable = ("of", size)
+    found = []
+    for name in [*ids, *(object() for _ in range(-(-tokens // size) - len(ids)))]:
+        before = numbers.setdefault((before, name), len(numbers))
+        found.append(before)
+    return tuple(found)
 
 
 def _in_order(path: str, rows: Sequence[Row], requests: Sequence[TraceRequest]) -> tuple[TraceRequest, ...]:
@@ -289,7 +293,7 @@ def _in_order(path: str, rows: Sequence[Row], requests: Sequence[TraceRequest]) 
         x = requests[i]
         begins[i] = max((begins[before] for before in x.after), default=x.arrival_s or 0.0) + x.after_s
         joined = {roots[before] for before in x.after} or {i}
-        roots[i] = min(joined, key=lambda root: begins[root])
+        roots[i] = min(joined, key=begins.__getitem__)
         if len(joined) > 1:
             roots |= {j: roots[i] for j, root in roots.items() if root in joined}
     places = {i: place for place, i in enumerate(sorted(order, key=lambda i: (begins[roots[i]], roots[i], begins[i])))}
@@ -308,40 +312,30 @@ def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | No
     """Seconds from any zero, of each row."""
     column = form.arrival
     values = [row.values.get(column) for row in rows]
-    if number_of(values[0]) is None and values[0] not in (None, ""):
-        moments = _all(path, rows, column, [date_s(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
-        if unit is not None:
-            raise BenchError(f"{path}: {column} holds dates, which need no unit. Remove trace_unit.")
-        refuse_days(path, column, list(map(date_of, values)))
-        return moments
-    numbers = _all(path, rows, column, [number_of(value) for value in values], "a number")
-    seconds = SECONDS[unit or _known_unit(path, form, numbers)]
-    return [number * seconds for number in numbers]
+    dates = number_of(values[0]) is None and values[0] not in (None, "")
+    wanted = "a date and time, as 2023-11-16 18:15:46.68" if dates else "a number"
+    found = [date_s(value) if dates else number_of(value) for value in values]
+    if None in found:
+        raise _wrong(path, rows[found.index(None)], column, f"is not {wanted}")
+    moments = [value for value in found if value is not None]
+    if not dates:
+        seconds = SECONDS[unit or _known_unit(path, form, moments)]
+        return [number * seconds for number in moments]
+    if unit is not None:
+        raise BenchError(f"{path}: {column} holds dates, which need no unit. Remove trace_unit.")
+    refuse_days(path, column, list(map(date_of, values)))
+    return moments
 
 
 def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUnit:
-    low = min(numbers)
-    dated = since_1970(low)
-    if form.dates:
-        reason = f"{form.publisher} publishes dates, and these are numbers"
-    elif form.unit is None:
-        reason = f"who publishes {form.arrival}, {form.prompt} and {form.output} gives it in seconds or in milliseconds"
-    elif form.whole and not all(map(_whole, numbers)):
-        reason = f"{form.publisher}'s are whole numbers of milliseconds, and these have fractions"
-    elif dated and form.unit not in dated:
-        reason = f"in {form.unit} the first would be long before or after our time; in {dated[0]} it is a date of our time"
-    else:
+    dated = since_1970(min(numbers))
+    if form.unit and (not dated or form.unit in dated) and not (form.whole and not all(map(_whole, numbers))):
         return form.unit
+    hint = f"; in {dated[0]} it is a date of our time" if dated else ""
     raise BenchError(
-        f"{path}: the unit of {form.arrival} is not known: {reason}. Say it in the workload, as trace_unit: s, or ms."
+        f"{path}: the unit of {form.arrival} is not known: the first is {min(numbers):f}, and publishers of such columns give dates, "
+        f"seconds or whole milliseconds{hint}. Say it in the workload, as trace_unit: s, or ms."
     )
-
-
-def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal | None], wanted: str) -> list[Decimal]:
-    for row, value in zip(rows, values, strict=True):
-        if value is None:
-            raise _wrong(path, row, column, f"is not {wanted}")
-    return [value for value in values if value is not None]
 
 
 def _tokens(path: str, row: Row, column: str) -> int:
@@ -371,10 +365,7 @@ def _follows(path: str, rows: Sequence[Row], arrival: str) -> list[list[int]]:
             raise _wrong(path, row, "id", f"is that of {rows[places[str(row.values['id'])]].place} too")
     found = []
     for row in rows:
-        value = row.values["parent"] if _given(row, "parent") else []
-        if isinstance(value, str) and value.startswith("["):  # in a CSV file
-            with suppress(ValueError):
-                value = json.loads(value)
+        value = _list(row.values["parent"]) if _given(row, "parent") else []
         names = [str(name) for name in (value if isinstance(value, list) else [value])]
         if strange := [name for name in names if name not in places]:
             raise _wrong(path, row, "parent", f"names {strange[0]!r}, which is no request's id")
@@ -398,55 +389,19 @@ def _given(row: Row, column: str) -> bool:
     return row.values.get(column) not in (None, "", [], "[]")
 
 
-class Chains:
-    """Numbers of blocks. Two prompts have the same number at a place if all of their ids up to there are the same, and only then.
-
-    An id by itself says too little: Bailian hashes each block alone, so one that comes again behind another beginning keeps its id, and
-    no prefix cache could serve it there.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[Hashable, ...], int] = {}
-        self._count = 0
-
-    def of(self, ids: Sequence[int | str], tokens: int, size: int) -> tuple[int, ...]:
-        """Numbers of a prompt's blocks; the last may be cut short. What no id names is shared with no other prompt.
-
-        Args:
-            ids: of its blocks, all or all but the last. tokens: of the prompt. size: tokens of a block.
-
-        Raises:
-            ValueError: so many ids are not the blocks of such a prompt.
-        """
-        whole, rest = divmod(tokens, size)
-        if ids and len(ids) not in (whole, whole + bool(rest)):
-            raise ValueError(
-                f"{len(ids)} ids do not fit a prompt of {tokens} tokens, which has {whole + bool(rest)} blocks of {size}"
-            )
-        numbers: list[int] = []
-        before: Hashable = ("of", size)
-        for name in ids:
-            key = (before, name)
-            if key not in self._numbers:
-                self._numbers[key] = self._new()
-            before = self._numbers[key]
-            numbers.append(self._numbers[key])
-        numbers += [self._new() for _ in range(len(ids), whole + bool(rest))]
-        return tuple(numbers)
-
-    def _new(self) -> int:
-        self._count += 1
-        return self._count - 1
-
-
-def hash_ids(value: Any, where: str) -> list[int | str]:
+def _hash_ids(path: str, row: Row) -> list[int | str]:
     """The ids in a cell: a list of numbers or texts, or such a list as JSON; none where it is empty."""
-    if value in (None, ""):
+    if not _given(row, "hash_ids"):
         return []
-    names = value
-    if isinstance(value, str):
-        with suppress(ValueError):
-            names = json.loads(value)
+    names = _list(row.values["hash_ids"])
     if not isinstance(names, list) or any(isinstance(name, bool) or not isinstance(name, int | str) for name in names):
-        raise BenchError(f"{where}: {shown(str(value), 60)} is not a list of ids, such as [46, 47].")
+        raise _wrong(path, row, "hash_ids", "is not a list of ids, such as [46, 47]")
     return names
+
+
+def _list(value: Any) -> Any:
+    """A list, of a CSV file too, whose cells are texts; else the value itself."""
+    if isinstance(value, str) and value.startswith("["):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
