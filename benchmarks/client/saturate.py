@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.load.client import Load
-from bench.load.payload import Payloads
+from bench.load.payload import payloads
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.runs.run import RunHeader
@@ -40,8 +40,10 @@ def load_of(folder: Path, kind: str, requests: int, rate: float, output_tokens: 
 def prompt_keys(folder: Path, kind: str, requests: int, rate: float, output_tokens: int) -> list[str]:
     """`prompt_key` of each request that was sent, in their order."""
     load = load_of(folder, kind, requests, rate, output_tokens)
-    made = Payloads(Target("http://localhost", MODEL), load.workload, seed=_SEED, schedule_seed=_SEED, vocabulary=_VOCABULARY)
-    bodies = (json.loads(made.of(planned).split(b"\r\n\r\n", 1)[1]) for planned in schedule(load.workload, load.level, _SEED))
+    made = payloads(Target("http://localhost", MODEL), load.workload, seed=_SEED, schedule_seed=_SEED, vocabulary=_VOCABULARY)
+    bodies = (
+        json.loads(made(planned).written.split(b"\r\n\r\n", 1)[1]) for planned in schedule(load.workload, load.level, _SEED)
+    )
     return [prompt_key(body["messages" if kind == "chat" else "prompt"]) for body in bodies]
 
 

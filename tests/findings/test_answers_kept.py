@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 
 from bench.load.client import Load, run_load
-from bench.load.payload import Payloads
+from bench.load.payload import payloads
 from bench.load.target import Target
 from bench.runs.request import KEPT, write_requests
 from bench.runs.request_table import read_requests
 from bench.study.read import load_workload
-from bench.workloads.prompts.own import prompt_digest
+from bench.workloads.prompts.file import prompt_digest
 from bench.workloads.schedule import PlannedRequest
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
@@ -62,8 +62,8 @@ def test_requests_of_two_runs_are_the_same_without_letters(texts):
         workload = load_of(texts, keep_answers=True, stream=False, endpoint="completions")
         assert {each.answer for each in sent(server, workload)} == {"all of it"}
     # Prompts as they are stand in the body as in the file.
-    payloads = Payloads(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
-    body = json.loads(payloads.of(PlannedRequest(0, 0, None, 8)).split(b"\r\n\r\n")[1])
+    make = payloads(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
+    body = json.loads(make(PlannedRequest(0, 0, None, 8)).written.split(b"\r\n\r\n")[1])
     assert body["messages"][0]["content"].startswith("Prompt number ")
 
 

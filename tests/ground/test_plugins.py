@@ -10,14 +10,13 @@ import pytest
 from tests.support.fake_server import fake_server
 
 PACKAGE = """
-from bench.workloads.endpoints.completions import Completions
-from bench.workloads.endpoints.kind import Endpoint
+from bench.workloads.endpoints.choices import Completions
 
 
 class Speech(Completions):
     name = "speech"
     path = "audio/speech"
-    created = Endpoint.created
+    call = ""
 
 
 def section(view):

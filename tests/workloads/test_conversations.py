@@ -128,7 +128,7 @@ def test_calls_of_tools_and_their_results_are_sent(tmp_path):
     ]
     assert all(body["tools"] for body in bodies)
     with pytest.raises(
-        BenchError, match=r"line 1 has a chat with calls of tools, and endpoint completions takes a text\. Use endpoint chat"
+        BenchError, match=r"line 1 has the messages of a chat, and endpoint completions takes a text\. Use endpoint chat"
     ):
         load.prompts.check(ENDPOINTS["completions"])
 

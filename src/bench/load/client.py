@@ -12,15 +12,14 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from bench.axes import AXES
 from bench.errors import BenchError
 from bench.load.exchange import Assignment, Exchange, Report
-from bench.load.payload import Payloads
+from bench.load.payload import Payload, payloads
 from bench.load.target import Target
 from bench.runs.request import RequestRecord
 from bench.runs.run import Stopped
@@ -94,33 +93,32 @@ class PreparedLoad:
         self._target, self._load = target, load
         self.longer: str | None = None
         self._planned = self._fitted(schedule(load.workload, load.level, load.schedule_seed))
-        self._payloads = Payloads(
+        self._payload = payloads(
             target, load.workload, seed=load.seed, schedule_seed=load.schedule_seed, vocabulary=load.vocabulary
         )
 
     def _fitted(self, planned: list[PlannedRequest]) -> list[PlannedRequest]:
         """The requests, those with prompts shorter than what the server adds as short as can be; `self.longer` says so."""
-        load = self._load.workload
+        load, server = self._load.workload, self._target.base_url
         form, endpoint = self._target.form(load.endpoint), ENDPOINTS[load.endpoint]
         fewest = {name: part.prompts.fewest(endpoint, form) for name, part in load.parts.items()}
-        begins = [x for x in planned if not x.turn and x.prompt_asked is not None]
-        short = {x.conversation: x for x in begins if (x.prompt_asked or 0) < fewest[x.request_class]}
-        if short:
-            shortest = min(short.values(), key=lambda x: x.prompt_asked or 0)
-            least, adds = fewest[shortest.request_class], f"{self._target.base_url} adds {form.template_tokens} to each"
-            if len(short) == len(begins):
+        begins = {x.conversation: x for x in planned if not x.turn and x.prompt_asked is not None}
+        missing = {n: fewest[x.request_class] - x.prompt_tokens for n, x in begins.items()}
+        if missing := {number: tokens for number, tokens in missing.items() if tokens > 0}:
+            shortest = min((begins[number] for number in missing), key=lambda x: x.prompt_tokens)
+            least, adds = fewest[shortest.request_class], f"{server} adds {form.template_tokens} to each"
+            if len(missing) == len(begins):
                 raise BenchError(f"prompts of {shortest.prompt_asked} tokens cannot be made: {adds}. Ask for {least} or more.")
-            asked = f"{len(short):,} of {len(begins):,} prompts were to have {shortest.prompt_asked} tokens or more"
+            asked = f"{len(missing):,} of {len(begins):,} prompts were to have {shortest.prompt_asked} tokens or more"
             self.longer = f"{asked}, and have {least}: {adds}"
-        added = min((x.messages[-1] for x in planned if x.turn and x.prompt_asked is not None and x.messages), default=None)
+        added = min((x.messages[-1] for x in planned if x.turn and x.messages), default=math.inf)
         least = form.turn_tokens + form.letter_tokens
-        if added is not None and endpoint.chats and added < least:
+        if endpoint.chats and added < least:
             raise BenchError(
-                f"turns that add {added} tokens cannot be made: {self._target.base_url} adds {form.turn_tokens} to each. Ask for "
-                f"{least} or more as turns.new_tokens."
+                f"turns that add {added} tokens cannot be made: {server} adds {form.turn_tokens} to each. Ask for {least} or more as "
+                "turns.new_tokens."
             )
-        more = {number: fewest[x.request_class] - x.prompt_tokens for number, x in short.items()}
-        return [_longer(x, more[x.conversation]) if x.conversation in more and x.prompt_asked else x for x in planned]
+        return [_longer(x, missing[x.conversation]) if x.conversation in missing else x for x in planned]
 
     def prime(self) -> list[RequestRecord]:
         """Send the longest piece that prompts share, those of each class, so that a prefix cache holds it when the run begins.
@@ -132,12 +130,9 @@ class PreparedLoad:
             BenchError: the server does not accept connections, or a load process ended.
         """
         longest: dict[str | None, PlannedRequest] = {}
-        for request in self._planned:
-            before = longest.get(request.request_class)
-            if request.shared_tokens > (before.shared_tokens if before else 0):
-                longest[request.request_class] = request
-        if not longest:
-            return []
+        for request in sorted(self._planned, key=lambda x: -x.shared_tokens):
+            if request.shared_tokens:
+                longest.setdefault(request.request_class, request)
         alone = [
             PlannedRequest(
                 index,
@@ -151,11 +146,12 @@ class PreparedLoad:
             )
             for index, request in enumerate(longest.values())
         ]
-        with _waiting(self._target, self._load, alone, self._payloads) as send:
+        if not alone:
+            return []
+        with self._waiting(alone, lambda: None) as send:
             return send().records
 
-    @contextmanager
-    def waiting(self, alive: Callable[[], None] = lambda: None) -> Iterator[Callable[[], LoadResult]]:
+    def waiting(self, alive: Callable[[], None] = lambda: None) -> AbstractContextManager[Callable[[], LoadResult]]:
         """Start its load processes, which takes a while, and yield what sends it; they have ended when the context has.
 
         What is yielded opens the connections, sends everything, and returns when every exchange has ended.
@@ -166,8 +162,35 @@ class PreparedLoad:
         Raises:
             BenchError: the server does not accept connections, or a load process ended.
         """
-        with _waiting(self._target, self._load, self._planned, self._payloads, alive) as send:
-            yield send
+        return self._waiting(self._planned, alive)
+
+    @contextmanager
+    def _waiting(self, planned: list[PlannedRequest], alive: Callable[[], None]) -> Iterator[Callable[[], LoadResult]]:
+        load, natural = self._load.workload, self._load.workload.natural
+        exchanges = [_exchange(request, self._payload(request), load, natural) for request in planned]
+        assignments = _assignments(self._target, self._load, planned, exchanges)
+        with ExitStack() as stack:
+            processes = [stack.enter_context(_Process(self._target, each)) for each in assignments]
+            yield lambda: _run(self._target, processes, planned, alive)
+
+
+def _exchange(request: PlannedRequest, payload: Payload, load: Workload, natural: bool) -> Exchange:
+    return Exchange(
+        request.index,
+        payload.written,
+        payload.continued,
+        prompt_asked=request.prompt_asked,
+        output_asked=request.output_tokens or None,
+        natural=natural,
+        due_s=request.due_s,
+        after=request.after,
+        think_s=request.think_s,
+        streamed=load.stream,
+        endpoint=load.endpoint,
+        keeps=load.keep_answers,
+        origin=payload.origin if load.keep_answers else None,
+        request_class=request.request_class,
+    )
 
 
 def _longer(request: PlannedRequest, tokens: int) -> PlannedRequest:
@@ -189,36 +212,6 @@ def run_load(target: Target, load: Load) -> LoadResult:
         return send()
 
 
-@contextmanager
-def _waiting(
-    target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads, alive: Callable[[], None] = lambda: None
-) -> Iterator[Callable[[], LoadResult]]:
-    natural = load.workload.natural
-    exchanges = [
-        Exchange(
-            request.index,
-            payloads.of(request),
-            payloads.continued(request),
-            prompt_asked=request.prompt_asked,
-            output_asked=request.output_tokens or None,
-            natural=natural,
-            due_s=request.due_s,
-            after=request.after,
-            think_s=request.think_s,
-            streamed=load.workload.stream,
-            endpoint=load.workload.endpoint,
-            keeps=load.workload.keep_answers,
-            origin=payloads.origin(request) if load.workload.keep_answers else None,
-            request_class=request.request_class,
-        )
-        for request in planned
-    ]
-    assignments = _assignments(target, load, planned, exchanges)
-    with ExitStack() as stack:
-        processes = [stack.enter_context(_Process(target, assignment)) for assignment in assignments]
-        yield lambda: _run(target, processes, planned, alive)
-
-
 def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedRequest], alive: Callable[[], None]) -> LoadResult:
     for process in processes:
         process.assign()
@@ -227,26 +220,24 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
     skews = [process.clock_skew() for process in processes]
     start = time.monotonic() + _LEAD_S
     for process in processes:
-        process.start(start)
+        process.tell(struct.pack("d", start))
     reports = [process.report(alive) for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
     records = [replace(r, error=target.without_secrets(r.error)) if r.error else r for r in records]
     reports = [replace(report, records=[], clock_skew_s=skew) for report, skew in zip(reports, skews, strict=True)]
-    end = max(report.end for report in reports)
-    at = reports[0].stopped
-    if at is None:
-        return LoadResult(records, planned, start, end, reports)
-    sent = {record.index for record in records}
-    stopped = Stopped(why="overloaded", at_s=round(at - start, 3), sent=len(sent), planned=len(planned))
-    return LoadResult(records, [x for x in planned if x.index in sent], start, end, reports, stopped)
+    stopped = None
+    if (at := reports[0].stopped) is not None:
+        stopped = Stopped(why="overloaded", at_s=round(at - start, 3), sent=len(records), planned=len(planned))
+        sent = {record.index for record in records}
+        planned = [x for x in planned if x.index in sent]
+    return LoadResult(records, planned, start, max(report.end for report in reports), reports, stopped)
 
 
 def _assignments(
     target: Target, load: Load, planned: Sequence[PlannedRequest], exchanges: Sequence[Exchange]
 ) -> list[Assignment]:
     """Each process's share: whole conversations, in turn, and its part of what is held in flight."""
-    url = urlsplit(target.base_url)
-    tls = url.scheme == "https"
+    host, port, tls = target.socket
     roots = [request for request in planned if not request.after]
     closed, opened = load.workload.arrival == "closed", not AXES[load.workload.axis].held
     moments = [request.due_s or 0.0 for request in roots] if opened else []
@@ -265,8 +256,8 @@ def _assignments(
         spare = _SPARE + math.ceil(densest / count) if opened else 0 if target.reuses else 1 + held // _HELD_A_SPARE
         assignments.append(
             Assignment(
-                host=url.hostname or "",
-                port=url.port or (443 if tls else 80),
+                host=host,
+                port=port,
                 tls=tls,
                 exchanges=mine,
                 connections=min(spare if opened else held + spare, len(mine)),
@@ -315,7 +306,7 @@ class _Process:
 
     def assign(self) -> None:
         """Tell it what it sends; it opens its connections then, none of which a server could close while the run waits for others."""
-        self._tell(pickle.dumps(self._assignment))
+        self.tell(pickle.dumps(self._assignment))
 
     def wait_until_ready(self) -> None:
         if error := self._hear():
@@ -329,16 +320,13 @@ class _Process:
         skew = 0.0
         for _ in range(2):  # the first answer pays for what a first call costs
             before = time.monotonic()
-            self._tell(b"?")
+            self.tell(b"?")
             answer = self._from.read(8)
             if len(answer) < 8:
                 raise self._lost()
             (its,) = struct.unpack("d", answer)
             skew = max(0.0, before - its, its - time.monotonic())
         return skew
-
-    def start(self, moment: float) -> None:
-        self._tell(struct.pack("d", moment))
 
     def report(self, alive: Callable[[], None]) -> Report:
         """`alive` is called every second until the last exchange has ended."""
@@ -351,7 +339,7 @@ class _Process:
             raise self._lost()
         return report
 
-    def _tell(self, data: bytes) -> None:
+    def tell(self, data: bytes) -> None:
         try:
             self._to.write(data)
             self._to.flush()

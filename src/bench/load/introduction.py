@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Timer
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from bench.errors import BenchError
 from bench.headers import BUSY, RATE_LIMITED, UNAUTHORIZED
@@ -21,10 +20,10 @@ from bench.load.loop import Loop
 from bench.load.payload import as_json, template
 from bench.load.records import record_of
 from bench.load.response import Response
-from bench.load.sdk import sdk_reading
+from bench.load.sdk import sdk_contents
 from bench.load.target import Target
 from bench.runs.request import INEXACT, OPTIONAL, Omissible, RequestForm, RequestRecord
-from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt
+from bench.workloads.endpoints import ENDPOINTS, Endpoint, Prompt, dialogue
 from bench.workloads.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
 # Patterns that show what a refusal names. A list of ids is refused in the words of the type that was expected.
@@ -78,9 +77,12 @@ class _Introduction:
         ids = prompt_ids(seed, self.sent, letters_ or _PROMPT, VOCABULARY_OF_LETTERS if text else self.vocabulary)
         prompt: Prompt = letters(ids) if text else ids
         if turns > 1:
-            roles = [("user", "assistant")[i % 2] for i in range(2 * turns - 1)]
-            prompt = [{"role": role, "content": letters(ids)} for role in roles]  # type: ignore[assignment]
-        with self._patience():
+            prompt = dialogue([letters(ids)] * (2 * turns - 1))
+        words = f"waiting for {self.target.base_url} to answer a first request, up to {self.timeout_s:g} s"
+        patience = Timer(_SAID_S, self.say, [words])
+        patience.daemon = True
+        patience.start()
+        try:
             for left in reversed(range(_TRIES)):
                 options = self.endpoint.options(form, prompt, output, stream=self.stream)
                 exchange = self._sent(options, output)
@@ -88,6 +90,8 @@ class _Introduction:
                 if record.status not in BUSY or not left:
                     break
                 time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
+        finally:
+            patience.cancel()
         latency = record.e2e_s if record.ttft_s is None else record.ttft_s
         if record.outcome == "ok" and latency is not None:
             self.answered(latency)
@@ -99,11 +103,11 @@ class _Introduction:
         content = as_json(body)
         exchange = Exchange(0, head % len(content) + content, output_asked=output, due_s=0.0, streamed=self.stream)
         exchange.endpoint = self.endpoint.name
-        url = urlsplit(self.target.base_url)
-        tls = url.scheme == "https"
         try:
-            address = Address(url.hostname or "", url.port or (443 if tls else 80), tls_context() if tls else None)
-            with closing(Loop(address, timeout_s=self.timeout_s, reuses=False)) as loop:
+            host, port, tls = self.target.socket
+            with closing(
+                Loop(Address(host, port, tls_context() if tls else None), timeout_s=self.timeout_s, reuses=False)
+            ) as loop:
                 loop.open(1)
                 loop.run([exchange], time.monotonic(), 0)
         except OSError as error:
@@ -111,17 +115,6 @@ class _Introduction:
         if exchange.failure == "timeout":
             exchange.error = f"no whole answer within {self.timeout_s:g} s"
         return exchange
-
-    @contextmanager
-    def _patience(self) -> Iterator[None]:
-        words = f"waiting for {self.target.base_url} to answer a first request, up to {self.timeout_s:g} s"
-        timer = Timer(_SAID_S, self.say, [words])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 def introduce(
@@ -152,32 +145,33 @@ def introduce(
             not there.
     """
     known = _Introduction(target, ENDPOINTS[endpoint], stream, vocabulary, timeout_s, say, answered)
-    given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
-    form, accepted = _accepted(known, given)
+    generates, given = known.endpoint.work.generates, tuple(name for name in OPTIONAL if name in set(omit))
+    form, accepted = _accepted(known, RequestForm(omitted=given))
     record = accepted.record
-    if found := [name for name in form.omitted if name not in given.omitted]:
+    if found := [name for name in form.omitted if name not in given]:
         say(f"{target.base_url} refuses {' and '.join(found)}: {'; '.join(INEXACT[name] for name in found)}")
     form = replace(form, sdk_differs=_difference(known, accepted))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
-    if ignored := _ignored(known, form, record):
-        generated = (
-            f"it generated {record.completion_tokens} tokens instead of {_OUTPUT} (finish_reason {record.finish_reason})"
+    count = record.completion_tokens if generates else None
+    if count is not None and (count > _OUTPUT or (count < _OUTPUT and form.sends("ignore_eos"))):
+        say(
+            f"the server ignores {'ignore_eos' if count < _OUTPUT else known.endpoint.limit(form)}: it generated {count} tokens "
+            f"instead of {_OUTPUT} (finish_reason {record.finish_reason}), so answers will not have the lengths asked for"
         )
-        say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     counts = getattr(record, known.endpoint.work.counts) is not None
     if not counts:
-        unknown = "tokens/s and TPOT are" if known.endpoint.work.generates else "tokens/s are"
         say(
-            f"{target.base_url} counts no tokens in its answers ({record.error or 'no usage'}): {unknown} not known, and runs of exact "
-            "lengths are invalid, as nothing shows whether they had them"
+            f"{target.base_url} counts no tokens in its answers ({record.error or 'no usage'}): "
+            f"tokens/s{' and TPOT' if generates else ''} are not known, and runs of exact lengths are invalid, as nothing shows "
+            "whether they had them"
         )
     elif record.error:
         say(f"{target.base_url} sends no token count where one belongs, so it is not known: {record.error}")
     if known.endpoint.sends_text(form):
-        form = _counted(known, form, say)
+        form = _counted(known, form)
     if scripted and form.counted:
-        form = replace(form, turn_tokens=_turn_tokens(known, form, say))
+        form = replace(form, turn_tokens=_turn_tokens(known, form))
     return replace(target, forms={**target.forms, endpoint: form}, counts=counts)
 
 
@@ -185,28 +179,15 @@ def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, Ans
     """The fullest form that the server accepts, and an answer to it."""
     answer, again = known.ask(form), True  # a failure for a moment is not a refusal of what was sent
     while (refusal := _refusal(known, form, answer)) is not None:
-        if name := _named(refusal, known, form):
+        left = (name for name in OPTIONAL if known.endpoint.sends(form, name) and (known.stream or name != "stream_options"))
+        name = next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
+        if name:
             form = replace(form, omitted=(*form.omitted, name))
         elif not again:
             raise BenchError(_refused(known, answer.record))
         again = name is not None
         answer = known.ask(form)
     return form, answer
-
-
-def _named(refusal: str, known: _Introduction, form: RequestForm) -> Omissible | None:
-    """What the refusal names of that which is still sent; None if nothing is."""
-    absent = {*known.endpoint.lacks, *([] if known.stream else ["stream_options"])}
-    left = (name for name in OPTIONAL if form.sends(name) and name not in absent)
-    return next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
-
-
-def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
-    """What the server took and did not heed, by its answer's length; None where it heeded all, or counts no tokens."""
-    given = record.completion_tokens if known.endpoint.work.generates else None
-    if given is not None and given > _OUTPUT:
-        return known.endpoint.limit(form)
-    return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
 
 
 def _refusal(known: _Introduction, form: RequestForm, answer: Answered) -> str | None:
@@ -270,18 +251,18 @@ def _listed(target: Target) -> list[str] | None:
         return None
 
 
-def _turn_tokens(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> int:
+def _turn_tokens(known: _Introduction, form: RequestForm) -> int:
     """Tokens that the server adds to a chat for its second turn, beyond those of the messages, by its count of one."""
     record = known.ask(form, letters_=_FEW, output=1, turns=2).record
     rest = (record.prompt_tokens or 0) - form.template_tokens - 3 * _FEW * form.letter_tokens
     if rest < 0:
         said = record.prompt_tokens or record.error or "no"
-        say(f"the server counts {said} tokens in a chat of three messages of {_FEW} letters: its template leaves some of it out, so "
-            "prompts of later turns are shorter than asked for")  # fmt: skip
+        known.say(f"the server counts {said} tokens in a chat of three messages of {_FEW} letters: its template leaves some of it out, "
+                  "so prompts of later turns are shorter than asked for")  # fmt: skip
     return max(rest, 0)
 
 
-def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> RequestForm:
+def _counted(known: _Introduction, form: RequestForm) -> RequestForm:
     """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
     counts = []
     for count in (_FEW, _MANY):
@@ -298,22 +279,31 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
         if few
         else "does not count the tokens of prompts"
     )
-    say(f"the server {says}: taking each letter for one token, so lengths may differ from those asked for")
+    known.say(f"the server {says}: taking each letter for one token, so lengths may differ from those asked for")
     return form
 
 
 def _difference(known: _Introduction, answer: Answered) -> str | None:
     """Where the SDK reads an answer differently."""
     exchange, record, endpoint = answer.exchange, answer.record, known.endpoint
-    reading = sdk_reading(known.target, endpoint, answer.options, exchange)
-    if reading.error:
-        return f"the SDK fails ({reading.error}), and Saturate has {record.outcome}"
-    contents = contents_of(Response(exchange), streamed=exchange.streamed)
+    try:
+        theirs = sdk_contents(known.target, endpoint, answer.options, exchange)
+    except Exception as error:  # whatever a parser of other people's text may raise
+        said = known.target.without_secrets(f"{type(error).__name__}: {error}")[:300]
+        return f"the SDK fails ({said}), and Saturate has {record.outcome}"
+    ours = contents_of(Response(exchange), streamed=exchange.streamed)
+    text, read = ("".join(map(endpoint.text, contents)) for contents in (ours, theirs))  # without reasoning
+    usages = [endpoint.usage(content) or {} for content in theirs]
+    choices = [choice for content in theirs for choice in content.get("choices") or ()]
     pairs = (
-        ("text", reading.text, "".join(endpoint.text(content) for content in contents)),  # without reasoning
-        ("finish_reason", reading.finish, record.finish_reason),
-        ("prompt_tokens", reading.prompt, record.prompt_tokens),
-        ("completion_tokens", reading.completion, record.completion_tokens),
+        ("text", read, text),
+        ("finish_reason", _last(choices, "finish_reason"), record.finish_reason),
+        ("prompt_tokens", _last(usages, "prompt_tokens"), record.prompt_tokens),
+        ("completion_tokens", _last(usages, "completion_tokens"), record.completion_tokens),
     )
     apart = (f"{name} is {theirs!r} to the SDK, {ours!r} to Saturate" for name, theirs, ours in pairs if theirs != ours)
     return "; ".join(apart)[:500] or None
+
+
+def _last(objects: Sequence[Mapping[str, Any]], key: str) -> Any:
+    return next((value for each in reversed(objects) if (value := each.get(key)) is not None), None)

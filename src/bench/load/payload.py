@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.errors import BenchError
 from bench.load.answer import Continued
@@ -21,8 +22,23 @@ from bench.workloads.schedule import PlannedRequest
 from bench.workloads.workload import Workload
 
 
-class Payloads:
-    """Makes the bytes of a run's requests, in the form that the target takes.
+class Payload(NamedTuple):
+    """A request as it is sent.
+
+    Attributes:
+        written: its bytes, head and body. continued: what is known of a turn whose history will hold the server's own answers; None
+            where there is no such history. origin: which of the source's prompts it has; None where prompts are made.
+    """
+
+    written: bytes
+    continued: Continued | None
+    origin: Origin | None
+
+
+def payloads(
+    target: Target, workload: Workload, *, seed: str, schedule_seed: str = "0", vocabulary: int
+) -> Callable[[PlannedRequest], Payload]:
+    """What makes the bytes of a run's requests, in the form that the target takes.
 
     Args:
         seed: makes the prompts; another run must have another. schedule_seed: the same for runs that are compared.
@@ -31,87 +47,57 @@ class Payloads:
     Raises:
         BenchError: the SDK refuses to build a request, or a file of prompts cannot be read.
     """
-
-    def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str = "0", vocabulary: int) -> None:
-        self._of: dict[str | None, _Payloads] = {}
-        for name, part in workload.parts.items():
-            model = workload.classes[name].model if name else None
-            seeds = {"seed": seed, "schedule_seed": schedule_seed}
-            self._of[name] = _Payloads(
-                replace(target, model=model or target.model),
-                part,
-                **{key: f"{value}/{name}" if name else value for key, value in seeds.items()},
-                vocabulary=vocabulary,
-            )
-
-    def of(self, request: PlannedRequest) -> bytes:
-        """The request's bytes, head and body."""
-        return self._of[request.request_class].of(_in_class(request))
-
-    def origin(self, request: PlannedRequest) -> Origin | None:
-        """Which of the source's prompts the request has; None where prompts are made."""
-        return self._of[request.request_class].origin(_in_class(request))
-
-    def continued(self, request: PlannedRequest) -> Continued | None:
-        """What is known of a turn whose history will hold the server's own answers; None where there is no such history."""
-        return self._of[request.request_class].continued(request)
-
-
-def _in_class(request: PlannedRequest) -> PlannedRequest:
-    """The request with its conversation's number within its class, by which its prompt is drawn."""
-    return request if request.request_class is None else replace(request, conversation=request.drawn)
-
-
-class _Payloads:
-    """Payloads of a workload without classes, or of one class."""
-
-    def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str, vocabulary: int) -> None:
-        self._endpoint = endpoint = ENDPOINTS[workload.endpoint]
-        form = target.form(workload.endpoint)
-        self._limit = endpoint.limit(form) if endpoint.limits else None
-        turns = workload.turns
-        making = Making(
-            endpoint, form, workload.cache, seed, schedule_seed, vocabulary, turns=workload.turn_count, own=workload.own_history
+    if not workload.classes:
+        return _maker(target, workload, seed, schedule_seed, vocabulary)
+    makers = {
+        name: _maker(
+            replace(target, model=each.model or target.model),
+            workload.of(name),
+            f"{seed}/{name}",
+            f"{schedule_seed}/{name}",
+            vocabulary,
         )
-        self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
-        self._extras = workload.prompts.extras(making)
-        self._own = making.own
-        placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
-        options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
-        self._head, self._bare = template(target, endpoint, options)
-        self._body = self._bare
-        self._session = (turns.session_header, seed) if turns and turns.session_header else None
+        for name, each in workload.classes.items()
+    }
+    # In a class a prompt is drawn by its conversation's number there.
+    return lambda request: makers[request.request_class or ""](replace(request, conversation=request.drawn))
 
-    def of(self, request: PlannedRequest) -> bytes:
-        head, body = self._written(request), as_json(self._body)
-        return head % len(body) + body
 
-    def origin(self, request: PlannedRequest) -> Origin | None:
-        return self._origin(request)
+def _maker(
+    target: Target, workload: Workload, seed: str, schedule_seed: str, vocabulary: int
+) -> Callable[[PlannedRequest], Payload]:
+    """What makes those of a workload without classes, or of one class."""
+    endpoint, form, own = ENDPOINTS[workload.endpoint], target.form(workload.endpoint), workload.own_history
+    made_of = workload.prompts.maker(
+        Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary, turns=workload.turn_count, own=own)
+    )
+    placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
+    options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
+    common, bare = template(target, endpoint, options)
+    session = workload.turns.session_header if workload.turns else None
 
-    def continued(self, request: PlannedRequest) -> Continued | None:
-        if not self._own:
-            return None
-        head, (key,) = self._written(request), self._endpoint.keys
-        # The list of messages is the body's last key: in an object, order means nothing.
-        rest = as_json({name: value for name, value in self._body.items() if name != key})[:-1]
-        opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), as_json(key))
-        messages = self._body[key]
-        recorded = bool(request.turn) and messages[0]["role"] == "assistant"
-        return Continued(head, opening, as_json(messages)[1:-1], recorded)
+    def make(request: PlannedRequest) -> Payload:
+        made, head = made_of(request), common
+        body = {**bare, **made.extras}
+        endpoint.put(body, made.prompt)
+        if endpoint.limits:
+            body[endpoint.limit(form)] = request.output_tokens
+        if session:
+            value = hashlib.sha256(f"{seed}/{request.conversation}".encode()).hexdigest()[:16]
+            head = head[:-2] + f"{session}: {value}\r\n\r\n".encode().replace(b"%", b"%%")
+        text = as_json(body)
+        return Payload(head % len(text) + text, _continued(head, body, endpoint, request) if own else None, made.origin)
 
-    def _written(self, request: PlannedRequest) -> bytes:
-        """The head, with a place for the body's length; the body is this request's from now on."""
-        prompt = self._prompt(request)
-        self._body = self._bare | dict(self._extras(request))
-        self._endpoint.put(self._body, prompt)
-        if self._limit:
-            self._body[self._limit] = request.output_tokens
-        if not self._session:
-            return self._head
-        name, seed = self._session
-        value = hashlib.sha256(f"{seed}/{request.conversation}".encode()).hexdigest()[:16]
-        return self._head[:-2] + f"{name}: {value}\r\n\r\n".encode().replace(b"%", b"%%")
+    return make
+
+
+def _continued(head: bytes, body: dict[str, Any], endpoint: Endpoint, request: PlannedRequest) -> Continued:
+    (key,) = endpoint.keys
+    # The list of messages is the body's last key: in an object, order means nothing.
+    rest = as_json({name: value for name, value in body.items() if name != key})[:-1]
+    opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), as_json(key))
+    recorded = bool(request.turn) and body[key][0]["role"] == "assistant"
+    return Continued(head, opening, as_json(body[key])[1:-1], recorded)
 
 
 def as_json(body: Any) -> bytes:
@@ -127,12 +113,11 @@ def template(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> tup
         raise BenchError(
             "the openai SDK writes JSON differently than expected; Saturate needs the pinned version (requirements.lock)."
         )
-    lines = [request.method.encode() + b" " + request.url.raw_path.replace(b"%", b"%%") + b" HTTP/1.1"]
     # Compressed answers would be stamped as their compressor flushes them. Headers that are given are written as they are given.
     left_out = {b"accept-encoding", *(name.lower().encode() for name in target.headers)}
     left_out |= {b"authorization"} if target.keyless else set()
-    for name, value in request.headers.raw:
-        if name.lower() not in left_out:
-            lines.append(name + b": " + (b"%d" if name.lower() == b"content-length" else value.replace(b"%", b"%%")))
-    lines += [f"{name}: {value}".encode().replace(b"%", b"%%") for name, value in target.headers.items()]
+    kept = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
+    lines = [request.method.encode() + b" " + request.url.raw_path.replace(b"%", b"%%") + b" HTTP/1.1"]
+    for name, value in [*kept, *((name.encode(), value.encode()) for name, value in target.headers.items())]:
+        lines.append(name + b": " + (b"%d" if name.lower() == b"content-length" else value.replace(b"%", b"%%")))
     return b"\r\n".join(lines) + b"\r\n\r\n", body

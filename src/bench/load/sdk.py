@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
@@ -18,29 +17,15 @@ if TYPE_CHECKING:
     import openai
 
 
-@dataclass
-class Reading:
-    """One answer, as the SDK read it.
-
-    Attributes:
-        text: of the answer, without reasoning. finish: why it ended. prompt, completion: the counts of its usage.
-        error: why the SDK could not read it.
-    """
-
-    text: str = ""
-    finish: str | None = None
-    prompt: int | None = None
-    completion: int | None = None
-    error: str | None = None
-
-
 @contextmanager
-def _client(target: Target, transport: httpx2.BaseTransport, timeout_s: float) -> Iterator[openai.OpenAI]:
+def _client(target: Target, handle: Callable[[httpx2.Request], httpx2.Response]) -> Iterator[openai.OpenAI]:
+    """The SDK, whose requests `handle` answers in place of a server."""
     # Here, since it takes a second to import, which nothing but a run should pay.
     import httpx2  # noqa: PLC0415
     import openai  # noqa: PLC0415
 
-    with httpx2.Client(transport=transport, timeout=timeout_s, headers={"Accept-Encoding": "identity"}) as http, openai.OpenAI(
+    transport = httpx2.MockTransport(handle)
+    with httpx2.Client(transport=transport, headers={"Accept-Encoding": "identity"}) as http, openai.OpenAI(
         base_url=f"{target.base_url.rstrip('/')}/v1",
         api_key=target.api_key,
         http_client=http,
@@ -55,51 +40,39 @@ def sdk_request(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> 
     Raises:
         BenchError: it refuses to build a request.
     """
-    import httpx2  # noqa: PLC0415
+    caught: list[httpx2.Request] = []
 
-    class Caught(Exception):
-        """The request is built; there is nothing to send it to."""
+    def catch(request: httpx2.Request) -> httpx2.Response:
+        caught.append(request)
+        raise ConnectionError  # there is nothing to send it to
 
-    class Catch(httpx2.BaseTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            self.request = request
-            raise Caught
-
-    catch = Catch()
     try:
-        with _client(target, catch, 5.0) as sdk:
+        with _client(target, catch) as sdk:
             endpoint.created(sdk, target.model, options)
     except Exception as error:
-        if not hasattr(catch, "request"):
+        if not caught:
             raise BenchError(
                 f"the openai SDK would not build a request: {target.without_secrets(repr(error))}. Check the model's name and "
                 "OPENAI_API_KEY."
             ) from None
-    return catch.request
+    return caught[0]
 
 
-def sdk_reading(target: Target, endpoint: Endpoint, options: dict[str, Any], exchange: Exchange) -> Reading:
-    """How the SDK reads the answer that an exchange has. Args: options: of the request."""
+def sdk_contents(target: Target, endpoint: Endpoint, options: dict[str, Any], exchange: Exchange) -> list[dict[str, Any]]:
+    """The objects that the SDK reads in the answer that an exchange has: its events, or the whole; it may raise anything.
+
+    Args:
+        options: of the request.
+    """
     import httpx2  # noqa: PLC0415
 
-    class Replay(httpx2.BaseTransport):
-        def handle_request(self, _request: httpx2.Request) -> httpx2.Response:
-            response = Response(exchange)
-            return httpx2.Response(response.status or 0, headers={"Content-Type": response.content_type}, content=response.body)
+    response = Response(exchange)
+    headers = {"Content-Type": response.content_type}
 
-    reading = Reading()
-    try:
-        with _client(target, Replay(), 5.0) as sdk:
-            answer = endpoint.created(sdk, target.model, options)
-            for chunk in answer if exchange.streamed else [answer]:
-                said = endpoint.read(chunk)
-                reading.text += said.text
-                reading.finish = said.finish or reading.finish
-                for prompt, completion in (
-                    [said.counts] if said.counts else []
-                ):  # one event may have the one, a later one the other
-                    reading.prompt = reading.prompt if prompt is None else prompt
-                    reading.completion = reading.completion if completion is None else completion
-    except Exception as error:  # whatever a parser of other people's text may raise
-        reading.error = target.without_secrets(f"{type(error).__name__}: {error}")[:300]
-    return reading
+    def replay(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(response.status or 0, headers=headers, content=response.body)
+
+    with _client(target, replay) as sdk:
+        answer = endpoint.created(sdk, target.model, options)
+        chunks = answer if exchange.streamed else [answer]
+        return [chunk if isinstance(chunk, dict) else chunk.to_dict(warnings=False) for chunk in chunks]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from bench.errors import BenchError
 from bench.fields import checked_address
@@ -44,6 +45,13 @@ class Target:
     def form(self, endpoint: str) -> RequestForm:
         """How requests to `endpoint` are written."""
         return self.forms.get(endpoint, RequestForm())
+
+    @property
+    def socket(self) -> tuple[str, int, bool]:
+        """Its host and port, and whether it speaks TLS."""
+        url = urlsplit(self.base_url)
+        tls = url.scheme == "https"
+        return url.hostname or "", url.port or (443 if tls else 80), tls
 
     @property
     def key(self) -> str | None:

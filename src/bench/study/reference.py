@@ -20,7 +20,7 @@ from bench.models.catalogue import Accelerator
 from bench.models.model import Model
 from bench.servers import deployment
 from bench.study import config, decision, search
-from bench.workloads import classes, turns, workload
+from bench.workloads import classes, workload
 from bench.workloads.lengths import LengthDistribution
 from bench.workloads.prompts import SOURCES, Source
 from bench.workloads.prompts.file import PromptFile
@@ -52,7 +52,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`workloads.NAME`", workload.Workload),
     *((f"`workloads.NAME.prompts` with `source: {name}`", source) for name, source in SOURCES.items()),
     ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
-    ("`workloads.NAME.turns`", turns.Turns),
+    ("`workloads.NAME.turns`", workload.Turns),
     ("`workloads.NAME.step`", workload.Step),
     ("`workloads.NAME.classes.NAME`", classes.RequestClass),
     ("`measurement`", config.Measurement),

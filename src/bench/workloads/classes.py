@@ -14,7 +14,6 @@ from bench.workloads.lengths import Length
 from bench.workloads.prompts import SOURCES, Prompts
 
 _OWN = ("share", "model", "body")  # keys whose value does not simply replace the workload's
-_UNEQUAL = 1e-6  # difference from 1 that shares may have together: thirds are written with some digits; convention
 
 
 class RequestClass(Strict):
@@ -72,16 +71,3 @@ def dealt(count: int, shares: Mapping[str, float]) -> dict[str, int]:
     for name in sorted(exact, key=lambda name: (found[name] - exact[name], name))[:left]:
         found[name] += 1
     return found
-
-
-def mixture_faults(classes: Mapping[str, RequestClass], *, arrival: str, turns: bool) -> list[str]:
-    """Why classes cannot be mixed, whatever each of them is."""
-    whole = sum(each.share for each in classes.values())
-    rules = (
-        (arrival == "trace", "a trace says what each of its requests is; remove classes, or the trace"),
-        (turns, "classes do not go with turns: a level would count requests of one class and conversations of another. Remove one of "
-         "them (an archetype's turns with `turns: null`)"),
-        (len(classes) < 2, "a single class is the workload itself; give two or more"),
-        (abs(whole - 1) > _UNEQUAL, f"the shares of the classes are {whole:g} together; make them 1"),
-    )  # fmt: skip
-    return [message for wrong, message in rules if wrong]

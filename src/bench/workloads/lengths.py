@@ -101,7 +101,7 @@ def _lognormal(length: Any, source: random.Random) -> Callable[[], int]:
     def draw() -> int:
         while True:
             z = NormalDist().inv_cdf(source.random() or 0.5)  # at 0 the inverse has no value
-            value = round(length.median * math.exp(length.sigma * z))
+            value: int = round(length.median * math.exp(length.sigma * z))
             if length.min <= value <= length.max:
                 return value
 

@@ -126,7 +126,8 @@ class _Draws:
         """A first request and its further turns, whose prompts hold all that was said before, where their lengths are known."""
         yield request
         for turn in range(1, self.workload.turn_count):
-            added, history = self._added(), {}
+            added = self._added()
+            history: dict[str, Any] = {}
             if added is not None:
                 messages = (*request.messages, request.output_tokens, added)
                 history = {"prompt_asked": sum(messages), "messages": messages, "reusable_tokens": request.prompt_tokens}

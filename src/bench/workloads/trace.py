@@ -248,7 +248,8 @@ def _with_blocks(
             size = block or form.block or (_tokens(path, row, "block_tokens") if _given(row, "block_tokens") else 0)
             whole, rest = divmod(request.prompt_tokens, size) if size else (0, 0)
             if len(names) not in (whole, whole + bool(rest)):
-                fault = f"{len(names)} ids do not fit a prompt of {request.prompt_tokens} tokens, which has {whole + bool(rest)} blocks of {size}"
+                blocks = f"which has {whole + bool(rest)} blocks of {size}"
+                fault = f"{len(names)} ids do not fit a prompt of {request.prompt_tokens} tokens, {blocks}"
                 raise BenchError(
                     f"{path}: {row.place}, hash_ids: {fault if size else 'the tokens in a block are not known'}. Give the length of a "
                     "block as trace_block in the workload, or as a column block_tokens; with 0 prompts share nothing."

@@ -6,21 +6,21 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from bench.axes import CONCURRENCY, RATE
 from bench.errors import BenchError
 from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Name, Requests, Seconds, Strict, Tokens, or_auto
+from bench.headers import checked_name
 from bench.runs.environment import secret_in
 from bench.workloads.archetypes import with_archetype
-from bench.workloads.classes import RequestClass, mixture_faults
+from bench.workloads.classes import RequestClass
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.gaps import GAPS
 from bench.workloads.lengths import Length, LengthDistribution
-from bench.workloads.prompts import RANDOM, SOURCES, Prompts, Source
+from bench.workloads.prompts import RANDOM, SOURCES, Prompts
 from bench.workloads.trace import PUBLISHERS, TraceRequest, read_trace, shared_block, thinned
 from bench.workloads.trace_times import TraceUnit
-from bench.workloads.turns import Turns
 
 OPEN = tuple(GAPS)
 # Columns of the summary in which two workloads agree that differ by streaming alone.
@@ -43,6 +43,8 @@ _OURS = {
     *("model", "stream", "stream_options", "ignore_eos", "n", "best_of", "echo", "truncate_prompt_tokens"),
     *("max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"),
 }
+_UNEQUAL = 1e-6  # difference from 1 that shares may have together: thirds are written with some digits; convention
+_SECRETS = ("authorization", "cookie", "x-api-key", "api-key")
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 # Keys that belong to some arrivals alone.
 _ONLY: Mapping[str, tuple[str, ...]] = {
@@ -62,11 +64,6 @@ else:
 _AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **dict.fromkeys(OPEN, RATE)}
 
 
-def _generates(content: Mapping[str, Any]) -> bool:
-    endpoint = ENDPOINTS.get(str(content.get("endpoint")))
-    return endpoint is None or endpoint.work.generates
-
-
 def _unsent(body: Mapping[str, Any]) -> str | None:
     """Why a body is no JSON; None where it is."""
     try:
@@ -76,8 +73,10 @@ def _unsent(body: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _named(prompts: Source) -> str:
-    return "random prompts" if prompts.source == RANDOM.name else f"prompts of a {prompts.source}"
+def _session_header(name: str) -> str:
+    if name.lower() in _SECRETS:
+        raise ValueError(f"{name} carries keys; name another header, such as X-Session-Id")
+    return checked_name(name)
 
 
 class Step(Strict):
@@ -86,6 +85,26 @@ class Step(Strict):
     factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
     start_s: Annotated[float, Field(ge=0, le=MOST_S)] = Field(description="Start of the step (s since the run's start).")
     duration_s: Seconds = Field(description="Length of the step (s).")
+
+
+class Turns(Strict):
+    """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history:
+    the answers of random prompts are drawn too, those of a file are the server's own.
+    """
+
+    count: Annotated[int, Field(ge=2, le=MOST_REQUESTS)] = Field(
+        description="Requests in a conversation. Of a file of `prompts`, chats with as many turns or more are sent."
+    )
+    new_tokens: Length | None = Field(
+        default=None, description="Tokens that each further turn adds to the prompt; a file of `prompts` has its own."
+    )
+    think_s: Annotated[float, Field(ge=0, le=MOST_S)] = Field(
+        default=0.0, description="Pause between an answer and the next turn (s)."
+    )
+    session_header: Annotated[str, AfterValidator(_session_header)] | None = Field(
+        default=None,
+        description="A header that names the conversation, by which a router can keep it on one server.",
+    )
 
 
 class Workload(Strict):
@@ -200,31 +219,33 @@ class Workload(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_many_as_needed(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or content.get("arrival") not in ("closed", *OPEN):
+    def _completed(cls, content: Any) -> Any:
+        """What is said, over its archetype, with what follows from it."""
+        if not isinstance(content, dict):
             return content
-        named = content.get("num_requests") is not None or content.get("duration_s") is not None
-        return content if named else {**content, "num_requests": "auto"}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole_vectors(cls, content: Any) -> Any:
-        return {"stream": False, **content} if isinstance(content, dict) and not _generates(content) else content
-
-    @model_validator(mode="before")
-    @classmethod
-    def _preset(cls, content: Any) -> Any:
-        return with_archetype(content)
+        content = with_archetype(content)
+        endpoint = ENDPOINTS.get(str(content.get("endpoint")))
+        if endpoint and not endpoint.work.generates:
+            content = {"stream": False, **content}
+        counted = content.get("num_requests") is not None or content.get("duration_s") is not None
+        return content if counted or content.get("arrival") not in ("closed", *OPEN) else {**content, "num_requests": "auto"}
 
     @model_validator(mode="after")
     def _sound(self) -> Workload:
-        faults = self._faults_of_classes() if self.classes else self._faults()
-        if fault := next(faults, None):
+        if fault := next(self._faults_of_classes() if self.classes else self._faults(), None):
             raise ValueError(fault)
         return self
 
     def _faults_of_classes(self) -> Iterator[str]:
-        yield from mixture_faults(self.classes, arrival=self.arrival, turns=self.turns is not None)
+        shares = sum(each.share for each in self.classes.values())
+        rules = (
+            (self.arrival == "trace", "a trace says what each of its requests is; remove classes, or the trace"),
+            (self.turns is not None, "classes do not go with turns: a level would count requests of one class and conversations of "
+             "another. Remove one of them (an archetype's turns with `turns: null`)"),
+            (len(self.classes) < 2, "a single class is the workload itself; give two or more"),
+            (abs(shares - 1) > _UNEQUAL, f"the shares of the classes are {shares:g} together; make them 1"),
+        )  # fmt: skip
+        yield from (message for wrong, message in rules if wrong)
         natural, faults = {}, {}
         for name in self.classes:
             try:
@@ -242,57 +263,56 @@ class Workload(Strict):
             )
 
     def _faults(self) -> Iterator[str]:
-        opened = self.arrival in OPEN
-        work = ENDPOINTS[self.endpoint].work
-        own, generates = not self.prompts.sized, work.generates
-        lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
-        talks = ENDPOINTS[self.endpoint].chats
-        taken = sorted(self.body.keys() & {*_OURS, *ENDPOINTS[self.endpoint].keys, *ENDPOINTS[self.endpoint].limits})
-        secret, unsent = secret_in(self.body), _unsent(self.body)
+        endpoint, turns, replayed = ENDPOINTS[self.endpoint], self.turns, self.arrival == "trace"
+        work, own = endpoint.work, not self.prompts.sized
+        added = turns.new_tokens if turns else None
         for key, arrivals in _ONLY.items():
             if getattr(self, key) is not None and self.arrival not in arrivals:
                 yield f"{key} belongs to arrival {', '.join(arrivals)}, and arrival is {self.arrival}; remove it"
         rules = (
-            (opened and self.num_requests is not None and self.duration_s is not None,
+            (self.arrival in OPEN and self.num_requests is not None and self.duration_s is not None,
              "both num_requests and duration_s are given; keep one"),
             (self.arrival in _SHAPED and self.burstiness is None, f"arrival {self.arrival} needs burstiness, the shape of its gaps"),
-            (self.arrival == "trace" and self.trace is None, "arrival trace needs trace, its file"),
-            (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
-             "a trace has its own lengths; remove prompt_tokens and output_tokens, or archetype"),
-            (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens, or archetype"),
-            (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
-            (own and self.turns is not None and self.turns.new_tokens is not None,
-             "chats of a file have their own turns; remove turns.new_tokens"),
-            (not own and self.turns is not None and self.turns.new_tokens is None,
-             "turns.new_tokens says how many tokens a turn adds; give it, or prompts of a file with chats"),
-            (self.turns is not None and not generates, f"endpoint {self.endpoint} answers no turns; remove turns"),
-            (own and self.turns is not None and not talks, f"endpoint {self.endpoint} takes no chats of a file; use endpoint chat"),
-            (not generates and self.output_tokens is not None,
-             f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens, or archetype"),
-            (not generates and self.arrival == "trace",
+            (replayed and self.trace is None, "arrival trace needs trace, its file"),
+            (replayed and own, "a trace and a file of prompts both say how long prompts are; remove one of them"),
+            (replayed and not work.generates,
              f"endpoint {self.endpoint} answers with {work.answer}, and a trace says how long answers are; remove one of them"),
-            (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
-            (not generates and not own and self.prompt_tokens is None,
-             "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
-            (not generates and self.keep_answers,
-             f"endpoint {self.endpoint} answers with {work.answer}, which are no texts; remove keep_answers"),
-            (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
-            (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
-            (self.natural and self.turns is not None and not own,
+            (replayed and turns is not None, "turns do not go with a trace, each of whose requests stands alone"),
+            (turns is not None and not work.generates, f"endpoint {self.endpoint} answers no turns; remove turns"),
+        )  # fmt: skip
+        yield from (message for wrong, message in rules if wrong)
+        trace = "a trace has its own lengths" if replayed else ""
+        prompts, answers = (trace or text for text in (
+            "prompts of a file have their own lengths" if own else "",
+            "" if work.generates else f"endpoint {self.endpoint} answers with {work.answer}, which have no length",
+        ))  # fmt: skip
+        lengths = (("prompt", self.prompt_tokens, prompts), ("output", self.output_tokens, answers))
+        for what, length, why in lengths:
+            if why and length is not None:
+                yield f"{why}; remove {what}_tokens, or archetype"
+            if not why and length is None:
+                yield f"{what}_tokens says how long {'answers' if what == 'output' else 'prompts'} are; give it, or an archetype"
+        taken = sorted(self.body.keys() & {*_OURS, *endpoint.keys, *endpoint.limits})
+        secret, unsent = secret_in(self.body), _unsent(self.body)
+        rules = (
+            (own and added is not None, "chats of a file have their own turns; remove turns.new_tokens"),
+            (not own and turns is not None and added is None,
+             "turns.new_tokens says how many tokens a turn adds; give it, or prompts of a file with chats"),
+            (own and turns is not None and not endpoint.chats, f"endpoint {self.endpoint} takes no chats of a file; use endpoint chat"),
+            (any(length and length.natural for length in (self.prompt_tokens, added)), "prompts have no natural length; answers do"),
+            (self.natural and turns is not None and not own,
              "answers in the history of random prompts have the lengths asked for, and natural answers none; use prompts of a file"),
+            (not work.generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
+            (not work.generates and self.keep_answers,
+             f"endpoint {self.endpoint} answers with {work.answer}, which are no texts; remove keep_answers"),
             (secret is not None, f"body.{secret} looks like a secret, and bodies are recorded; send it in a header"),
             (unsent is not None, f"body cannot be sent: {unsent}"),
             (bool(taken), f"body holds {' and '.join(taken)}, which other keys of the workload say; remove it there"),
-            (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
-             "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
-             "output_tokens"),
             (self.cache not in self.prompts.caches,
-             f"cache {self.cache} does not go with {_named(self.prompts)}, which can be "
-             f"{' or '.join(self.prompts.caches)}" + ("; natural reuses what they have in common" if own else "")),
+             f"cache {self.cache} does not go with prompts: {self.prompts.source}, which can be {', '.join(self.prompts.caches)}"),
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
-            (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
-            (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
-            (self.cache in ("shared", "repeated") and ENDPOINTS[self.endpoint].ranks,
+            (turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
+            (self.cache in ("shared", "repeated") and endpoint.ranks,
              f"cache {self.cache} does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns and step"),

@@ -10,7 +10,6 @@ from typing import Any
 from bench.errors import BenchError
 from bench.table_file import Row, read_rows
 from bench.workloads.prompts import PromptFile
-from bench.workloads.prompts.own import prompt_digest
 from bench.workloads.workload import Workload
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "test")
@@ -72,8 +71,7 @@ def read_set(path: Path) -> dict[str, Task]:
     sent = PromptFile(source="file", file=str(path)).read()
     found = [_task(path, row) for row in read_rows(str(path), what="graded set")]
     tasks: dict[str, Task] = {}
-    for (place, prompt, _), task in zip(sent, found, strict=True):
-        digest = prompt_digest(prompt)
+    for (_, _, (place, digest)), task in zip(sent, found, strict=True):
         if digest in tasks:
             raise BenchError(f"{path}: {place} repeats an earlier prompt, so their answers cannot be told apart. Remove one.")
         tasks[digest] = task

@@ -1,4 +1,5 @@
-"""The endpoints that load is sent to, one file each: how a request is written, and how its answer is read.
+"""The endpoints that load is sent to: how a request is written, and how its answer is read. `choices`: what generates; `pooled`: what
+answers with numbers.
 
 To add one, write its file and name it in `ENDPOINTS`; another package names its class in its entry points (`bench.plugins`).
 """
@@ -6,13 +7,11 @@ To add one, write its file and name it in `ENDPOINTS`; another package names its
 from __future__ import annotations
 
 from bench.plugins import Registry
-from bench.workloads.endpoints.chat import Chat
-from bench.workloads.endpoints.completions import Completions
-from bench.workloads.endpoints.embeddings import Embeddings
-from bench.workloads.endpoints.kind import Drafts, Endpoint, Generated, Prompt, Read, Usage
-from bench.workloads.endpoints.rerank import Rerank
+from bench.workloads.endpoints.choices import Chat, Completions
+from bench.workloads.endpoints.kind import Drafts, Endpoint, Generated, Prompt, Usage, dialogue
+from bench.workloads.endpoints.pooled import Embeddings, Rerank
 
-__all__ = ["ENDPOINTS", "Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage"]
+__all__ = ["ENDPOINTS", "Drafts", "Endpoint", "Generated", "Prompt", "Usage", "dialogue"]
 
 _OWN: tuple[type[Endpoint], ...] = (Completions, Chat, Embeddings, Rerank)
 ENDPOINTS: Registry[Endpoint] = Registry("endpoint", {each.name: each() for each in _OWN}, lambda each: each())

@@ -1,34 +1,25 @@
-"""What the endpoints whose answers have `choices` share: completions and chats.
+"""/v1/completions and /v1/chat/completions, whose answers have `choices`.
 
 Every shape here is one that some server in the field sends; tests/load/test_answers_read.py has an example of each.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from bench.runs.request import RequestForm
-from bench.workloads.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
+from bench.workloads.endpoints.kind import Endpoint, Generated, Prompt, dialogue, size_of
 
 # Keys of a delta or a message that carry what the model generated. Some servers repeat reasoning under several of them.
 _OUTPUT = ("content", "tool_calls", "function_call", "refusal", "audio")
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thinking_blocks")
 _THOUGHT = ("thinking", "reasoning")  # types of parts of a `content`
-_FAILED = ("error", "abort")  # values of finish_reason that end an answer which is not whole
 _NOTHING = Generated()
 _CONTENT = {"content"}
 
 
 class Choices(Endpoint):
     """An endpoint whose answers have `choices`."""
-
-    def options(self, form: RequestForm, prompt: Prompt, output: int, **more: Any) -> dict[str, Any]:
-        options = super().options(form, prompt, output, **more)
-        if more["stream"] and form.sends("stream_options"):
-            options["stream_options"] = {"include_usage": True}
-        return options
 
     def generated(self, content: Mapping[str, Any]) -> Generated:
         choices = content.get("choices")
@@ -45,27 +36,37 @@ class Choices(Endpoint):
     def whole(self, content: Mapping[str, Any]) -> bool:
         return bool(content.get("choices"))
 
-    def error(self, content: Mapping[str, Any]) -> Any:
-        return error_of(content)
-
     def text(self, content: Mapping[str, Any]) -> str:
-        parts = (self.text_of(choice) for choice in content.get("choices") or ())
+        parts = (
+            (choice.get("delta") or choice.get("message") or {}).get("content") if self.chats else choice.get("text")
+            for choice in content.get("choices") or ()
+        )
         return "".join(part for part in parts if isinstance(part, str))
 
-    @abstractmethod
-    def text_of(self, choice: Mapping[str, Any]) -> Any:
-        """A choice's text, without reasoning."""
 
-    def read(self, chunk: Any) -> Read:
-        text, finish = "", None
-        for choice in getattr(chunk, "choices", None) or ():
-            said = getattr(choice, "delta", None) or getattr(choice, "message", None)
-            part = getattr(said, "content", None) if said is not None else getattr(choice, "text", None)
-            text += part if isinstance(part, str) else ""
-            finish = getattr(choice, "finish_reason", None) or finish
-        usage = getattr(chunk, "usage", None)
-        counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
-        return Read(text, finish, None if usage is None else counts)
+class Completions(Choices):
+    """Prompts as token ids, so that lengths are exact."""
+
+    name = "completions"
+    meaning = "prompts as token ids, to /v1/completions"
+    path = call = "completions"
+    keys = ("prompt",)
+    reasons = False
+    kinds = ("text",)
+
+
+class Chat(Choices):
+    """One user message a request, or the messages of a chat."""
+
+    name = "chat"
+    meaning = "prompts as text, to /v1/chat/completions"
+    path = "chat/completions"
+    call = "chat.completions"
+    keys = ("messages",)
+    lacks = ("token_ids",)
+
+    def put(self, body: dict[str, Any], prompt: Prompt) -> None:
+        body["messages"] = dialogue([prompt]) if isinstance(prompt, str) else prompt
 
 
 def _of_choice(choice: Mapping[str, Any]) -> Generated:
@@ -106,31 +107,4 @@ def _counted(choice: Mapping[str, Any]) -> int | None:
     for listed in (ids, logprobs.get("content"), logprobs.get("tokens")):
         if isinstance(listed, list) and listed:
             return len(listed)
-    return None
-
-
-def error_of(content: Mapping[str, Any]) -> Any:
-    """What an object says went wrong; None where nothing did."""
-    if content.get("error"):
-        return content["error"]
-    if content.get("choices"):
-        return _failure(content["choices"])
-    # Older vLLM, FastAPI and DashScope report an error as the object itself.
-    if "choices" in content or "usage" in content:
-        return None
-    coded = "code" in content and isinstance(content.get("message"), str)
-    return content if coded or content.get("object") == "error" or content.get("detail") else None
-
-
-def _failure(choices: Any) -> Any:
-    for choice in choices if isinstance(choices, list) else ():
-        finish = choice.get("finish_reason") if isinstance(choice, dict) else None
-        if finish is None and not (isinstance(choice, dict) and choice.get("error")):
-            continue
-        if choice.get("error"):
-            return choice["error"]
-        if finish in _FAILED:
-            return f"the server ended the answer with finish_reason {finish}"
-        if isinstance(finish, dict) and finish.get("type") in _FAILED:
-            return finish
     return None

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -52,6 +53,7 @@ def unit_of(works: Iterable[str | None]) -> str:
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
 _MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`, whose import is dear
+_FAILED = ("error", "abort")  # values of finish_reason that end an answer which is not whole
 _ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
@@ -180,15 +182,9 @@ class Drafts(NamedTuple):
         return found if sound and 0 <= found.accepted <= found.drafted else None  # type: ignore[operator]
 
 
-class Read(NamedTuple):
-    """What the openai SDK has of a chunk or a whole answer: its text without reasoning, why it ended, prompt and completion tokens.
-
-    A count that is None is not in it.
-    """
-
-    text: str = ""
-    finish: str | None = None
-    counts: tuple[int | None, int | None] | None = None
+def dialogue(texts: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Texts as the messages of a chat: a user's first, and an answer after each."""
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
 class Endpoint(ABC):
@@ -197,20 +193,21 @@ class Endpoint(ABC):
     Attributes:
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
         path: below /v1, or with a slash ahead below the server's address. work: what a server does with a request.
+        call: the SDK's resource whose `create` sends a request there; empty where it has none.
         always: what every request's body says.
         keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
         lacks: names in `bench.runs.request.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        kinds: of prompts that it takes: a `text`, the messages of a `chat`, such with `calls` of tools as OpenAI has them, a `query`
-            and its documents.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
     """
 
     name: ClassVar[str]
     meaning: ClassVar[str]
     work: ClassVar[Work] = GENERATION
     path: ClassVar[str]
+    call: ClassVar[str] = ""
     keys: ClassVar[tuple[str, ...]]
     always: ClassVar[Mapping[str, Any]] = {}
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
@@ -233,9 +230,13 @@ class Endpoint(ABC):
         """Where requests go, below the server's address."""
         return self.path if self.path.startswith("/") else f"/v1/{self.path}"
 
+    def sends(self, form: RequestForm, name: Omissible) -> bool:
+        """Whether its requests in this form have what `bench.runs.request.OPTIONAL` names."""
+        return name not in self.lacks and form.sends(name)
+
     def sends_text(self, form: RequestForm) -> bool:
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""
-        return "token_ids" in self.lacks or not form.sends("token_ids")
+        return not self.sends(form, "token_ids")
 
     def options(
         self,
@@ -253,22 +254,29 @@ class Endpoint(ABC):
             natural: whether the answer may end by itself before. body: further keys of the body, in place of those that are there.
         """
         options = dict(self.always)
+        further: dict[str, Any] = {}
         if self.limits:
-            options |= {"stream": stream, self.limit(form): output}
-        if form.sends("temperature") and "temperature" not in self.lacks:
+            options["stream"] = stream
+            # The second of the keys is one that the SDK knows for chats alone.
+            (options if form.sends("max_tokens") else further)[self.limit(form)] = output
+        if stream and self.sends(form, "stream_options"):
+            options["stream_options"] = {"include_usage": True}
+        if self.sends(form, "temperature"):
             options["temperature"] = 0
-        if form.sends("ignore_eos") and "ignore_eos" not in self.lacks and not natural:
-            options["extra_body"] = {"ignore_eos": True}
-        if body:
-            options["extra_body"] = {**options.get("extra_body", {}), **body}
+        if self.sends(form, "ignore_eos") and not natural:
+            further["ignore_eos"] = True
+        if further := {**further, **(body or {})}:
+            options["extra_body"] = further
         self.put(options, prompt)
         return options
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         """The SDK's answer: an object, or an iterator of chunks where it is streamed.
 
-        By default it is sent as the SDK sends to endpoints of which it has no call, and the objects are plain ones.
+        Without a `call` it is sent as the SDK sends to endpoints that it does not know, and the objects are plain ones.
         """
+        if self.call:
+            return attrgetter(self.call)(sdk).create(model=model, **options)
         import openai  # noqa: PLC0415 - it takes a second to import, which nothing but a run should pay
 
         further: Any = {"extra_json": options.get("extra_body")}
@@ -277,13 +285,13 @@ class Endpoint(ABC):
         url = str(sdk.base_url).rstrip("/").removesuffix("/v1") + self.address
         return sdk.post(url, cast_to=object, body=body, options=further, stream=streamed, stream_cls=openai.Stream[object])
 
-    @abstractmethod
     def put(self, body: dict[str, Any], prompt: Prompt) -> None:
         """Put a prompt into a request's body, in place of the one that is there.
 
         First requests have `""` or `"a"` as a prompt, and two texts from whose tokens the tokens of a letter follow: it must send each
         once.
         """
+        body[self.keys[0]] = prompt
 
     def limit(self, form: RequestForm) -> str:
         """The key of a body that limits an answer's length (tokens)."""
@@ -298,32 +306,50 @@ class Endpoint(ABC):
         """
 
     @abstractmethod
+    def whole(self, content: Mapping[str, Any]) -> bool:
+        """Whether an object is a whole answer."""
+
     def usage(self, content: Mapping[str, Any]) -> Any:
         """The server's counts so far in an event, or in a whole answer, for `Usage.of`; false where there are none.
 
         Raises:
             AttributeError, TypeError: it is neither.
         """
+        return content.get("usage")
 
-    @abstractmethod
-    def whole(self, content: Mapping[str, Any]) -> bool:
-        """Whether an object is a whole answer."""
-
-    @abstractmethod
     def error(self, content: Mapping[str, Any]) -> Any:
         """What an object says went wrong; None where nothing did."""
+        if content.get("error"):
+            return content["error"]
+        if content.get("choices"):
+            return _failure(content["choices"])
+        # Older vLLM, FastAPI and DashScope report an error as the object itself.
+        if "choices" in content or "usage" in content:
+            return None
+        coded = "code" in content and isinstance(content.get("message"), str)
+        return content if coded or content.get("object") == "error" or content.get("detail") else None
 
-    @abstractmethod
-    def text(self, content: Mapping[str, Any]) -> str:
+    def text(self, content: Mapping[str, Any]) -> str:  # noqa: ARG002 - numbers spell nothing
         """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
+        return ""
 
     def message(self, contents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """An answer, without reasoning, as a message of a chat's history. Args: contents: its events, or the whole."""
         return {"role": "assistant", "content": "".join(map(self.text, contents))}
 
-    @abstractmethod
-    def read(self, chunk: Any) -> Read:
-        """What the SDK has of a chunk or a whole answer."""
+
+def _failure(choices: Any) -> Any:
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, dict):
+            continue
+        finish = choice.get("finish_reason")
+        if choice.get("error"):
+            return choice["error"]
+        if finish in _FAILED:
+            return f"the server ended the answer with finish_reason {finish}"
+        if isinstance(finish, dict) and finish.get("type") in _FAILED:
+            return finish
+    return None
 
 
 def size_of(value: Any) -> int:

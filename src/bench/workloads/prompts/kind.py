@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.fields import Strict
@@ -24,6 +25,16 @@ class Origin(NamedTuple):
 
     place: str
     digest: str
+
+
+class Made(NamedTuple):
+    """What a request asks: its prompt, the keys that its body has beside it, such as the tools that a chat may call, and which of the
+    source's prompts it is, where it has them.
+    """
+
+    prompt: Prompt
+    extras: Mapping[str, Any] = MappingProxyType({})
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -90,17 +101,9 @@ class Source(Strict):
         """
         return None
 
-    def origins(self, making: Making) -> Callable[[PlannedRequest], Origin | None]:  # noqa: ARG002
-        """What tells which of the source's prompts a request has; None where they are made for it."""
-        return lambda _: None
-
-    def extras(self, making: Making) -> Callable[[PlannedRequest], Mapping[str, Any]]:  # noqa: ARG002
-        """What makes the keys that a request's body has beside its prompt, such as the tools that a chat may call."""
-        return lambda _: {}
-
     @abstractmethod
-    def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
-        """What makes the prompt of each request of a run.
+    def maker(self, making: Making) -> Callable[[PlannedRequest], Made]:
+        """What makes each request of a run.
 
         Raises:
             BenchError: as of `check`.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from bench.errors import BenchError
 from bench.fields import Count
 from bench.runs.request import RequestForm
-from bench.workloads.endpoints import Endpoint, Prompt
-from bench.workloads.prompts.kind import Making, Source
+from bench.workloads.endpoints import Endpoint, Prompt, dialogue
+from bench.workloads.prompts.kind import Made, Making, Source
 
 if TYPE_CHECKING:
     from bench.workloads.schedule import PlannedRequest
@@ -45,7 +45,7 @@ class RandomIds(Source):
         shortest = super().fewest(endpoint, form)
         return self.documents * (shortest + form.letter_tokens) if endpoint.ranks else shortest
 
-    def maker(self, making: Making) -> Callable[[PlannedRequest], Prompt]:
+    def maker(self, making: Making) -> Callable[[PlannedRequest], Made]:
         form = making.form
 
         def ids(wanted: PlannedRequest) -> Prompt:
@@ -74,10 +74,7 @@ class RandomIds(Source):
             return letters(ids[form.template_tokens :: form.letter_tokens][:count]) + "." * rest
 
         def chat(wanted: PlannedRequest) -> Prompt:
-            said = spelt(wanted, wanted.messages or (wanted.prompt_tokens,))
-            roles = [("user", "assistant")[place % 2] for place in range(len(said))]
-            chat: list[Mapping[str, Any]] = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
-            return chat
+            return dialogue(spelt(wanted, wanted.messages or (wanted.prompt_tokens,)))
 
         def query(wanted: PlannedRequest) -> Prompt:
             """A query and its documents, whose tokens with the query and what the server adds are alike but for one."""
@@ -89,11 +86,10 @@ class RandomIds(Source):
             said, *documents = [letters(list(itertools.islice(stream, each))) for each in (asked, *rests)]
             return [said, *(text + "." * dots for text, (_, dots) in zip(documents, sizes, strict=True))]
 
-        if making.endpoint.ranks:
-            return query
-        if not making.endpoint.sends_text(form):
-            return ids
-        return chat if making.turns > 1 and making.endpoint.chats else text
+        make = chat if making.turns > 1 and making.endpoint.chats else text
+        if making.endpoint.ranks or not making.endpoint.sends_text(form):
+            make = query if making.endpoint.ranks else ids
+        return lambda wanted: Made(make(wanted))
 
 
 def prompt_ids(seed: str, index: int | str, length: int, vocabulary: int) -> list[int]:
