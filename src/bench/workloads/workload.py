@@ -294,7 +294,7 @@ class Workload(Strict):
                 yield f"{what}_tokens says how long {'answers' if what == 'output' else 'prompts'} are; give it, or an archetype"
         taken = sorted(self.body.keys() & {*_OURS, *endpoint.keys, *endpoint.limits})
         secret, unsent = secret_in(self.body), _unsent(self.body)
-        rules = (
+        others = (
             (own and added is not None, "chats of a file have their own turns; remove turns.new_tokens"),
             (not own and turns is not None and added is None,
              "turns.new_tokens says how many tokens a turn adds; give it, or prompts of a file with chats"),
@@ -317,7 +317,7 @@ class Workload(Strict):
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns and step"),
         )  # fmt: skip
-        yield from (message for wrong, message in rules if wrong)
+        yield from (message for wrong, message in others if wrong)
 
     def of(self, request_class: str | None) -> Workload:
         """What one of its classes sends, at its share of the load; without a class itself."""

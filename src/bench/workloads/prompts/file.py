@@ -43,11 +43,7 @@ class OwnPrompt(NamedTuple):
 
 
 class PromptFile(Source):
-    """Each row of a file is a prompt. A run sends them in an order drawn by the schedule's seed, and begins again when all are sent.
-
-    A prefix cache would know them from an earlier run, so each begins with eight letters of its own (`cache: unique`), or of its run
-    (`cache: natural`), but with `cache: as_is`.
-    """
+    """Each row of a file is a prompt."""
 
     name: ClassVar[str] = "file"
     meaning: ClassVar[str] = (
@@ -129,6 +125,11 @@ class PromptFile(Source):
         return every if turns == 1 else [each for each in every if len(_ends(each.prompt)) >= turns]
 
     def maker(self, making: Making) -> Callable[[PlannedRequest], Made]:
+        """They are sent in an order drawn by the schedule's seed, again from the beginning when all are sent.
+
+        A prefix cache would know them from an earlier run, so each begins with eight letters of its own (`cache: unique`), or of its
+        run (`cache: natural`), but with `cache: as_is`.
+        """
         self.check(making.endpoint, making.turns)
         prompts = self._sent(making.turns)
 
