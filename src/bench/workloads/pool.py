@@ -24,23 +24,26 @@ class Holder(Protocol):
             where they are counted; held: those that it has, where a prefix cache tells them apart. preemptions: how often it lost them.
     """
 
+    plan: PlannedRequest
     left: int
     start: int
     blocks: int
     held: list[int]
-
-    @property
-    def plan(self) -> PlannedRequest: ...
-
-    @property
-    def preemptions(self) -> int: ...
+    preemptions: int
 
 
-class Pool(Protocol):
-    """The room of a server. Attributes: free: blocks that no running request holds; infinite where slots are what is short."""
+class Pool:
+    """The room of a server: blocks, or slots, without a prefix cache.
 
-    @property
-    def free(self) -> float: ...
+    Attributes:
+        free: blocks that no running request holds; infinite where slots are what is short.
+    """
+
+    free: float
+
+    def __init__(self, blocks: int | None, size: int) -> None:
+        self.free = math.inf if blocks is None else blocks - 1
+        self._size = size
 
     def prime(self, tokens: int) -> None:
         """Compute what all prompts begin with, as a request before the others."""
@@ -49,12 +52,22 @@ class Pool(Protocol):
         """Give a request room for its first `tokens`, or refuse where too little is free. Sets its `start`, the tokens that a prefix
         cache serves, and its `left`.
         """
+        need = -(-tokens // self._size)
+        if need > self.free:
+            return False
+        self.take(request, need)
+        request.start, request.left = 0, tokens
+        return True
 
     def take(self, request: Holder, blocks: int) -> None:
         """Give a request more blocks."""
+        request.blocks += blocks
+        self.free -= blocks
 
-    def release(self, request: Holder, computed: int) -> None:
+    def release(self, request: Holder, computed: int) -> None:  # noqa: ARG002 - nothing is reused
         """Take back what a request has. Args: computed: tokens whose keys and values are there."""
+        self.free += request.blocks
+        request.blocks = 0
 
 
 def pool_of(blocks: int | None, block_size: int, sequences: int, *, cached: bool) -> Pool:
@@ -65,7 +78,7 @@ def pool_of(blocks: int | None, block_size: int, sequences: int, *, cached: bool
         cached: whether prompt tokens that an earlier request had are not computed again.
     """
     if not cached:
-        return _Counted(blocks, block_size)
+        return Pool(blocks, block_size)
     return _CachedSlots(sequences) if blocks is None else _CachedBlocks(blocks, block_size)
 
 
@@ -78,43 +91,15 @@ def alike(one: PlannedRequest, other: PlannedRequest) -> int:
     return most if one.conversation == other.conversation else min(one.shared_tokens, other.shared_tokens)
 
 
-class _Counted:
-    """Blocks, or slots, without a prefix cache."""
-
-    def __init__(self, blocks: int | None, size: int) -> None:
-        self.free: float = math.inf if blocks is None else blocks - 1
-        self._size = size
-
-    def prime(self, tokens: int) -> None:
-        pass
-
-    def admit(self, request: Holder, tokens: int) -> bool:
-        need = -(-tokens // self._size)
-        if need > self.free:
-            return False
-        self.take(request, need)
-        request.start, request.left = 0, tokens
-        return True
-
-    def take(self, request: Holder, blocks: int) -> None:
-        request.blocks += blocks
-        self.free -= blocks
-
-    def release(self, request: Holder, computed: int) -> None:  # noqa: ARG002 - nothing is reused
-        self.free += request.blocks
-        request.blocks = 0
-
-
-class _CachedSlots:
+class _CachedSlots(Pool):
     """Slots, each of which keeps the prompt that it had last.
 
     Source: llama.cpp's server: a request gets the free slot whose prompt begins most like its own, if that is more than a tenth of it,
     else the one that has been free for longest; what both have in common is not computed.
     """
 
-    free = math.inf
-
     def __init__(self, slots: int) -> None:
+        super().__init__(None, 1)
         self._free = OrderedDict.fromkeys(range(slots))  # the longest free first
         self._had: list[PlannedRequest | None] = [None] * slots
 
@@ -145,7 +130,7 @@ class _CachedSlots:
         return 0 if had is None else alike(had, plan)
 
 
-class _CachedBlocks:
+class _CachedBlocks(Pool):
     """Blocks whose contents are reused by requests that begin alike, until they are evicted.
 
     Source: vLLM V1's `BlockPool` and `KVCacheManager`: full blocks of a prompt are found from their allocation on; a prompt reuses the
@@ -161,7 +146,7 @@ class _CachedBlocks:
         self._key_of: dict[int, _Key] = {}
 
     @property
-    def free(self) -> float:
+    def free(self) -> float:  # type: ignore[override]
         return len(self._queue)
 
     def prime(self, tokens: int) -> None:

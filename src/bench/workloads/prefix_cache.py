@@ -12,7 +12,6 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from itertools import count
 
 from bench.runs.deployment import DeploymentFacts
@@ -57,9 +56,9 @@ class _Visit:
     """A request at the server.
 
     Attributes:
-        plan, record: what it was to be, and what became of it. left, start, blocks, held: as of `bench.workloads.pool.Holder`.
-        holds: tokens whose keys and values it has room for. admitted: how often it was let in.
-        served: tokens of its prompt that it found there, the first time.
+        plan, record: what it was to be, and what became of it. left, start, blocks, held, preemptions: as of
+            `bench.workloads.pool.Holder`. holds: tokens whose keys and values it has room for.
+        served: tokens of its prompt that it found there, the first time; None before it was admitted.
     """
 
     plan: PlannedRequest
@@ -69,12 +68,8 @@ class _Visit:
     blocks: int = 0
     held: list[int] = field(default_factory=list)
     holds: int = 0
-    admitted: int = 0
-    served: int = 0
-
-    @property
-    def preemptions(self) -> int:
-        return max(0, self.admitted - 1)
+    preemptions: int = 0
+    served: int | None = None
 
     @property
     def last(self) -> int:
@@ -100,12 +95,8 @@ def served_tokens(planned: Iterable[PlannedRequest], records: Iterable[RequestRe
     return _Stay(pool, room, visits).tokens()
 
 
-class _Kind(IntEnum):
-    """Kind of an event. At one moment who leaves makes room for who comes."""
-
-    LEAVES = 0
-    GROWS = 1
-    COMES = 2
+# Kinds of events. At one moment who leaves makes room for who comes.
+_LEAVES, _GROWS, _COMES = range(3)
 
 
 class _Stay:
@@ -114,26 +105,26 @@ class _Stay:
         self._order = count()
         self._waiting: deque[_Visit] = deque()
         self._running: list[_Visit] = []
-        # Moment, kind, order, request, and which of its admissions it belongs to.
-        self._events: list[tuple[float, _Kind, int, _Visit, int]] = []
+        # Moment, kind, order, request, and how often it had been preempted.
+        self._events: list[tuple[float, int, int, _Visit, int]] = []
 
     def tokens(self) -> int | None:
         """Prompt tokens that the cache serves; None where a request never finds room."""
         for visit in self._visits:
-            self._at(visit.record.sent_s or 0.0, _Kind.COMES, visit)
+            self._at(visit.record.sent_s or 0.0, _COMES, visit)
         while self._events:
-            at, kind, _, visit, admission = heapq.heappop(self._events)
-            if kind == _Kind.COMES:
+            at, kind, _, visit, preemptions = heapq.heappop(self._events)
+            if kind == _COMES:
                 self._waiting.append(visit)
-            elif admission != visit.admitted or visit not in self._running:
-                continue  # it was preempted since
-            elif kind == _Kind.GROWS:
+            elif preemptions != visit.preemptions:
+                continue
+            elif kind == _GROWS:
                 self._grow(visit)
             else:
                 self._running.remove(visit)
                 self._pool.release(visit, visit.last)
             self._admit(at)
-        return None if self._waiting else sum(visit.served for visit in self._visits)
+        return None if self._waiting else sum(visit.served or 0 for visit in self._visits)
 
     def _admit(self, now: float) -> None:
         most = self._room.sequences or math.inf
@@ -142,9 +133,8 @@ class _Stay:
             if not self._pool.admit(visit, visit.holds or visit.plan.prompt_tokens):
                 break
             self._waiting.popleft()
-            if not visit.admitted:
+            if visit.served is None:
                 visit.served, visit.holds = visit.start, visit.plan.prompt_tokens
-            visit.admitted += 1
             self._running.append(visit)
             self._expect(visit, now)
 
@@ -156,18 +146,19 @@ class _Stay:
         if self._room.blocks is not None:
             size = self._room.block_size
             for holds in range(len(visit.held) * size, last, size):
-                self._at(begin + (holds - visit.holds) / (last - visit.holds) * (end - begin), _Kind.GROWS, visit)
-        self._at(end, _Kind.LEAVES, visit)
+                self._at(begin + (holds - visit.holds) / (last - visit.holds) * (end - begin), _GROWS, visit)
+        self._at(end, _LEAVES, visit)
 
     def _grow(self, visit: _Visit) -> None:
         while not self._pool.free:
             victim = self._running.pop()
             self._pool.release(victim, victim.holds)
+            victim.preemptions += 1
             self._waiting.appendleft(victim)
             if victim is visit:
                 return
         self._pool.take(visit, 1)
         visit.holds = (len(visit.held) - 1) * self._room.block_size + 1
 
-    def _at(self, moment: float, kind: _Kind, visit: _Visit) -> None:
-        heapq.heappush(self._events, (moment, kind, next(self._order), visit, visit.admitted))
+    def _at(self, moment: float, kind: int, visit: _Visit) -> None:
+        heapq.heappush(self._events, (moment, kind, next(self._order), visit, visit.preemptions))
