@@ -7,6 +7,7 @@ One copy is in the repository, at its root; the build puts it into the wheel (se
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def located(file: str | Path) -> Path:
     """
     own, shipped = Path(file), ROOT / file
     return shipped if not own.exists() and shipped.is_file() else own
+
+
+def installed_from() -> str:
+    """What this package was installed from: a folder, the file of a wheel, an address, or its name in an index."""
+    from importlib.metadata import distribution  # noqa: PLC0415 - 50 ms
+
+    recorded = json.loads(distribution("saturate-bench").read_text("direct_url.json") or "{}")
+    return str(recorded.get("url", "saturate-bench")).removeprefix("file://")
 
 
 _SOURCES = "sources "

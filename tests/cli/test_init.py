@@ -15,6 +15,7 @@ from bench.errors import BenchError
 from bench.results import Results
 from bench.runs.files import write_record
 from bench.runs.summary import read_summary
+from bench.shipped import installed_from
 from bench.study.begin import TEMPLATES, begin
 from bench.study.plan import Plan
 from bench.study.read import load_file
@@ -39,6 +40,7 @@ def test_each_template_is_a_study_in_a_folder_of_its_own(tmp_path, monkeypatch):
         written, kept = begin(folder, template)
         assert (set(written), kept) == (FILES, []), template
         assert files(folder) == FILES, template
+        assert f"installed from {installed_from()}: `pip install " in (folder / "README.md").read_text()
         monkeypatch.chdir(folder)  # the locks that it names are found without a clone
         plan = Plan.of(load_file(CONFIG))
         assert plan.digest == Plan.of(load_file(ROOT / TEMPLATES[template]), root=ROOT).digest, template

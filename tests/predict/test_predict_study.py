@@ -251,6 +251,10 @@ def test_predictions_are_lines_never_among_the_points(summary):
         line, point = ({row["value"] / row["level"] for row in spec["datasets"][marks[mark]]} for mark in ("line", "point"))
         (scale,) = {round(each, 6) for each in line}
         assert list(point) == pytest.approx([1.05 * scale] * len(point))
+    (model, *_) = study.calibration.models
+    none = replace(model, predicted=(), doubts=(Doubt("drift", 0.3, 0.2),))
+    said = str(drawing(replace(study, calibration=Calibration(models=(none,)))).to_dict())
+    assert f"Nothing to show: no load can be predicted; {model.deployment}: the runs differ in speed by 30 %" in said
 
 
 def test_what_is_said_of_models(summary):

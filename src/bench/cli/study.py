@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
-from importlib.metadata import distribution
 from pathlib import Path
 
 from bench.errors import BenchError
 from bench.runs.paths import Paths
+from bench.shipped import installed_from
 from bench.study.plan import Plan
 from bench.study.read import load_file
 from bench.study.state import last_study
@@ -53,12 +52,6 @@ def installed(name: str) -> str:
     """The command that runs `name` of this environment in the user's shell, such as `snakemake`."""
     own = Path(sys.executable).parent / name
     if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
-        return f"uvx --from {_origin()} {name}"
+        return f"uvx --from {shlex.quote(installed_from())} {name}"
     found = shutil.which(name)
     return name if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
-
-
-def _origin() -> str:
-    """What this package was installed from: the file of a wheel, or its name in an index."""
-    recorded = json.loads(distribution("saturate-bench").read_text("direct_url.json") or "{}")
-    return shlex.quote(recorded.get("url", "saturate-bench").removeprefix("file://"))

@@ -151,7 +151,8 @@ def predicted_loads(results: Tables) -> alt.ConcatChart | alt.LayerChart:
     predicted = _loads(results, [(model.deployment, load) for model in models for load in model.predicted])
     measured = _loads(results, [(model.deployment, load) for model in models for load in model.measured])
     if predicted.is_empty():
-        return nothing_to_show("no load can be predicted; the report says why")
+        why = [f"{model.deployment}: {text}" for model in models if (text := no_model(model))]
+        return nothing_to_show("; ".join(["no load can be predicted", *why]))
     return alt.concat(*(_panel(results, predicted, measured, *each) for each in _metrics(results).items()), columns=2)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.shipped import ROOT
+from bench.shipped import ROOT, installed_from
 
 #: What a study can begin with, by the name of the template: the shipped file that it copies.
 TEMPLATES = {
@@ -50,8 +51,8 @@ _README = """\
 `config/config.yaml` defines the study; `config/README.md` explains each key. After an edit, the first command measures only
 the runs that are missing, and `snakemake -n` shows what it would do. `bench --help` lists the commands that compare, size and pack.
 
-Both commands come with the Python package `saturate-bench`. With uv and without installing it, put `uvx --from saturate-bench`, or
-`uvx --from` and the file of a wheel, before each.
+Both commands come with a Python package. Here it was installed from {origin}: `pip install {origin}`; with uv and without installing
+it, put `uvx --from {origin}` before each.
 """
 
 _GITIGNORE = """\
@@ -107,7 +108,7 @@ def _files(template: str) -> dict[str, str]:
         "config/config.yaml": f"# yaml-language-server: $schema=config.schema.json\n{config}",
         "config/config.schema.json": _shipped("workflow/schemas/config.schema.json"),
         **{name: _shipped(name) for name in same},
-        "README.md": _README,
+        "README.md": _README.format(origin=shlex.quote(installed_from())),
         ".gitignore": _GITIGNORE,
     }
 
