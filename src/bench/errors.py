@@ -3,7 +3,7 @@
 import difflib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from os import PathLike
@@ -130,19 +130,3 @@ def meant(key: str, known: Iterable[str]) -> str | None:
     """The one of the `known` keys or words that was meant; None where none comes near."""
     known, written = list(known), key.lower().replace("-", "_")
     return written if written in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
-
-
-_MOST_NAMED = 8  # most names that a message lists; convention
-
-
-def as_written(deployments: Iterable[str], swept_names: Mapping[str, Sequence[str]]) -> list[str]:
-    """The deployments of the file, swept ones first; last the combinations, which may be many."""
-    combinations = [name for names in swept_names.values() for name in names]
-    return list(dict.fromkeys([*swept_names, *(name for name in deployments if name not in combinations), *combinations]))
-
-
-def names_text(table: Iterable[str]) -> str:
-    """Names in a message, the first of many with how many more there are."""
-    names = list(table)
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more or "nothing"

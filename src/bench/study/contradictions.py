@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import Any
 
 from bench.axes import AXES
-from bench.errors import BenchError, as_written, names_text, shown
+from bench.errors import BenchError, first_names, shown
 from bench.models.catalogue import accelerator_named, accelerators
 from bench.models.config_json import config_at, geometry_of, geometry_of_model
 from bench.models.model import Model
@@ -20,69 +18,90 @@ from bench.servers.stages import Parallel, parallel_problem
 from bench.study.config import Config, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.precision import with_requests
-from bench.study.search import tuning_faults
+from bench.study.search import Tune, competing
 from bench.study.slo import parse_slo
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
+_MOST_NAMED = 8  # most names that a message lists; convention
+_PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
+_FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
+Swept = Mapping[str, Sequence[str]]
 
-def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:
+
+def contradictions(config: Config, swept_names: Swept) -> Iterator[str]:
     """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice.
 
     Args:
         swept_names: the combinations of each swept deployment, by name; `config` has them as deployments.
     """
-    tables: dict[str, Mapping[str, Any]] = {
-        "model": config.models,
-        "engine": config.engines,
-        "deployment": config.deployments,
-        "workload": config.workloads,
-    }
-    yield from _deployments(config, tables)
+    for name, deployment in config.deployments.items():
+        where = f"deployments.{name}"
+        if deployment.model is not None:
+            yield from _undefined(f"{where}.model", deployment.model, "models", config.models)
+        yield from _undefined(f"{where}.engine", deployment.engine, "engines", config.engines)
+        if engine := config.engines.get(deployment.engine):
+            yield from _unstartable(where, deployment, engine, config.models)
     yield from _absent(config)
     asked: dict[tuple[str, str, float | str], int] = {}
     for i, ladder in enumerate(config.study.ladders):
-        where = f"study.ladders[{i}]"
-        for key in ("deployment", "workload"):
-            table = tables[key]
-            wanted = getattr(ladder, key)
-            if wanted not in table:
-                known = as_written(table, swept_names) if key == "deployment" else table
-                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {names_text(known)}."
-        if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
-            continue
-        workload = config.workloads[ladder.workload]
-        if unsendable := _unsendable(where, ladder, workload, packed=config.packed):
-            yield unsendable
-            continue
-        yield from _unfit(config, ladder)
-        if ladder.repeats < config.study.sessions and not ladder.auto:
-            yield (
-                f"{where}.repeats is {ladder.repeats}, below study.sessions, {config.study.sessions}: each session measures "
-                f"every level at least once. Set repeats to {config.study.sessions} or more, or sessions to {ladder.repeats} or less."
-            )
-        if ladder.axis != workload.axis:
-            why_not = AXES[workload.axis].no_search if ladder.auto else ""
-            yield (
-                f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
-                "as its load. "
-                + (f"{why_not[0].upper()}{why_not[1:]}." if why_not else f"Write {workload.axis}: [...] in its place.")
-            )
-            continue
-        yield from (_unsearchable if ladder.auto else _unmeasurable)(where, ladder, workload, config)
-        for name, _ in swept(ladder, workload):
-            for level in ["auto"] if ladder.auto else ladder.levels:
-                key3 = (ladder.deployment, name, level)
-                if key3 in asked:
-                    yield (
-                        f"{where}.{ladder.axis}: level {level} of {name} on {ladder.deployment} is already in "
-                        f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
-                    )
-                asked[key3] = i
+        yield from _of_ladder(config, i, ladder, swept_names, asked)
     yield from _classless(config)
-    yield from _baseline(config.study.baseline, config, asked, swept_names)
+    yield from _baseline(config, asked, swept_names)
     yield from _hardware(config)
-    yield from tuning_faults(config, tables, swept_names, partial(contradictions, swept_names=swept_names))
+    if config.tune:
+        yield from _of_tuning(config, config.tune, swept_names)
+
+
+def _undefined(where: str, wanted: str, table: str, known: Collection[str], swept_names: Swept | None = None) -> Iterator[str]:
+    if wanted not in known:
+        yield f"{where} is {wanted!r}, which {table} does not define. Defined: {_names(known, swept_names or {})}."
+
+
+def _names(known: Collection[str], swept_names: Swept) -> str:
+    """Those of a file in a message: first what is swept, last the combinations, which may be many."""
+    combinations = [name for names in swept_names.values() for name in names]
+    in_file = dict.fromkeys([*swept_names, *(name for name in known if name not in combinations), *combinations])
+    return first_names(list(in_file), _MOST_NAMED) or "nothing"
+
+
+def _of_ladder(
+    config: Config, i: int, ladder: Ladder, swept_names: Swept, asked: dict[tuple[str, str, float | str], int]
+) -> Iterator[str]:
+    """Args: asked: the ladder of each deployment, workload and level so far, to which its own are added."""
+    where = f"study.ladders[{i}]"
+    yield from _undefined(f"{where}.deployment", ladder.deployment, "deployments", config.deployments, swept_names)
+    yield from _undefined(f"{where}.workload", ladder.workload, "workloads", config.workloads)
+    if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
+        return
+    workload = config.workloads[ladder.workload]
+    if unsendable := _unsendable(where, ladder, workload, packed=config.packed):
+        yield unsendable
+        return
+    yield from _unfit(config, ladder)
+    if ladder.repeats < config.study.sessions and not ladder.auto:
+        yield (
+            f"{where}.repeats is {ladder.repeats}, below study.sessions, {config.study.sessions}: each session measures "
+            f"every level at least once. Set repeats to {config.study.sessions} or more, or sessions to {ladder.repeats} or less."
+        )
+    if ladder.axis != workload.axis:
+        why_not = AXES[workload.axis].no_search if ladder.auto else ""
+        yield (
+            f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
+            "as its load. "
+            + (f"{why_not[0].upper()}{why_not[1:]}." if why_not else f"Write {workload.axis}: [...] in its place.")
+        )
+        return
+    yield from (_unsearchable if ladder.auto else _unmeasurable)(where, ladder, workload, config)
+    for name, _ in swept(ladder, workload):
+        for level in ["auto"] if ladder.auto else ladder.levels:
+            key = (ladder.deployment, name, level)
+            if key in asked:
+                yield (
+                    f"{where}.{ladder.axis}: level {level} of {name} on {ladder.deployment} is already in "
+                    f"study.ladders[{asked[key]}]. Remove one; `repeats` measures a level several times."
+                )
+            asked[key] = i
 
 
 def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:
@@ -109,7 +128,7 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
     return None
 
 
-def _unmeasurable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
+def _unmeasurable(where: str, ladder: Ladder, workload: Workload, config: Config) -> Iterator[str]:
     highest = max(ladder.levels)
     if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
         yield (
@@ -121,8 +140,8 @@ def _unmeasurable(where: str, ladder: Ladder, workload: Workload, config: Config
             yield f"{where}.{ladder.axis}: level {level:g} of workloads.{ladder.workload} is {why}"
 
 
-def _classless(config: Config) -> typing.Iterator[str]:
-    known = {name: None for workload in config.workloads.values() for name in workload.classes}
+def _classless(config: Config) -> Iterator[str]:
+    known = dict.fromkeys(name for workload in config.workloads.values() for name in workload.classes)
     limits = [("decision.slo", config.decision.slo)]
     limits += [
         (f"study.ladders[{i}].search.slo", each.search.slo)
@@ -132,10 +151,10 @@ def _classless(config: Config) -> typing.Iterator[str]:
     for where, texts in limits:
         for slo in map(parse_slo, texts):
             if slo.request_class is not None and slo.request_class not in known:
-                yield f"{where} limits {slo.name}, a class that no workload has. There are: {names_text(known)}."
+                yield f"{where} limits {slo.name}, a class that no workload has. There are: {_names(known, {})}."
 
 
-def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
+def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> Iterator[str]:
     if workload.arrival == "burst":
         yield (
             f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
@@ -153,30 +172,24 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it is not streamed."
 
 
-def _baseline(
-    name: str | None,
-    config: Config,
-    asked: Iterable[tuple[str, str, float | str]],
-    swept_names: Mapping[str, Sequence[str]],
-) -> typing.Iterator[str]:
+def _baseline(config: Config, asked: Collection[tuple[str, str, float | str]], swept_names: Swept) -> Iterator[str]:
     """Args: asked: deployment, workload and level of what is measured. swept_names: as of `contradictions`."""
+    name = config.study.baseline
     if name is None:
         return
-    loads: dict[str, set[tuple[str, float | str]]] = {}
-    for deployment, workload, level in asked:
-        if level != "auto":
-            loads.setdefault(deployment, set()).add((workload, level))
+    mine, others = ({load[1:] for load in asked if (load[0] == name) == own and load[2] != "auto"} for own in (True, False))
     if name not in config.deployments:
-        known = names_text(swept_names.get(name) or as_written(config.deployments, swept_names))
+        own = swept_names.get(name)
+        known = _names(own, {}) if own else _names(config.deployments, swept_names)
         yield f"study.baseline, {name!r}, names no server that is measured. Choose one of: {known}."
-    elif not any(loads.get(name, set()) & other for deployment, other in loads.items() if deployment != name):
+    elif not mine & others:
         yield (
             f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give both a ladder with such "
             "levels, or remove baseline."
         )
 
 
-def _hardware(config: Config) -> typing.Iterator[str]:
+def _hardware(config: Config) -> Iterator[str]:
     known = None
     try:
         known = accelerators(config.hardware)
@@ -192,37 +205,31 @@ def _hardware(config: Config) -> typing.Iterator[str]:
         yield f"decision.accelerator: {error}" if known else str(error)
 
 
-def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
-    for name, deployment in config.deployments.items():
-        where = f"deployments.{name}"
-        for key in ("model", "engine"):
-            table = tables[key]
-            wanted = getattr(deployment, key)
-            if wanted is not None and wanted not in table:
-                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {names_text(table)}."
-        if engine := config.engines.get(deployment.engine):
-            external = engine.source == "external"
-            yield from _running(where, deployment) if external else _started(where, deployment, engine, config.models)
-
-
-def _running(where: str, deployment: Deployment) -> typing.Iterator[str]:
-    if deployment.router:
-        yield (
-            f"{where}.router: Saturate starts no router for running servers. Name theirs as engines.{deployment.engine}.base_url, and "
-            "the servers as its workers."
-        )
-
-
-def _started(where: str, deployment: Deployment, engine: Engine, models: Mapping[str, Model]) -> typing.Iterator[str]:
-    yield from _planned(where, deployment, engine)
+def _unstartable(where: str, deployment: Deployment, engine: Engine, models: Mapping[str, Model]) -> Iterator[str]:
+    if engine.source == "external":
+        if deployment.router:
+            yield (
+                f"{where}.router: Saturate starts no router for running servers. Name theirs as engines.{deployment.engine}.base_url, "
+                "and the servers as its workers."
+            )
+        return
+    kind = managed(engine.kind)
+    for flag in deployment.flags:
+        plain = flag.lstrip("-").replace("_", "-")
+        if plain == "port":
+            yield f"{where}.flags.{flag}: every server gets a free port of its own when it starts. Remove the flag."
+        elif key := kind.planned_by.get(plain):
+            yield f"{where}.flags: the flag {flag} decides the planned memory, GPUs and costs; give the key {key} instead."
     if deployment.model is None:
         yield f"{where}.model is missing: a server that is started here needs one, a key of `models`."
     elif model := models.get(deployment.model):
         yield from _undealt(where, deployment, model)
-        refused = managed(engine.kind).refused(deployment, engine, model, None)
-        if model.gguf and not managed(engine.kind).gguf:
-            yield _one_file(where, deployment.model, model.path or "")
-        elif refused:
+        if model.gguf and not kind.gguf:
+            yield (
+                f"models.{deployment.model}.path is {shown(model.path or '')}, a GGUF file, which only llama.cpp reads. Give {where} "
+                "an engine of `kind: llama.cpp`; or the folder of a checkpoint with its config.json."
+            )
+        elif refused := kind.refused(deployment, engine, model, None):
             yield f"{where}.{refused}."
     if engine.backend == "cpu" and deployment.kv_cache_memory is None:
         yield (
@@ -230,7 +237,7 @@ def _started(where: str, deployment: Deployment, engine: Engine, models: Mapping
         )
 
 
-def _absent(config: Config) -> typing.Iterator[str]:
+def _absent(config: Config) -> Iterator[str]:
     """An external server has its own checkpoint; of a pack, the files are elsewhere."""
     measured = {ladder.deployment for ladder in config.study.ladders}
     started = {
@@ -250,7 +257,7 @@ def _absent(config: Config) -> typing.Iterator[str]:
             )
 
 
-def _shapeless(name: str, model: Model, *, started: bool, packed: bool) -> typing.Iterator[str]:
+def _shapeless(name: str, model: Model, *, started: bool, packed: bool) -> Iterator[str]:
     """A config.json from which no shape follows; of a server that runs already, one that is not even JSON."""
     file = None if model.gguf or packed or not model.here else Path(model.here, "config.json")
     here = file if file and file.exists() else None
@@ -266,24 +273,7 @@ def _shapeless(name: str, model: Model, *, started: bool, packed: bool) -> typin
         yield f"models.{name}: {error}"
 
 
-def _one_file(where: str, model: str, path: str) -> str:
-    return (
-        f"models.{model}.path is {shown(path)}, a GGUF file, which only llama.cpp reads. Give {where} an engine of "
-        "`kind: llama.cpp`; or the folder of a checkpoint with its config.json."
-    )
-
-
-def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:
-    for flag in deployment.flags:
-        plain = flag.lstrip("-").replace("_", "-")
-        key = managed(engine.kind).planned_by.get(plain)
-        if plain == "port":
-            yield f"{where}.flags.{flag}: every server gets a free port of its own when it starts. Remove the flag."
-        elif key is not None:
-            yield f"{where}.flags: the flag {flag} decides the planned memory, GPUs and costs; give the key {key} instead."
-
-
-def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
+def _undealt(where: str, deployment: Deployment, model: Model) -> Iterator[str]:
     """It is checked before a start, as vLLM would refuse the model minutes later."""
     parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
     if parallel.tensor == parallel.pipeline == 1:
@@ -296,7 +286,7 @@ def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterato
         yield f"{where}.{problem}"
 
 
-def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
+def _unfit(config: Config, ladder: Ladder) -> Iterator[str]:
     model_name = config.deployments[ladder.deployment].model
     model = config.models.get(model_name) if model_name else None
     if model is None or model.context is None or config.packed:
@@ -311,3 +301,37 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
             f"workloads.{ladder.workload}: its longest request, {tokens} tokens with its output, exceeds the context of "
             f"models.{model_name}, {model.context} tokens. Shorten the workload, or remove it from that model's ladder."
         )
+
+
+def _of_tuning(config: Config, tune: Tune, swept_names: Swept) -> Iterator[str]:
+    """Faults of its own names, then those of the study of its candidates."""
+    names, known = tune.deployments, config.workloads
+    faults = [
+        *(
+            fault
+            for name in names
+            for fault in _undefined("tune.deployments", name, "deployments", config.deployments, swept_names)
+        ),
+        *_undefined("tune.workload", tune.workload, "workloads", known),
+    ]
+    yield from faults
+    if len(set(names)) < len(names):
+        yield "tune.deployments names one twice. Remove it."
+    if len(names) < _FEWEST_CANDIDATES:
+        yield f"tune.deployments names only {names[0]}, but tuning needs two servers or more. Give it a sweep, or name another one."
+    for name in names if tune.objective == "cost" else ():
+        deployment = config.deployments.get(name)
+        engine = deployment and config.engines.get(deployment.engine)
+        if deployment and engine and engine.source == "external" and not deployment.model_fields_set & _PARALLEL:
+            yield (
+                f"tune.objective is cost, but the number of GPUs of deployments.{name} is not known. Give it tensor_parallel, or "
+                "make the objective requests."
+            )
+    if tune.workload in known and (no_search := AXES[known[tune.workload].axis].no_search):
+        yield (
+            f"tune.workload is {tune.workload!r}, whose highest load cannot be searched for: {no_search.partition('. ')[0]}. Use an "
+            "open loop, or arrival: closed without turns."
+        )
+    elif not faults:
+        for fault in contradictions(competing(config, names), swept_names):
+            yield re.sub(r"study\.ladders\[\d+\]", "tune", fault)

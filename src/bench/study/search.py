@@ -1,15 +1,11 @@
-"""What is searched for: the limit of an `auto` ladder, and the best of several servers (`tune`); and what of these leads nowhere."""
+"""What is searched for: the limit of an `auto` ladder, and the best of several servers (`tune`)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from bench.axes import AXES
-from bench.errors import as_written, names_text
 from bench.fields import MOST_RATE, MOST_S, Count, Name, Seconds, Strict
 from bench.study.decision import SloTexts
 
@@ -90,60 +86,3 @@ def competing(config: Config, names: list[str]) -> Config:
 def with_ladder(config: Config) -> Config:
     """A study without ladders, with a search for the default's highest load: that of its tuning."""
     return config.model_copy(update={"study": competing(config, candidates(config)[:1]).study})
-
-
-_PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
-_FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
-
-
-def tuning_faults(
-    config: Config,
-    tables: Mapping[str, Mapping[str, Any]],
-    swept_names: Mapping[str, Sequence[str]],
-    faults_of: Callable[[Config], Iterable[str]],
-) -> Iterator[str]:
-    """Faults of a tuning: of its own names, then those of the study of its candidates.
-
-    Args:
-        tables: the configuration's, by what they hold. swept_names: the combinations of each swept deployment.
-    """
-    tune = config.tune
-    if tune is None:
-        return
-    faults = [
-        f"tune.{key} is {wanted!r}, which {table} does not define. Defined: {names_text(as_written(tables[table[:-1]], swept_names))}."
-        for key, table, names in (
-            ("deployments", "deployments", tune.deployments),
-            ("workload", "workloads", [tune.workload]),
-        )
-        for wanted in names
-        if wanted not in tables[table[:-1]]
-    ]
-    yield from faults
-    names = candidates(config)
-    if len(set(names)) < len(names):
-        yield "tune.deployments names one twice. Remove it."
-    if len(names) < _FEWEST_CANDIDATES:
-        yield f"tune.deployments names only {names[0]}, but tuning needs two servers or more. Give it a sweep, or name another one."
-    if tune.objective == "cost":
-        for name in names:
-            deployment = config.deployments.get(name)
-            engine = deployment and config.engines.get(deployment.engine)
-            if deployment and engine and engine.source == "external" and not deployment.model_fields_set & _PARALLEL:
-                yield (
-                    f"tune.objective is cost, but the number of GPUs of deployments.{name} is not known. Give it tensor_parallel, or "
-                    "make the objective requests."
-                )
-    workload = config.workloads.get(tune.workload)
-    if workload and (no_search := AXES[workload.axis].no_search):
-        yield (
-            f"tune.workload is {tune.workload!r}, whose highest load cannot be searched for: {no_search.partition('. ')[0]}. Use an "
-            "open loop, or arrival: closed without turns."
-        )
-    elif workload and not faults:
-        yield from _without_ladders(faults_of(competing(config, names)))
-
-
-def _without_ladders(faults: Iterable[str]) -> Iterator[str]:
-    for fault in faults:
-        yield re.sub(r"study\.ladders\[\d+\]", "tune", fault)
