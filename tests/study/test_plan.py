@@ -73,11 +73,11 @@ def test_a_target_that_was_taken_for_a_study_is_named(tmp_path, content, monkeyp
 
 def test_select_narrows_and_refuses_what_matches_nothing(content):
     whole = plan_of(content)
-    assert len(whole.runs) == whole.of_study
+    assert len(whole.runs) == len(whole.every)
     two = [whole.runs[0].key, whole.runs[-1].key]
     assert [run.key for run in plan_of(content, select=two).runs] == two
     plan = plan_of(content, select="*c0002*")
-    assert plan.of_study == whole.of_study > len(plan.runs)
+    assert len(plan.every) == len(whole.every) > len(plan.runs)
     assert [run.level for run in plan.runs] == [2]
     with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. Runs have names such as a/short_burst"):
         plan_of(content, select="*c0009*")

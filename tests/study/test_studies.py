@@ -44,7 +44,7 @@ def test_each_study_at_each_scale_has_its_runs_and_says_whether_it_was_measured(
         assert len(study.runs) == len({run.key for run in study.runs}) == runs, name
     for name in texts.keys() - {"factors", "quick", "two-engines-small", "fleet-small", "tuning-small"}:
         said = texts[name].replace("\n# ", " ")
-        assert all(f"{plan(each).of_study} runs" in said for each in RUNS if each.partition("@")[0] == name), name
+        assert all(f"{len(plan(each).every)} runs" in said for each in RUNS if each.partition("@")[0] == name), name
     never = {name for name, text in texts.items() if text.startswith("# Never measured on GPUs")}
     assert never == {"families", "factors", "archetypes", "precision"}
 

@@ -28,7 +28,7 @@ with job(snakemake.log[0]) as say:
         specs=[path for path in figures if path.suffix == ".json"],
         facts=[Paths.facts(name) for name in plan.deployments],
         commit=commit_of(),
-        of_study=plan.of_study,
+        of_study=len(plan.every),
         thresholds=plan.config.thresholds,
     )
     closing = closing_lines(results, figures=len(figures))

@@ -31,7 +31,7 @@ from bench.statistics.observation import Observation
 from bench.statistics.textbook import CONFIDENCE
 from bench.study.config import Config
 from bench.study.plan import Plan
-from bench.study.search import candidates, competing
+from bench.study.search import competing
 from bench.study.searches import found_runs
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
     """
     asked = config.tune
     assert asked is not None
-    names = candidates(config)
+    names = asked.deployments
     plan = Plan.of(competing(config, names))
     settings = _settings(plan, names)
     units = {name: float(plan.deployments[name].gpus or 1) if asked.objective == "cost" else 1.0 for name in names}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -24,14 +23,13 @@ from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.decision import Decision
 from bench.study.precision import with_requests
-from bench.study.search import Search, candidates, competing
+from bench.study.search import Search, competing
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import applying, parse_slo
 from bench.study.specs import Place, RunSpec, alternating, places_of
 from bench.workloads.endpoints import ENDPOINTS
 from bench.workloads.workload import Workload
 
-_LOCK_BYTES = 16 * 2**20  # largest lock file that is read (bytes); convention: those with hashes of all wheels have 1 MiB
 _SKETCHED = 4  # levels that stand for those of a search before there are any; convention
 
 
@@ -123,7 +121,7 @@ class Plan:
 
     def competition(self, results: Path = Path(Paths.RESULTS)) -> Plan | None:
         """As `tuned`, of a pack too. Args: results: where the runs of its visits are."""
-        return Plan.of(competing(self.config, candidates(self.config)), results=results) if self.config.tune else None
+        return Plan.of(competing(self.config, self.config.tune.deployments), results=results) if self.config.tune else None
 
     @property
     def tuning_digest(self) -> str:
@@ -151,11 +149,6 @@ class Plan:
     def fingerprints(self) -> dict[str | None, str | None]:
         """What identifies the files of each model; None for one that is not given by its path."""
         return {spec.deployment.model: spec.checkpoint for spec in self.started.values()}
-
-    @property
-    def of_study(self) -> int:
-        """How many runs the whole study has."""
-        return len(self.every)
 
     def runs_of(self, deployment: str, session: int | None = None) -> tuple[RunSpec, ...]:
         """The runs of one deployment, or of one of its sessions, in the order in which they are measured."""
@@ -215,12 +208,6 @@ class Plan:
     def records(self, deployment: str, session: int) -> dict[str, str]:
         """SHA-256 of the record of each run of a session, by the run's name: of a pack, all of whose runs are here."""
         return {run.name: checksum(run.record) for run in self.runs_of(deployment, session)}
-
-    def wanted(self, deployment: str, session: int) -> str:
-        """Digest of all that a session measures, in any order: where it changes, the session starts again."""
-        runs = [run.digest for run in self.listed_of(deployment, session)]
-        searches = [search.digest for search in self.searches_of(deployment, session)]
-        return digest([self.deployments[deployment].digest, *sorted(runs + searches)])
 
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it; 0 of a pack, which sends
@@ -345,29 +332,15 @@ def swept(ladder: Ladder, workload: Workload) -> list[tuple[str, Workload]]:
 def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     deployment = config.deployments[name]
     engine = config.engines[deployment.engine]
-    locks = {}
-    for i, lock in enumerate(engine.locks):
-        try:
-            locks[lock] = _of_lock(root / lock)
-        except (OSError, ValueError) as error:  # ValueError: a null character
-            raise BenchError(
-                f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
-            ) from None
+    locks = {
+        lock: _sha256(root / lock, f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}", located)
+        for i, lock in enumerate(engine.locks)
+    }
     model = config.models[deployment.model] if deployment.model else UNNAMED
     read = model.here is not None and engine.source != "external"
     known = config.files.get(str(model.here)) if config.packed else None
     checkpoint = (known or fingerprint(str(model.here))) if read else None
     return DeploymentSpec(name, deployment, model, engine, locks, checkpoint)
-
-
-def _of_lock(lock: Path) -> str:
-    """SHA-256. A stranger's pack names locks too, so no more is read than a lock has."""
-    file = _regular(located(lock))
-    size = file.stat().st_size
-    if size > _LOCK_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {_LOCK_BYTES // 2**20} MiB, which no lock is")
-    with file.open("rb") as stream:
-        return hashlib.sha256(stream.read(size)).hexdigest()
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
@@ -445,7 +418,7 @@ def file_digests(workload: Workload, known: Mapping[str, str] | None = None) -> 
         BenchError: one cannot be read, or a pack does not have its digest.
     """
     if known is None:
-        return {file: _sha256(Path(file)) for file in workload.files}
+        return {file: _sha256(Path(file), f"{file}, which a workload reads") for file in workload.files}
     if unknown := [file for file in workload.files if file not in known]:
         raise BenchError(
             f"files has no SHA-256 of {shown(unknown[0])}, which a workload reads. Pack the study again where it was measured."
@@ -453,21 +426,15 @@ def file_digests(workload: Workload, known: Mapping[str, str] | None = None) -> 
     return {file: known[file] for file in workload.files}
 
 
-def _sha256(file: Path) -> str:
+def _sha256(file: Path, what: str, place: Callable[[Path], Path] = Path) -> str:
+    """A file's SHA-256. Args: what: it is, in messages. place: where it lies."""
     try:
-        return checksum(_regular(file))
+        file = place(file)
+        if file.exists() and not file.is_file():  # a pipe waits for a writer, and a device may go on for ever
+            raise OSError(errno.EINVAL, "a folder, a pipe or a device")
+        return checksum(file)
+    except FileNotFoundError:
+        why = "no such file"
     except (OSError, ValueError) as error:  # ValueError: a null character
-        raise BenchError(f"{file}: {_unreadable(error)}; a workload reads it. Paths start at the project's root.") from None
-
-
-def _regular(file: Path) -> Path:
-    """A file whose content has an end: one that would wait for a writer, or go on for ever, is never opened."""
-    if file.exists() and not file.is_file():
-        raise OSError(errno.EINVAL, "a folder, a pipe or a device")
-    return file
-
-
-def _unreadable(error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    return f"not a readable file ({(error.strerror if isinstance(error, OSError) else None) or error})"
+        why = f"not a readable file ({getattr(error, 'strerror', None) or error})"
+    raise BenchError(f"{what}: {why}. Paths start at the project's root.")

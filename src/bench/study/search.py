@@ -63,12 +63,6 @@ class Tune(Strict):
     )
 
 
-def candidates(config: Config) -> list[str]:
-    """The deployments that compete, the default first."""
-    assert config.tune is not None
-    return config.tune.deployments
-
-
 def competing(config: Config, names: list[str]) -> Config:
     """The study of these candidates alone, each with a search for its highest load: what their starts measure is what it defines."""
     from bench.study.config import Ladder  # noqa: PLC0415 - which has this module's model
@@ -85,4 +79,5 @@ def competing(config: Config, names: list[str]) -> Config:
 
 def with_ladder(config: Config) -> Config:
     """A study without ladders, with a search for the default's highest load: that of its tuning."""
-    return config.model_copy(update={"study": competing(config, candidates(config)[:1]).study})
+    assert config.tune is not None
+    return config.model_copy(update={"study": competing(config, config.tune.deployments[:1]).study})

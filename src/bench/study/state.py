@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.errors import BenchError
-from bench.runs.files import checksum, read_known, record_digest, whole, write_object, write_record
+from bench.runs.files import checksum, digest, read_known, record_digest, whole, write_object, write_record
 from bench.runs.paths import Paths
 from bench.runs.run import RECORD
 from bench.runs.store import SessionIndex, Store
@@ -95,9 +95,12 @@ def forget(plan: Plan, store: Store, run: RunSpec) -> None:
 
 
 def wanted(plan: Plan, deployment: str, session: int) -> str:
-    """What a session measures, as `Plan.wanted` has it, and which runs were forgotten: where it changes, the session starts again."""
+    """Digest of all that a session measures, in any order, and of what was forgotten: where it changes, the session starts again."""
+    digests = [run.digest for run in plan.listed_of(deployment, session)]
+    digests += [search.digest for search in plan.searches_of(deployment, session)]
     file = Path(Paths.FORGOTTEN.format(deployment=deployment, session=session))
-    return plan.wanted(deployment, session) + (f" {checksum(file)}" if file.exists() else "")
+    measures = digest([plan.deployments[deployment].digest, *sorted(digests)])
+    return measures + (f" {checksum(file)}" if file.exists() else "")
 
 
 def refuse_lacking(plan: Plan, store: Store) -> None:
