@@ -24,78 +24,61 @@ section.
 """
 
 
-class Referee(NamedTuple):
-    """A benchmark.
-
-    Attributes:
-        options: its size. seeded: whether it takes a seed. about: what is planted, and what its columns mean.
-    """
+class Section(NamedTuple):
+    """A benchmark. Attributes: options: its size, and its seed if it takes one. about: what is planted, and what its columns mean."""
 
     question: str
     options: str
-    seeded: bool
     about: str
 
 
 REFEREES = {
-    "capacity": Referee(
+    "capacity": Section(
         "Is the limit of a ladder right, and its cause?",
-        "--servers 120",
-        True,
+        "--servers 120 --seed {seed}",
         "Simulated servers, each measured as a study would. *−15 to +5 %*: the limit is that close to the truth. *levels hold* and "
         "*rps hold*: intervals that hold the truth, of those with an end. A cause is right if its relief raises the rate most, or "
         "within 10 % of that.",
     ),
-    "search": Referee(
+    "search": Section(
         "Is the limit of a search right?",
-        "--servers 80 --curves 40",
-        True,
+        "--servers 80 --curves 40 --seed {seed}",
         "The same servers, and curves that no engine has to explain, beside three searches by point estimates on the same servers.",
     ),
-    "compare": Referee(
+    "compare": Section(
         "Are verdicts of a comparison right?",
-        "--draws 40",
-        True,
+        "--draws 40 --seed {seed}",
         "Studies in ABBA order on a machine whose speed varies: a baseline against itself, and planted effects.",
     ),
-    "predict": Referee(
+    "predict": Section(
         "How far are predictions off?",
-        "--engines 20",
-        True,
+        "--engines 20 --seed {seed}",
         "Engines of known step times, calibrated on three bursts and two closed loops, asked about other loads.",
     ),
-    "tuning": Referee(
+    "tuning": Section(
         "Does a tuning find the best setting?",
-        "--servers 60 --drawn --minutes 60",
-        True,
+        "--servers 60 --drawn --minutes 60 --seed {seed}",
         "Servers with 4 to 64 combinations of settings, a third of them without any effect.",
     ),
-    "verdicts": Referee(
+    "verdicts": Section(
         "Are invalid runs found, and sound ones left alone?",
         "--sound 550 --planted 50",
-        False,
         "Engines of many speeds under sound loads, and with one fault each.",
     ),
-    "stream_truth": Referee(
+    "stream_truth": Section(
         "Is TPOT right whatever a stream hides?",
         "--runs 50",
-        False,
         "Streams made as bytes: hidden tokens, several tokens a chunk, speculation, proxies that gather.",
     ),
-    "drifted": Referee(
-        "Is a change in production found?", "--times 20", False, "Studies beside production that changed, or did not."
-    ),
-    "gpu_memory": Referee(
-        "Is vLLM's memory right?", "", False, "60 logged starts of vLLM; some of them were used for the fit."
-    ),
+    "drifted": Section("Is a change in production found?", "--times 20", "Studies beside production that changed, or did not."),
+    "gpu_memory": Section("Is vLLM's memory right?", "", "60 logged starts of vLLM; some of them were used for the fit."),
 }
 
 
 def section(name: str, commit: str) -> str:
     """What the benchmark `name` prints now, as a section of the page. Raises: CalledProcessError: it fails."""
     referee = REFEREES[name]
-    seed = ["--seed", str(secrets.randbits(31))] if referee.seeded else []
-    command = ["-m", f"benchmarks.{name}", *referee.options.split(), *seed]
+    command = ["-m", f"benchmarks.{name}", *referee.options.format(seed=secrets.randbits(31)).split()]
     print(f"python {' '.join(command)}", file=sys.stderr, flush=True)
     told = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     when = f"{datetime.now(UTC):%Y-%m-%d}, commit {commit}"

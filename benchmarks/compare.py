@@ -8,9 +8,7 @@ from the lowest to the highest level, 1.5 and 3 times as large of TTFT P50 and P
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ import numpy as np
 from tests.support.compare import LADDER, Study, any_verdict, delayed, halved, judged, planted, rate, status, worse
 
 from bench.findings.comparison.effects import Noise, sessions_for
+from benchmarks.harness import Referee, print_table
 
 TOKENS, TPOT = "throughput_tokens_per_s", "tpot_p50_s"
 _LIMIT = 10.0  # percent, of the gate
@@ -30,15 +29,8 @@ def false_verdicts(generator: np.random.Generator, draws: int) -> list[dict[str,
     rows = []
     for k, (noise, speed) in itertools.product((1, 2, 4, 6, 8), ((0.03, 0.05), (0.06, 0.10))):
         study = Study(k, 2 if k == 1 else 1, noise, speed)
-        rows.append(
-            {
-                "sessions": k,
-                "repeats": study.repeats,
-                "noise": noise,
-                "speed": speed,
-                "false": rate(generator, draws, study, any_verdict),
-            }
-        )
+        of = {"sessions": k, "repeats": study.repeats, "noise": noise, "speed": speed}
+        rows.append({**of, "false": rate(generator, draws, study, any_verdict)})
     return rows
 
 
@@ -92,43 +84,25 @@ def gate(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=200, help="studies a cell (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--gate", action="store_true", help="only the exit status on planted pairs")
-    options = parser.parse_args()
-    generator = np.random.default_rng(options.seed)
-    studies = [Study(*shape) for shape in ((4, 1), (4, 2), (5, 2), (6, 1), (6, 2), (8, 1), (12, 1))]
+    referee = Referee(__doc__, seed=0, draws=200)
+    referee.option("--gate", action="store_true", help="only the exit status on planted pairs")
+    options = referee.options()
+    generator, draws = np.random.default_rng(options.seed), options.draws
     if options.gate:
-        rows = gate(generator, options.draws)
-        print(json.dumps(rows, indent=2)) if options.json else _print_table(rows)
-        return
-    result = {
-        "false": false_verdicts(generator, options.draws),
-        "power": power(generator, options.draws, studies),
-        "one_session": {
-            "halved_found": rate(generator, options.draws, Study(1, 2), lambda one: worse(one, TOKENS), halved()),
-        },
-    }
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
-    for name, rows in (
-        ("false verdicts", result["false"]),
-        (f"power at {studies[0].noise:.1%} noise and {studies[0].speed:.0%} speed", result["power"]),
-        ("one session", [result["one_session"]]),
-    ):
-        print(f"\n{name}, in % of {options.draws} studies\n")
-        _print_table(rows)
-
-
-def _print_table(rows: Any) -> None:
-    """A table in Markdown; shares and noises in percent."""
-    print("| " + " | ".join(rows[0]) + " |\n|" + "--:|" * len(rows[0]))
-    for row in rows:
-        print("| " + " | ".join(str(x) if isinstance(x, int | str) else f"{100 * x:.1f}" for x in row.values()) + " |")
+        found = {"gate": gate(generator, draws)}
+    else:
+        studies = [Study(*shape) for shape in ((4, 1), (4, 2), (5, 2), (6, 1), (6, 2), (8, 1), (12, 1))]
+        first = studies[0]
+        found = {
+            "false verdicts": false_verdicts(generator, draws),
+            f"power at {first.noise:.1%} noise and {first.speed:.0%} speed": power(generator, draws, studies),
+            "one session": [{"halved_found": rate(generator, draws, Study(1, 2), lambda one: worse(one, TOKENS), halved())}],
+        }
+    referee.keep(found)
+    for name, rows in found.items():
+        print(f"\n{name}, in % of {draws} studies\n")
+        cells = ([x if isinstance(x, int | str) else f"{100 * x:.1f}" for x in row.values()] for row in rows)
+        print_table(list(rows[0]), cells)
 
 
 if __name__ == "__main__":

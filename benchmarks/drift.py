@@ -6,46 +6,38 @@ round that took longer in which that round is not named), by the number of round
 
 from __future__ import annotations
 
-import argparse
-import json
 from functools import partial
 from itertools import product
 
 from tests.support.drift import NOISES, rates, rounds_of
 
-__all__ = ["NOISES", "ROUNDS", "RUNS", "rates", "rounds_of"]
+from benchmarks.harness import Referee, print_table
 
 ROUNDS = (2, 3, 4, 6, 11)
 RUNS = (1, 3, 5)  # of a round
 
 
+def rates_by_noise(case: tuple[bool, int, int, float], studies: int) -> list[float]:
+    """Share of so many studies in which it is wrong. Args: case: whether there are hiccups, runs, rounds, and the drift."""
+    hiccups, runs, count, drift = case
+    kinds = (partial(rounds_of, count=count, noise=noise, drift=drift, runs=runs, hiccups=hiccups) for noise in NOISES)
+    return [rates(studies, kind)["misses" if drift else "alarms"] for kind in kinds]
+
+
 def main() -> None:
     """A row a number of rounds, without drift and with drifts of several sizes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--studies", type=int, default=2000, help="made studies of each kind (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args()
-    rows = []
-    for hiccups, runs, count, drift in product((False, True), RUNS, ROUNDS, (0.0, 0.25, 0.4)):
-        key = "alarms" if drift == 0 else "misses"
-        each = [
-            rates(options.studies, partial(rounds_of, count=count, noise=noise, drift=drift, runs=runs, hiccups=hiccups))[key]
-            for noise in NOISES
-        ]
-        rows.append(
-            {"rounds": count, "runs": runs, "drift": drift, "hiccups": hiccups, "rate": key, "mean": sum(each) / len(each),
-             **{f"{noise:.0%}": rate for noise, rate in zip(NOISES, each, strict=True)}}
-        )  # fmt: skip
-    if options.json:
-        print(json.dumps(rows, indent=1))
-        return
-    print("rounds  runs  drift  hiccups  rate      mean  " + "  ".join(f"{noise:>6.0%}" for noise in NOISES))
-    for row in rows:
-        print(
-            f"{row['rounds']:>6}  {row['runs']:>4}  {row['drift']:>5.0%}  "
-            f"{'yes' if row['hiccups'] else 'no':>7}  {row['rate']}  {row['mean']:>6.2%}  "
-            + "  ".join(f"{row[f'{noise:.0%}']:>6.2%}" for noise in NOISES)
-        )
+    referee = Referee(__doc__, studies=2000)
+    options = referee.options()
+    cases = list(product((False, True), RUNS, ROUNDS, (0.0, 0.25, 0.4)))
+    found = referee.spread(partial(rates_by_noise, studies=options.studies), cases)
+    print_table(
+        ["rounds", "runs", "drift", "hiccups", "rate", "mean", *(f"{noise:.0%}" for noise in NOISES)],
+        (
+            [count, runs, f"{drift:.0%}", "yes" if hiccups else "no", "misses" if drift else "alarms",
+             *(f"{rate:.2%}" for rate in (sum(each) / len(each), *each))]
+            for (hiccups, runs, count, drift), each in zip(cases, found, strict=True)
+        ),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

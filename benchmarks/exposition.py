@@ -1,4 +1,4 @@
-"""What a real vLLM exposes, as the benchmarks serve it and make it up."""
+"""What a real vLLM exposes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from pathlib import Path
 
 from bench.servers.metrics import find_catalogue
 
-__all__ = ["first_series", "sample_name", "with_catalogue"]
+__all__ = ["sample_name", "with_catalogue"]
 
 _EXPOSITION = Path(__file__).parent.parent / "tests/data/vllm-0.32.0.prom"
-
-
-def first_series(series: int) -> list[str]:
-    """The lines of an exposition up to its first `series` series, comments among them."""
-    lines: list[str] = []
-    for line in _EXPOSITION.read_text().splitlines():
-        lines.append(line)
-        series -= not line.startswith("#")
-        if not series:
-            break
-    return lines
 
 
 def with_catalogue(series: int) -> list[str]:

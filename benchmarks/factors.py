@@ -8,16 +8,17 @@ middle input length as well.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import polars as pl
 from tests.support.crossed import BATCHES, PROMPTS, planted, ttft_importances
 
 from bench.findings.factors.decided import correlations, importances, with_metrics
+from benchmarks.harness import Referee, print_table
 
 FIRST = {"TTFT (s)": {"batch size", "input length"}, "makespan (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
 # Factors that move a metric by more than a hundredth of its variance.
@@ -58,18 +59,26 @@ class Rates:
             if metric == "TTFT (s)":
                 self.errors += [abs(by_factor[name]["importance"] - truth[name]) for name in truth]
 
-    def line(self, cells: int, noise: float) -> str:
-        """A row of the table."""
+    def cells(self) -> list[str]:
+        """Of a row of the table."""
         shares = [_share(values) for values in (self.given, self.first, self.found, self.invented, self.holds_zero)]
-        worst = f"{max(self.errors):.2f}" if self.errors else "–"
-        return f"| {cells} | {noise:.0%} | {statistics.mean(self.scores):.2f} | " + " | ".join([*shares, worst]) + " |"
+        return [f"{statistics.mean(self.scores):.2f}", *shares, f"{max(self.errors):.2f}" if self.errors else "–"]
 
 
 def _share(values: list[bool]) -> str:
     return f"{sum(values)} of {len(values)}" if values else "–"
 
 
-def interval_coverage(draws: int, configurations: int) -> str:
+def rates_of(case: tuple[int, float], draws: int) -> list[str]:
+    """A row of the table. Args: case: configurations, and noise."""
+    (cells, noise), rates = case, Rates()
+    batches, prompts = DESIGNS[cells]
+    for seed in range(draws):
+        rates.add(planted(seed, noise, batches=batches, prompts=prompts), noise)
+    return [f"{cells}", f"{noise:.0%}", *rates.cells()]
+
+
+def coverage(configurations: int, draws: int) -> list[str]:
     """How often the interval of r over configurations drawn at random holds r over the whole grid they are drawn from."""
     lengths = (16, 32, 64, 128, 256, 512)
     grid = with_metrics(planted(0, 0.05, batches=(1, 2, 4, 8, 16, 32, 64), prompts=lengths, outputs=lengths, repeats=1))
@@ -78,31 +87,23 @@ def interval_coverage(draws: int, configurations: int) -> str:
     truth = {row[:2]: row[2] for row in correlations(grid).select(*keys, "r").rows()}
     inside: dict[bool, list[bool]] = {True: [], False: []}
     for seed in range(draws):
-        for factor, metric, low, high in (
-            correlations(grid.sample(configurations, seed=seed)).select(*keys, "low", "high").rows()
-        ):
+        rows = correlations(grid.sample(configurations, seed=seed)).select(*keys, "low", "high").rows()
+        for factor, metric, low, high in rows:
             r = truth[factor, metric]
             inside[abs(r) >= 0.1].append(low <= r <= high)
-    return f"| {configurations} | {np.mean(inside[True]):.1%} | {np.mean(inside[False]):.1%} |"
+    return [f"{configurations}", f"{np.mean(inside[True]):.1%}", f"{np.mean(inside[False]):.1%}"]
 
 
 def main() -> None:
-    """Print the rates."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=4, help="made studies of each size and noise (default: %(default)s)")
-    options = parser.parse_args()
-    print("| configurations | noise | mean R² | importances given | first is the planted one | real effects found | invented "
-          "| 0 in the idle factor's interval | largest error (TTFT) |")  # fmt: skip
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for (cells, (batches, prompts)), noise in itertools.product(DESIGNS.items(), (0.05, 0.2, 1.0)):
-        rates = Rates()
-        for seed in range(options.draws):
-            rates.add(planted(seed, noise, batches=batches, prompts=prompts), noise)
-        print(rates.line(cells, noise), flush=True)
-    print("\n| configurations | 95 % interval of r holds it, where it is 0.1 or more | where it is less |")
-    print("|--:|--:|--:|")
-    for configurations in (20, 60):
-        print(interval_coverage(50 * options.draws, configurations), flush=True)
+    referee = Referee(__doc__, draws=4)
+    options = referee.options()
+    cases = list(itertools.product(DESIGNS, (0.05, 0.2, 1.0)))
+    heads = ("configurations", "noise", "mean R²", "importances given", "first is the planted one", "real effects found", "invented",
+             "0 in the idle factor's interval", "largest error (TTFT)")  # fmt: skip
+    print_table(heads, referee.spread(partial(rates_of, draws=options.draws), cases))
+    print()
+    found = referee.spread(partial(coverage, draws=50 * options.draws), (20, 60))
+    print_table(["configurations", "95 % interval of r holds it, where it is 0.1 or more", "where it is less"], found)
 
 
 if __name__ == "__main__":

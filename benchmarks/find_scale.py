@@ -10,17 +10,14 @@ runs.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,15 +31,17 @@ from bench.search.placing import ROUND, Aim
 from bench.search.probe import Probed, Reply, Send, probe
 from bench.search.search import Budget, Measured, search
 from bench.study.slo import parse_slo
-from benchmarks.search import FAILED, PRECISION, row_of
+from benchmarks.capacity.ladder import row_of
+from benchmarks.harness import Referee, print_table
+from benchmarks.search import FAILED, PRECISION
 
 _TOKENS = 4
 _ARRIVALS = 2_000_000
 _MOST = 4096.0
 _REFERENCE = 32, 4  # requests before each round, and how many of them at once
 _NOISE = 0.01  # by which runs of one server differ
-_CAPACITIES = (0.2, 0.5, 1.0, 2.0, 6.1, 15.0, 40.0, 100.0, 250.0, 500.0)
-_WRITTEN = (1, 4, 2, 8, 1, 4, 16, 8, 32, 64)
+# of each capacity, the answers that are written at once
+_WRITTEN = {0.2: 1, 0.5: 4, 1.0: 2, 2.0: 8, 6.1: 1, 15.0: 4, 40.0: 16, 100.0: 8, 250.0: 32, 500.0: 64}
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,6 @@ def simulated(job: Job) -> dict[str, Any]:
         frame = pl.DataFrame(
             {
                 "index": range(count),
-                "after": pl.Series([None] * count, dtype=pl.Int64),
                 "outcome": "ok",
                 "sent_s": sent,
                 "end_s": ends,
@@ -218,56 +216,35 @@ def over_http(job: Job) -> dict[str, Any]:
     return job.told(result["low"], result["high"], seconds, done.returncode, len(result["runs"]))
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The result, to read."""
-    lines = [
-        "| capacity | load | SLO | limit | interval | holds | minutes | runs | exit |",
-        "|--:|---|---|--:|---|---|--:|--:|--:|",
-    ]
-    for row in rows:
-        high = "–" if row["high"] is None else f"{row['high']:.3g}"
-        cells = [
-            f"{row['capacity']:g}",
-            row["axis"],
-            f"P{row['percentile']}",
-            f"{row['truth']:.3g}",
-            f"{row['low']:.3g} to {high}",
-            "yes" if row["holds"] else "no",
-            f"{row['minutes']:.1f}",
-            str(row["runs"]),
-            str(row["exit"]),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def report(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the result."""
+    cells = [
+        (f"{row['capacity']:g}", row["axis"], f"P{row['percentile']}", f"{row['truth']:.3g}",
+         f"{row['low']:.3g} to {'–' if row['high'] is None else format(row['high'], '.3g')}", "yes" if row["holds"] else "no",
+         f"{row['minutes']:.1f}", row["runs"], row["exit"])
+        for row in rows
+    ]  # fmt: skip
+    print_table(["capacity", "load", "SLO", "limit", "interval", "holds", "minutes", "runs", "exit"], cells)
+    held = sum(row["holds"] for row in rows)
+    print(f"\n{held} of {len(rows)} intervals hold; {sum(row['exit'] == 0 for row in rows)} are as narrow as asked, "
+          f"{sum(row['exit'] == 0 and row['minutes'] <= 5 for row in rows)} of them within 5 minutes")  # fmt: skip
 
 
 def main() -> None:
-    """Search, and print the table."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--capacity", type=float, nargs="+", default=_CAPACITIES, choices=_CAPACITIES)
-    parser.add_argument("--percentile", type=int, nargs="+", default=(90, 99))
-    parser.add_argument("--axis", nargs="+", default=("request_rate", "concurrency"), choices=("request_rate", "concurrency"))
-    parser.add_argument("--minutes", type=float, default=30.0, help="under load, at most (default: %(default)s)")
-    parser.add_argument("--http", action="store_true", help="`bench find` itself, in real time")
-    parser.add_argument("--jobs", type=int, default=2, help="processes of a simulated clock (default: %(default)s)")
-    options = parser.parse_args()
-    written = dict(zip(_CAPACITIES, _WRITTEN, strict=True))
+    referee = Referee(__doc__)
+    referee.option("--capacity", type=float, nargs="+", default=list(_WRITTEN), choices=_WRITTEN)
+    referee.option("--percentile", type=int, nargs="+", default=(90, 99))
+    referee.option("--axis", nargs="+", default=("request_rate", "concurrency"), choices=("request_rate", "concurrency"))
+    referee.option("--minutes", type=float, default=30.0, help="under load, at most (default: %(default)s)")
+    referee.option("--http", action="store_true", help="`bench find` itself, in real time, one after the other")
+    options = referee.options()
     jobs = [
-        Job(Planted(capacity, written[capacity]), axis == "concurrency", percentile, options.minutes)
+        Job(Planted(capacity, _WRITTEN[capacity]), axis == "concurrency", percentile, options.minutes)
         for axis in options.axis
         for percentile in options.percentile
         for capacity in options.capacity
     ]
-    if options.http:
-        rows = [over_http(job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(options.jobs) as pool:
-            rows = list(pool.map(simulated, jobs))
-    print(table(rows))
-    held = sum(row["holds"] for row in rows)
-    print(f"\n{held} of {len(rows)} intervals hold; {sum(row['exit'] == 0 for row in rows)} are as narrow as asked, "
-          f"{sum(row['exit'] == 0 and row['minutes'] <= 5 for row in rows)} of them within 5 minutes")  # fmt: skip
+    report([over_http(job) for job in jobs] if options.http else referee.spread(simulated, jobs))
 
 
 if __name__ == "__main__":

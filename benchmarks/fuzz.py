@@ -6,7 +6,6 @@ python -m benchmarks.fuzz --target pack --seed 17 --inputs 1000        # that ba
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -26,6 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from bench.errors import BenchError
 from benchmarks.fuzzed import TARGETS, Target
+from benchmarks.harness import Referee, print_table
 
 __all__ = ["Outside", "TooSlow", "check", "inside"]
 
@@ -128,19 +128,21 @@ def _interrupted() -> Iterator[None]:
 
 
 @dataclass
-class _Tally:
-    """What came of a target's inputs."""
+class Batch:
+    """What came of some inputs of a target. Attributes: slowest_s: CPU time. first: input of each kind of failure."""
 
+    target: str
     inputs: int = 0
     refused: int = 0
     slowest_s: float = 0.0
-    slowest: str = ""
     failures: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
 
 
-def _batch(name: str, number: int, inputs: int, tally: _Tally, folder: Path) -> None:
-    """Read `inputs` inputs, the same for the same seed `number`."""
+def read_batch(job: tuple[str, int, int]) -> Batch:
+    """Read inputs of a target, the same for the same seed. Args: job: the target's name, a seed, and how many."""
+    name, number, inputs = job
+    batch = Batch(name)
 
     @seed(number)
     @settings(
@@ -148,49 +150,45 @@ def _batch(name: str, number: int, inputs: int, tally: _Tally, folder: Path) -> 
     )
     @given(TARGETS[name].inputs)
     def run(value: Any) -> None:
-        tally.inputs += 1
+        batch.inputs += 1
         try:
-            spent, refused = check(TARGETS[name], value, folder)
+            spent, refused = check(TARGETS[name], value, Path(folder))
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             key = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {str(error)[:100]}"
-            tally.failures[key] += 1
-            tally.first.setdefault(key, f"--target {name} --seed {number} --inputs {inputs}, input {repr(value)[:600]}")
+            batch.failures[key] += 1
+            batch.first.setdefault(key, f"--target {name} --seed {number} --inputs {inputs}, input {repr(value)[:600]}")
             return
-        tally.refused += refused
-        if spent > tally.slowest_s:
-            tally.slowest_s, tally.slowest = spent, repr(value)[:160]
+        batch.refused += refused
+        batch.slowest_s = max(batch.slowest_s, spent)
 
-    run()
+    with tempfile.TemporaryDirectory() as folder:
+        run()
+    return batch
 
 
 def main() -> int:
     """Fuzz, print what came out, and return 1 where anything failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
-    parser.add_argument("--inputs", type=int, default=100_000, help="of all targets together (default: %(default)s)")
-    parser.add_argument("--target", choices=TARGETS, help="one target alone")
-    parser.add_argument("--seed", type=int, default=0, help="of the first batch of 1,000 (default: %(default)s)")
-    options = parser.parse_args()
-    tallies = {}
-    for name in [options.target] if options.target else TARGETS:
-        wanted = options.inputs if options.target else round(options.inputs * TARGETS[name].share)
-        tally, begin, number = _Tally(), time.monotonic(), options.seed
-        with tempfile.TemporaryDirectory() as folder:
-            while tally.inputs < wanted:
-                _batch(name, number, min(_BATCH, wanted - tally.inputs), tally, Path(folder))
-                number += 1
-        tallies[name] = tally
-        print(
-            f"{name:14} {tally.inputs:7,} inputs, {tally.refused:7,} refused, {sum(tally.failures.values()):5,} failures, "
-            f"{time.monotonic() - begin:6.0f} s; slowest {tally.slowest_s * 1000:.0f} ms: {tally.slowest}",
-            flush=True,
-        )
-        for key, count in tally.failures.most_common():
-            print(f"    {count} × {key}\n        {tally.first[key]}")
-    print(
-        f"{sum(t.inputs for t in tallies.values()):,} inputs, {sum(sum(t.failures.values()) for t in tallies.values()):,} failures"
-    )
-    return any(tally.failures for tally in tallies.values())
+    referee = Referee(__doc__, seed=0, inputs=100_000)
+    referee.option("--target", choices=TARGETS, help="one target alone, which has all inputs")
+    options = referee.options()
+    shares = {options.target: 1.0} if options.target else {name: target.share for name, target in TARGETS.items()}
+    jobs = []
+    for name, share in shares.items():
+        batches, rest = divmod(round(options.inputs * share), _BATCH)
+        jobs += [(name, options.seed + number, size) for number, size in enumerate([_BATCH] * batches + [rest] * (rest > 0))]
+    found = referee.spread(read_batch, jobs)
+    lines = []
+    for name in shares:
+        mine = [batch for batch in found if batch.target == name]
+        inputs, refused = (f"{sum(counts):,}" for counts in ((b.inputs for b in mine), (b.refused for b in mine)))
+        slowest_s, failed = max(batch.slowest_s for batch in mine), sum(batch.failures.total() for batch in mine)
+        lines.append([name, inputs, refused, failed, f"{1000 * slowest_s:.0f}"])
+    print_table(["target", "inputs", "refused", "failures", "slowest, ms"], lines)
+    for batch in found:
+        for key, count in batch.failures.items():
+            print(f"\n{count} × {key}\n    {batch.first[key]}")
+    return any(batch.failures for batch in found)
 
 
 if __name__ == "__main__":

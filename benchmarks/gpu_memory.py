@@ -1,8 +1,5 @@
 """What vLLM keeps of a GPU beside weights and KV cache: by our rules, and by logs of its starts.
 
-    python -m benchmarks.gpu_memory          # a second
-    python -m benchmarks.gpu_memory --all    # each log
-
 `tests/data/vllm_memory.jsonl` has what each log says, and where it was published. `assumed` names what the log does not say, and is
 taken as that version's default or, of the GPU's memory, as logs of the same GPU have it. What was fitted to which of them:
 docs/explanation/memory.md.
@@ -10,7 +7,6 @@ docs/explanation/memory.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections.abc import Mapping
@@ -23,6 +19,7 @@ from bench.models.config_json import geometry_of
 from bench.models.geometry import Geometry
 from bench.servers.kind import OnGpu
 from bench.servers.vllm_memory import kept
+from benchmarks.harness import Referee, print_table
 
 _ROOT = Path(__file__).resolve().parents[1]
 _GIB = 2**30
@@ -77,28 +74,15 @@ def _era(start: Start) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="each log")
-    options = parser.parse_args()
-    found = starts()
-    if options.all:
-        print("| vLLM | model | GPU | tp | sequences | tokens a step | kept, GiB | predicted | KV cache off by |")
-        print("|---|---|---|--:|--:|--:|--:|--:|--:|")
-        for each in found:
-            cells = [
-                each.row[key] for key in ("vllm", "model", "gpu", "tensor_parallel", "max_num_seqs", "max_num_batched_tokens")
-            ]
-            print("|", " | ".join(map(str, cells)), f"| {each.logged:.2f} | {each.predicted:.2f} | {each.error:+.1%} |")
-        return
-    print("| vLLM | starts | kept, GiB | off by, GiB: median, worst | KV cache off by |\n|---|--:|--:|--:|--:|")
+    Referee(__doc__).options()
+    found, lines = starts(), []
     for era in dict.fromkeys(map(_era, found)):
         of = [each for each in found if _era(each) == era]
         off = sorted(abs(each.predicted - each.logged) for each in of)
         logged, errors = [each.logged for each in of], [each.error for each in of]
-        print(
-            f"| {era} | {len(of)} | {min(logged):.1f} to {max(logged):.1f} | {statistics.median(off):.2f}, {off[-1]:.2f} | "
-            f"{min(errors):+.1%} to {max(errors):+.1%} |"
-        )
+        lines.append([era, len(of), f"{min(logged):.1f} to {max(logged):.1f}", f"{statistics.median(off):.2f}, {off[-1]:.2f}",
+                      f"{min(errors):+.1%} to {max(errors):+.1%}"])  # fmt: skip
+    print_table(["vLLM", "starts", "kept, GiB", "off by, GiB: median, worst", "KV cache off by"], lines)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,14 @@ whole run does not end as `grows`, unless that is too short to tell and the load
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from tests.support.overload import judged
+
+from benchmarks.harness import Referee, print_table
 
 PLAIN = 0.4  # of the rate that is offered, piled up in a whole run: from there on it is plainly overloaded
 
@@ -39,58 +35,35 @@ def _false(run: Mapping[str, Any]) -> bool:
     return run["stopped"] is not None and run["why"] != "grows" and not _untold(run)
 
 
-def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """The result, to read."""
-    lines = [
-        "| runs | n | plainly overloaded | of these stopped | their time, of whole runs' | others stopped | false stops | "
-        "whole run too short to tell |",
-        "|---|" + "--:|" * 7,
-    ]
-    groups: dict[str, Sequence[Mapping[str, Any]]] = {"all": results}
+def report(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the result."""
+    groups = {"all": list(results)}
     for key in ("kind", "machine"):
         for name in dict.fromkeys(each[key] for each in results):
-            groups[f"{name}"] = [each for each in results if each[key] == name]
+            groups[name] = [each for each in results if each[key] == name]
+    heads = ("runs", "n", "plainly overloaded", "of these stopped", "their time, of whole runs'", "others stopped", "false stops",
+             "whole run too short to tell")  # fmt: skip
+    lines = []
     for name, mine in groups.items():
         plain = [each for each in mine if _plain(each)]
-        ended = [each for each in plain if each["stopped"] is not None]
-        taken = sum(each.get("part_seconds", each["seconds"]) for each in plain) / (sum(each["seconds"] for each in plain) or 1)
-        cells = [
-            name,
-            str(len(mine)),
-            str(len(plain)),
-            f"{100 * len(ended) / len(plain):.0f} %" if plain else "–",
-            f"{100 * taken:.0f} %" if plain else "–",
-            str(sum(each["stopped"] is not None for each in mine) - len(ended)),
-            str(sum(map(_false, mine))),
-            str(sum(map(_untold, mine))),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        ended = sum(each["stopped"] is not None for each in plain)
+        shares = ["–", "–"]
+        if plain:
+            taken = sum(each.get("part_seconds", each["seconds"]) for each in plain) / sum(each["seconds"] for each in plain)
+            shares = [f"{100 * share:.0f} %" for share in (ended / len(plain), taken)]
+        others = sum(each["stopped"] is not None for each in mine) - ended
+        lines.append([name, len(mine), len(plain), *shares, others, sum(map(_false, mine)), sum(map(_untold, mine))])
+    print_table(heads, lines)
+    if sent := [each["stopped"] / each["count"] for each in results if each["stopped"] is not None]:
+        print(f"\nA run that is stopped has sent {100 * statistics.median(sent):.0f} % of its requests, in the median.")
+    for each in filter(_false, results):
+        print(f"false stop: {json.dumps(each)}")
 
 
 def main() -> None:
-    """Judge the runs, and print how often the rule was right."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=22)
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write everything, run by run")
-    options = parser.parse_args()
-    began, results = time.monotonic(), []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for result in pool.map(judged, [(n, options.seed) for n in range(options.runs)], chunksize=4):
-            results.append(result)
-            if len(results) % 500 == 0:
-                print(f"{len(results)} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
-    mean = [each["stopped"] / each["count"] for each in results if each["stopped"] is not None]
-    if mean:
-        print(f"\nA run that is stopped has sent {100 * statistics.median(mean):.0f} % of its requests, in the median.")
-    for each in filter(_false, results):
-        print(f"false stop: {json.dumps(each)}")
+    referee = Referee(__doc__, seed=22, runs=3000)
+    options = referee.options()
+    report(referee.spread(judged, [(number, options.seed) for number in range(options.runs)]))
 
 
 if __name__ == "__main__":

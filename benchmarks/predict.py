@@ -11,16 +11,11 @@ Beside it stands what an M/G/c queue says by the same runs (`benchmarks.queueing
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from tests.support.naive_engine import serve
@@ -31,6 +26,7 @@ from bench.predict.predict import predict
 from bench.predict.step_time import StepTime
 from bench.predict.study import measured, self_judged
 from bench.workloads.schedule import PlannedRequest
+from benchmarks.harness import Referee, print_table
 from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]
@@ -129,21 +125,12 @@ def judge(seed: int, engines: str = "plain") -> list[tuple[str, str, float, floa
     engine = drawn_engine(seed, engines)
     many = engine.limits.sequences
     training = [
-        *(
-            engine.run(drawn_requests(engine, size, seed + size), held=None, seed=seed + size, workload="burst", level=size)
-            for size in (1, many // 2, 2 * many)
-        ),
-        *(
-            engine.run(
-                drawn_requests(engine, 10 * held, seed + 100 + held),
-                held=held,
-                seed=seed + 100 + held,
-                workload="chat",
-                level=held,
-            )
-            for held in (max(2, many // 4), many)
-        ),
+        engine.run(drawn_requests(engine, size, seed + size), held=None, seed=seed + size, workload="burst", level=size)
+        for size in (1, many // 2, 2 * many)
     ]
+    for held in (max(2, many // 4), many):
+        own = seed + 100 + held
+        training.append(engine.run(drawn_requests(engine, 10 * held, own), held=held, seed=own, workload="chat", level=held))
     model = calibrate(training, engine.limits)
     if model is None:
         return []
@@ -199,32 +186,25 @@ _OF_EACH_LOAD = ("throughput_tokens_per_s", "ttft_p99_s")  # the surest and the 
 
 
 def main() -> None:
-    """Judge engines and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write every prediction there")
-    parser.add_argument("--kind", choices=("plain", "ahead", "slots"), default="plain", help="of engine")
-    options = parser.parse_args()
+    referee = Referee(__doc__, seed=1, engines=40)
+    referee.option("--kind", choices=("plain", "ahead", "slots"), default="plain", help="of engine")
+    options = referee.options()
     seeds = [10_000 * options.seed + 17 * number for number in range(options.engines)]
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        rows = [row for found in pool.map(partial(judge, engines=options.kind), seeds) for row in found]
-    if options.json:
-        options.json.write_text(json.dumps(rows))
+    rows = [row for found in referee.spread(partial(judge, engines=options.kind), seeds) for row in found]
+    referee.keep(rows)
     groups: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
     for kind, metric, *numbers in rows:
         groups["all", metric].append(tuple(numbers))
         if metric in _OF_EACH_LOAD:
             groups[kind, metric].append(tuple(numbers))
-    print("| load | number | error | a queueing formula's | two measurements | 90 % interval holds | n |")
-    print("|---|---|--:|--:|--:|--:|--:|")
+    lines = []
     for (kind, metric), each in groups.items():
-        predicted = [row for row in each if not math.isnan(row[0])]
-        if not predicted:
-            continue
-        error, floor, held, queue = (float(np.mean([row[i] for row in predicted])) for i in range(4))
-        shares = " | ".join("–" if math.isnan(share) else f"{100 * share:.1f} %" for share in (error, queue, floor))
-        print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} |")
+        if predicted := [row for row in each if not math.isnan(row[0])]:
+            error, floor, held, queue = (float(np.mean([row[i] for row in predicted])) for i in range(4))
+            shares = ("–" if math.isnan(share) else f"{100 * share:.1f} %" for share in (error, queue, floor))
+            lines.append([kind, metric, *shares, f"{100 * held:.0f} %", len(predicted)])
+    heads = ("load", "number", "error", "a queueing formula's", "two measurements", "90 % interval holds", "n")
+    print_table(heads, lines)
     print(f"\nrefused: {sum(math.isnan(row[2]) for row in rows)} of {len(rows)}")
 
 

@@ -2,33 +2,22 @@
 
 python -m benchmarks.regions                 # under a minute
 python -m benchmarks.regions --draws 400
-python -m benchmarks.regions --study config/config.yaml    # by the levels and repeats of a study's own ladders
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from tests.support.limits import CURVES, Curve, Floats, curves_up_to, ladder, measured
+from tests.support.limits import CURVES, Curve, ladder, measured
 
-from bench.findings.regions import FEWEST_LEVELS, Point, equilibrium, saturation_point
+from bench.findings.regions import Point, equilibrium, saturation_point
 from bench.statistics.levels import Levels
-from bench.study.read import load_file
-from benchmarks.rivals import broken_line, scalability_law
+from benchmarks.harness import Referee, print_table
 
-Method = Callable[[Levels, np.random.Generator], tuple[Point, Point]]
-# With the share of the draws that each gets: the others resample a hundred times.
-METHODS: dict[str, tuple[Method, int]] = {
-    "ours": (lambda levels, _: (equilibrium(levels, whole=True), saturation_point(levels)), 1),
-    "scalability law": (scalability_law, 3),
-    "broken line, AICc": (broken_line, 3),
-}
 USUAL: dict[str, Any] = {"levels": 12, "even": True, "repeats": 2, "noise": 0.03}
 
 
@@ -81,101 +70,56 @@ def _share(part: int, whole: int) -> str:
 
 
 def judge(
-    method: Method,
-    curves: Iterable[Curve],
-    draws: int,
-    *,
-    levels: int,
-    even: bool,
-    repeats: int,
-    noise: float,
-    lent: float | None = None,
-    beside: tuple[int, ...] = (2,),
-    at: Floats | None = None,
+    curves: Iterable[Curve], draws: int, *, levels: int, even: bool, repeats: int, noise: float, lent: float | None = None
 ) -> list[str]:
-    """The cells of both points over `draws` of each curve.
-
-    Args:
-        lent: noise of the curves that stand beside each, measured as often as `beside` says.
-        at: the levels, in place of evenly spaced ones.
-    """
+    """The cells of both points over `draws` of each curve. Args: lent: noise of a curve that stands beside each, measured twice."""
     first, second = Score(), Score()
     for curve in curves:
         random = np.random.default_rng([levels, even, repeats, round(1000 * noise), *curve.name.encode()])
         for _ in range(draws):
-            loads = ladder(levels, even=even) if at is None else at
-            others = [measured(CURVES[0], loads, repeats=n, noise=lent, random=random) for n in beside] if lent else []
+            loads = ladder(levels, even=even)
+            others = [measured(CURVES[0], loads, repeats=2, noise=lent, random=random)] if lent else []
             runs = measured(curve, loads, repeats=repeats, noise=noise, random=random)
-            left, top = method(Levels.of(runs, "throughput_tokens_per_s", others), random)
-            first.add(left, curve.equilibrium, curve.equilibrium and "left")
-            second.add(top, curve.saturation, "flat" if curve.flat else curve.peak and "peak")
+            known = Levels.of(runs, "throughput_tokens_per_s", others)
+            first.add(equilibrium(known, whole=True), curve.equilibrium, curve.equilibrium and "left")
+            second.add(saturation_point(known), curve.saturation, "flat" if curve.flat else curve.peak and "peak")
     return [*first.cells(), *second.cells()]
 
 
-def _print(title: str, rows: Iterable[tuple[str, list[str]]]) -> None:
-    print(f"\n{title}\n")
-    heads = ("found", "bias", "spread", "width", "covers", "wrong")
-    print("| |" + "|".join(f" {side} {head} " for side in ("A", "B") for head in heads) + "|")
-    print("|---|" + "--:|" * 12)
-    for name, cells in rows:
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+def judged(job: tuple[str, slice, int, dict[str, Any]]) -> list[str]:
+    """A row of a table. Args: job: its name, which of the curves are measured, how often, and how."""
+    name, which, draws, setting = job
+    return [name, *judge(CURVES[which], draws, **setting)]
+
+
+def _setting(levels: int, even: bool, repeats: int, noise: float) -> str:
+    return f"{levels} {'even' if even else 'log'}, {repeats} × {noise:.0%}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=60, help="of each curve")
-    parser.add_argument("--study", type=Path, help="a study, whose ladders are judged in place of the usual ones")
-    options = parser.parse_args()
-    draws = options.draws
-    print(_HEADS)
-    if options.study:
-        _judge_study(options.study, draws)
-        return
-    for name, (method, share) in METHODS.items():
-        usual = ((curve.name, judge(method, [curve], draws // share, **USUAL)) for curve in CURVES)
-        _print(f"{name}: 12 even levels, 2 repeats, 3 % noise", usual)
-    ours = METHODS["ours"][0]
+    referee = Referee(__doc__, draws=60)
+    draws = referee.options().draws
     settings = [
         {"levels": levels, "even": even, "repeats": repeats, "noise": noise}
         for levels, even in ((4, False), (9, False), (12, True), (20, True))
         for repeats, noise in ((1, 0.02), (1, 0.05), (2, 0.02), (2, 0.05), (5, 0.05), (5, 0.1))
     ]
-    _print(
-        "ours: all but the burst in waves of 40",
-        ((_setting(**setting), judge(ours, CURVES[:-1], draws // 4, **setting)) for setting in settings),
-    )
-    _print(
-        "ours: the burst in waves of 40",
-        ((_setting(**setting), judge(ours, CURVES[-1:], draws, **setting)) for setting in settings[2::6]),
-    )
+    waves, others = slice(-1, None), slice(-1)
     single = {**USUAL, "repeats": 1}
-    _print(
-        "ours: one run a level, 12 even levels, 3 % noise, beside another curve with two, whose noise is",
-        ((f"{lent:.1%}", judge(ours, CURVES[:-1], draws // 2, **single, lent=lent)) for lent in (0.03, 0.02, 0.015)),
-    )
-
-
-def _judge_study(file: Path, draws: int) -> None:
-    """Each ladder of bursts or closed loops by its own levels and repeats, beside the others, whose noise may be another one."""
-    ladders = [
-        each
-        for each in load_file(file).study.ladders
-        if isinstance(each.concurrency, list) and len(each.concurrency) >= FEWEST_LEVELS
-    ]
-    for noise, times in ((0.03, 1.0), (0.05, 1.0), (0.05, 0.5), (0.05, 0.7), (0.03, 2.0)):
-        rows = []
-        for each in ladders:
-            at = np.array(sorted(each.concurrency), dtype=float)
-            beside = tuple(other.repeats for other in ladders if other is not each)
-            design: dict[str, Any] = {"levels": len(at), "even": False, "repeats": each.repeats, "noise": noise, "at": at}
-            curves = curves_up_to(float(at[-1]))[:-1]
-            cells = judge(METHODS["ours"][0], curves, draws, **design, lent=times * noise, beside=beside)
-            rows.append((f"{each.deployment}, {len(at)} levels to {at[-1]:g}, {each.repeats} ×", cells))
-        _print(f"{file}, all but the burst in waves of 40, noise {noise:.0%}, that of the other curves × {times:g}", rows)
-
-
-def _setting(levels: int, even: bool, repeats: int, noise: float) -> str:
-    return f"{levels} {'even' if even else 'log'}, {repeats} × {noise:.0%}"
+    tables = {
+        "12 even levels, 2 repeats, 3 % noise": [
+            (curve.name, slice(i, i + 1), draws, USUAL) for i, curve in enumerate(CURVES)],
+        "all but the burst in waves of 40": [(_setting(**each), others, draws // 4, each) for each in settings],
+        "the burst in waves of 40": [(_setting(**each), waves, draws, each) for each in settings[2::6]],
+        "one run a level, 12 even levels, 3 % noise, beside another curve with two, whose noise is": [
+            (f"{lent:.1%}", others, draws // 2, {**single, "lent": lent}) for lent in (0.03, 0.02, 0.015)],
+    }  # fmt: skip
+    rows = iter(referee.spread(judged, [job for jobs in tables.values() for job in jobs]))
+    print(_HEADS)
+    heads = [f"{side} {head}" for side in "AB" for head in ("found", "bias", "spread", "width", "covers", "wrong")]
+    for title, jobs in tables.items():
+        print(f"\n{title}\n")
+        print_table(["", *heads], [next(rows) for _ in jobs])
 
 
 if __name__ == "__main__":

@@ -10,38 +10,28 @@ On servers ours begins with its probe, and its minutes are those of a user of `b
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
-import os
 import statistics
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
 from bench.parse.observation import observed
-from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.steady import in_steady_state, steady_figures
 from bench.search.placing import ROUND, Aim
 from bench.search.probe import Probed, Reply, Send, probe
 from bench.search.search import Budget, Measured, search
 from bench.study.slo import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
+from benchmarks.capacity.ladder import answered_row, drawn_requests, run_row
 from benchmarks.capacity.server import OK, Load, simulate
-from benchmarks.capacity.truth import Demand
+from benchmarks.harness import Referee, print_table
 
-HERE = Path(__file__).parent
-TRUTHS = HERE / ".results" / "capacity" / "truths"
 FAILED = 0.01
 PRECISION = 0.1
 BUDGET = Budget(30, 1800.0)  # as `bench find` has it
@@ -81,10 +71,10 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
     """A server of the capacity benchmark. Where to begin is what one request at a time shows."""
     slo = parse_slo(case.limit.text)
     held = case.demand.arrival == "closed"
-    alone = case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
+    alone = run_row(case, 0.2 if not held else 1.0, 20, 5, 1.0)
     latency = statistics.median([each["e2e"] for each in alone["judged"] if each["ok"]] or [1.0])
     start = 1.0 if held else float(f"{1 / latency:.3g}")
-    aim = Aim([slo], FAILED, held, precision, None, 512.0, shape_of(case.demand))
+    aim = Aim([slo], FAILED, held, precision, None, 512.0, case.demand.shape)
 
     phase = np.random.default_rng([case.number, 31]).uniform(0, 28)
 
@@ -101,10 +91,10 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
         case.kind,
         case.level,
         aim,
-        lambda *arguments: case_run(case, *arguments),
+        partial(run_row, case),
         speed,
         start,
-        lambda at_speed: closed_loop(case, at_speed),
+        partial(closed_loop, case),
         reference_s,
     )
 
@@ -112,11 +102,12 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
 def closed_loop(case: Case, speed: float) -> Send:
     """What sends a probe's closed loops to a server. Args: speed: of its machine."""
     numbers = itertools.count(100_000)
+    held = replace(case, demand=replace(case.demand, arrival="closed"))
 
     def send(in_flight: int, count: int, timeout_s: float) -> list[Reply]:
         seed = next(numbers)
-        prompts, outputs, _ = _requests(case, np.random.default_rng([case.number, seed, 9]), in_flight, count, held=True)
-        trace = simulate(case.server, Load(prompts, outputs, None, in_flight), seed=seed, speed=speed, watch=True)
+        load = drawn_requests(held, np.random.default_rng([case.number, seed, 9]), in_flight, count)
+        trace = simulate(case.server, load, seed=seed, speed=speed, watch=True)
         replies = []
         for i, (sent, first, last, end) in enumerate(
             zip(trace.sent.tolist(), trace.first.tolist(), trace.last.tolist(), trace.end.tolist(), strict=True)
@@ -127,90 +118,13 @@ def closed_loop(case: Case, speed: float) -> Send:
             outcome = "cut" if cut else "ok" if ok else "http_error"
             latencies = {
                 "ttft": None if math.isnan(first) else first - sent,
-                "tpot": (last - first) / max(1, outputs[i] - 1) if ok and not cut else None,
+                "tpot": (last - first) / max(1, load.outputs[i] - 1) if ok and not cut else None,
                 "e2e": last - sent if ok and not cut else None,
             }
-            tokens = tuple(at for a, b in trace.segments[i] for at in trace.steps[a - 1 : b].tolist())
-            replies.append(Reply(sent, min(end, sent + timeout_s), outcome, latencies, tokens))
+            replies.append(Reply(sent, min(end, sent + timeout_s), outcome, latencies, tuple(trace.made(i).tolist())))
         return replies
 
     return send
-
-
-def case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
-    """The summary row of a run."""
-    demand, held = case.demand, case.demand.arrival == "closed"
-    prompts, outputs, moments = _requests(case, np.random.default_rng([case.number, seed, 9]), level, count, held=held)
-    trace = simulate(
-        case.server, Load(prompts, outputs, moments, int(level) if held else 0), seed=seed, speed=speed, watch=True
-    )
-    ok = trace.status == OK
-    steps = [np.concatenate([np.arange(a, b + 1) for a, b in row]) - 1 if row else np.empty(0, int) for row in trace.segments]
-
-    def known(values: np.ndarray) -> list[float | None]:
-        return [float(value) if good and not math.isnan(value) else None for value, good in zip(values, ok, strict=True)]
-
-    frame = pl.DataFrame(
-        {
-            "index": range(count),
-            "after": [None] * count,
-            "outcome": ["ok" if each else "http_error" for each in ok],
-            "sent_s": [None if math.isnan(each) else float(each) for each in trace.sent],
-            "end_s": trace.end.tolist(),
-            "first_token_s": known(trace.first),
-            "last_token_s": known(trace.last),
-            "ttft_s": known(trace.first - trace.sent),
-            "tpot_s": known((trace.last - trace.first) / np.maximum(1, trace.tokens - 1)),
-            "e2e_s": known(trace.last - trace.sent),
-            "prompt_asked": prompts,
-            "output_asked": outputs,
-            "completion_tokens": trace.tokens.astype(int).tolist(),
-            "token_times_s": [trace.steps[each].tolist() for each in steps],
-        },
-        schema_overrides={"after": pl.Int64, "token_times_s": pl.List(pl.Float64), "sent_s": pl.Float64},
-    ).filter(pl.col("sent_s").is_not_null())
-    return row_of(frame, demand.arrival, level, count)
-
-
-def _requests(
-    case: Case, random: np.random.Generator, level: float, count: int, *, held: bool
-) -> tuple[list[int], list[int], list[float] | None]:
-    """Prompts and outputs (tokens) of a load, and the moments of an open loop (s)."""
-    demand = case.demand
-    prompts = [demand.prompt] * count
-    if demand.sigma:
-        drawn = demand.prompt * np.exp(demand.sigma * random.standard_normal(3 * count + 50))
-        prompts = np.round(drawn[(drawn >= 1) & (drawn <= 4 * demand.prompt)][:count]).astype(int).tolist()
-    outputs = [demand.output] * count
-    if held:  # it begins as if it had gone on for long, as the client's schedule does
-        first = (random.permutation(min(int(level), count)) + 1) / min(int(level), count)
-        return prompts, [*np.maximum(1, np.round(first * demand.output)).astype(int).tolist(), *outputs[len(first) :]], None
-    shape = shape_of(demand)
-    gaps = np.ones(count) if math.isinf(shape) else random.gamma(shape, 1 / shape, count)
-    return prompts, outputs, (np.cumsum(gaps) / level).tolist()
-
-
-def shape_of(demand: Demand) -> float:
-    """Shape of the gaps of an open loop."""
-    return {"constant": math.inf, "gamma": demand.burstiness or 1.0}.get(demand.arrival, 1.0)
-
-
-def row_of(frame: pl.DataFrame, arrival: str, level: float, count: int) -> dict[str, Any]:
-    """The summary row of a run, from a table of its requests. Args: count: of those planned."""
-    definition = {"arrival": arrival, "axis": "concurrency" if arrival == "closed" else "request_rate", "level": level}
-    window, figures = steady_figures(definition, frame, pl.DataFrame(schema=TELEMETRY_SCHEMA))
-    judged = frame.filter(in_steady_state(window)) if window else frame.clear()
-    return {
-        **dict.fromkeys(("steady_from_s", "steady_growth", "steady_growth_error", "steady_needs_s")),
-        **figures,
-        "level": level,
-        "arrival": arrival,
-        "requests": count,
-        "duration_s": float(np.nanmax(frame["end_s"].to_numpy())),
-        "judged": judged.select(
-            ok=pl.col("outcome") == "ok", **{name: pl.col(f"{name}_s") for name in ("ttft", "tpot", "e2e")}
-        ).to_dicts(),
-    }
 
 
 def of_curve(number: int, seed: int, precision: float = PRECISION) -> Planted:
@@ -248,10 +162,7 @@ def of_curve(number: int, seed: int, precision: float = PRECISION) -> Planted:
                 normal[i] = alike * normal[i - 1] + math.sqrt(1 - alike**2) * normal[i]
         middle = excess(load if held else load / speed) - math.log(speed) + draw.normal(0, noise)
         values = np.exp(middle + sigma * (normal - z))
-        requests = [{"ok": True, "ttft": float(value), "tpot": None, "e2e": float(value)} for value in values]
-        empty = dict.fromkeys(("steady_why", "steady_growth", "steady_growth_error", "steady_needs_s"))
-        return {**empty, "steady_from_s": 0.0, "level": load, "arrival": "closed" if held else "poisson", "requests": count,
-                "duration_s": count / load, "judged": requests}  # fmt: skip
+        return answered_row(values.tolist(), load, "closed" if held else "poisson")
 
     start = _BELOW * truth * math.exp(random.normal(0, _PROBED))  # about where a probe puts it
     start = max(1.0, round(start)) if held else float(f"{start:.3g}")
@@ -412,102 +323,69 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
         job: `server` or `curve`, its number, the seed, the precision asked for, and whether other searches look for it too.
     """
     what, number, seed, precision, rivals = job
-    server = what == "server"
-    planted = (
-        of_case(drawn_case(number, seed, TRUTHS, causes=False), precision) if server else of_curve(number, seed, precision)
-    )
-    others = {"bisection": by_bisection, "sweep": by_sweep, "aiperf": by_aiperf} if rivals else {}
-    return {
-        "what": what,
-        "number": number,
-        "kind": planted.kind,
-        "held": planted.aim.held,
-        "truth": planted.limit,
-        "search": by_search(planted, number),
-        **{name: search_of(planted, number) for name, search_of in others.items()},
-    }
+    curve = what == "curve"
+    planted = of_curve(number, seed, precision) if curve else of_case(drawn_case(number, seed, causes=False), precision)
+    others = {"bisection": by_bisection, "aiperf": by_aiperf, "sweep": by_sweep} if rivals else {}
+    found = {name: search_of(planted, number) for name, search_of in {"search": by_search, **others}.items()}
+    return {"what": what, "number": number, "kind": planted.kind, "held": planted.aim.held, "truth": planted.limit, **found}
 
 
 def of_loop(loop: str, count: int, seed: int) -> list[int]:
     """The numbers of the first servers of a seed. Args: loop: `open`, `closed` or `both`."""
-    numbers: list[int] = []
-    for number in itertools.count():
-        if len(numbers) == count:
-            return numbers
-        held = drawn_case(number, seed, TRUTHS).demand.arrival == "closed" if loop != "both" else None
-        if held in (None, loop == "closed"):
-            numbers.append(number)
+    if loop == "both":
+        return list(range(count))
+    wanted = (
+        number for number in itertools.count() if (drawn_case(number, seed).demand.arrival == "closed") == (loop == "closed")
+    )
+    return list(itertools.islice(wanted, count))
 
 
-def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """The result, to read: of kinds, those of which fewer intervals hold, or are as narrow, than of the others."""
-    others = [name for name in ("bisection", "aiperf", "sweep") if any(name in each for each in results)]
+def report(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the result: of kinds, those of which fewer intervals hold, or are as narrow, than of the others."""
+    others = [name for name in ("bisection", "aiperf", "sweep") if name in results[0]]
     titles = ["n", "interval holds", "as narrow as asked", "runs, median", "minutes, median", "within 10 %"]
     titles += [title for name in others for title in (f"{name}: within 10 %", "runs")]
-    lines = [f"| planted | {' | '.join(titles)} |", "|---|" + "--:|" * len(titles)]
-    groups: dict[str, Callable[[Mapping[str, Any]], bool]] = {"all": lambda _: True}
-    for what in ("server", "curve"):
-        for held, loop in ((False, "open"), (True, "closed")):
-            groups[f"{what}s, {loop} loop"] = lambda each, what=what, held=held: (each["what"], each["held"]) == (what, held)
+    groups = {"all": list(results)}
+    for what, (held, loop) in itertools.product(("server", "curve"), ((False, "open"), (True, "closed"))):
+        groups[f"{what}s, {loop} loop"] = [each for each in results if (each["what"], each["held"]) == (what, held)]
     whole = set(groups)
     for kind in dict.fromkeys(each["kind"] for each in results):
-        groups[kind] = lambda each, kind=kind: each["kind"] == kind
-    for name, belongs in groups.items():
-        mine = [each for each in results if belongs(each)]
+        groups[kind] = [each for each in results if each["kind"] == kind]
+    lines = []
+    for name, mine in groups.items():
         if not mine or (name not in whole and min(_mean(mine, "holds") / 0.9, _mean(mine, "narrow") / 0.8) >= 1):
             continue
-
-        def share(by: str, key: str, mine: Sequence[Mapping[str, Any]] = mine) -> str:
-            return f"{100 * _mean(mine, key, by):.0f} %"
-
-        def runs(by: str, mine: Sequence[Mapping[str, Any]] = mine) -> str:
-            return f"{statistics.median(each[by]['runs'] for each in mine):g}"
-
-        minutes = f"{statistics.median(each['search']['seconds'] for each in mine) / 60:.1f}"
-        ours = [share("search", "holds"), share("search", "narrow"), runs("search"), minutes, share("search", "near")]
-        theirs = [cell for by in others for cell in (share(by, "near"), runs(by))]
-        lines.append(f"| {' | '.join([name, str(len(mine)), *ours, *theirs])} |")
-    return "\n".join(lines)
+        minutes = statistics.median(each["search"]["seconds"] for each in mine) / 60
+        shares = [f"{100 * _mean(mine, key):.0f} %" for key in ("holds", "narrow", "near")]
+        theirs = [cell for by in others for cell in (f"{100 * _mean(mine, 'near', by):.0f} %", _runs(mine, by))]
+        lines.append([name, len(mine), *shares[:2], _runs(mine, "search"), f"{minutes:.1f}", shares[2], *theirs])
+    print_table(["planted", *titles], lines)
+    print(f"\nended by their budget: {sum(each['search']['why'] in ('runs', 'seconds', 'short') for each in results)}")
+    missed = [each for each in results if not each["search"]["holds"]]
+    print(f"\n{len(missed)} intervals miss: " + ", ".join(f"{each['what']} {each['number']}" for each in missed))
 
 
 def _mean(results: Sequence[Mapping[str, Any]], key: str, by: str = "search") -> float:
     return statistics.mean(bool(each[by][key]) for each in results)
 
 
+def _runs(results: Sequence[Mapping[str, Any]], by: str) -> str:
+    return f"{statistics.median(each[by]['runs'] for each in results):g}"
+
+
 def main() -> None:
-    """Search, and print how often each way was right."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--servers", type=int, default=200)
-    parser.add_argument("--curves", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=22)
-    parser.add_argument(
-        "--precision", type=float, default=PRECISION, help="half the width that is asked for (default: %(default)s)"
-    )
-    parser.add_argument("--loop", choices=("both", "open", "closed"), default="both", help="of the servers")
-    parser.add_argument("--ours", action="store_true", help="without the searches by point estimates")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write everything, server by server")
-    options = parser.parse_args()
+    referee = Referee(__doc__, seed=22, servers=200, curves=100)
+    referee.option("--precision", type=float, default=PRECISION, help="half the width that is asked for (default: %(default)s)")
+    referee.option("--loop", choices=("both", "open", "closed"), default="both", help="of the servers")
+    referee.option("--ours", action="store_true", help="without the searches by point estimates")
+    options = referee.options()
     asked = options.seed, options.precision, not options.ours
-    jobs = [("server", n, *asked) for n in of_loop(options.loop, options.servers, options.seed)]
-    jobs += [("curve", n, *asked) for n in range(options.curves)]
-    most = {what: max((job[1] for job in jobs if job[0] == what), default=0) + 1 for what in ("server", "curve")}
+    servers = of_loop(options.loop, options.servers, options.seed)
+    most = {"server": max(servers, default=0) + 1, "curve": options.curves}
+    jobs = [("server", number, *asked) for number in servers]
+    jobs += [("curve", number, *asked) for number in range(options.curves)]
     jobs.sort(key=lambda job: job[1] / most[job[0]])  # so that a part of them is a sample of both
-    results, began = [], time.monotonic()
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for result in pool.map(judged, jobs):
-            results.append(result)
-            if len(results) % 20 == 0:
-                if options.json:
-                    options.json.write_text(json.dumps(results, indent=1) + "\n")
-                print(f"{len(results)} of {len(jobs)} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
-    print(f"\nended by their budget: {sum(each['search']['why'] in ('runs', 'seconds', 'short') for each in results)}")
-    missed = [each for each in results if not each["search"]["holds"]]
-    print(f"\n{len(missed)} intervals miss: " + ", ".join(f"{each['what']} {each['number']}" for each in missed))
+    report(referee.spread(judged, jobs))
 
 
 if __name__ == "__main__":

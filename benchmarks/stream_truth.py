@@ -12,11 +12,11 @@ wrong where it names hidden tokens and there are none, or is silent of a tenth o
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from bench.parse.latency import latency_columns
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.request_table import request_table
+from benchmarks.harness import Referee, print_table
 
 _ANSWERS = 16
 _WRONG_TPOT, _WRONG_ITL, _MATTERS = 0.1, 0.2, 0.1
@@ -285,46 +286,41 @@ def _median(values: list[float | None]) -> float | None:
     return float(np.median(known)) if known else None
 
 
+def of_kind(number: int, runs: int) -> list[dict[str, float | None]]:
+    """So many runs of a kind of stream."""
+    texts, rows = list(_TEXTS.values()), []
+    with tempfile.TemporaryDirectory() as folder:
+        for draw in range(runs):
+            generator = np.random.default_rng([number, draw])
+            rows.append(judged(list(KINDS.values())[number], texts[draw % len(texts)], generator, Path(folder)))
+    return rows
+
+
 def main() -> None:
     """Print a row a kind of stream of which something is wrong, or TPOT off by 5 % or more; the others in one row."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stream_truth", description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=50, metavar="N", help="runs of each kind (default: 50)")
-    options = parser.parse_args()
-    names = ("TPOT wrong", "worst", "TPOT withheld", "ITL given", "TTFT given", "TTFT wrong")
-    print(f"| stream | {' | '.join(names)} |\n|---|{'--:|' * len(names)}")
-    itl, note, right = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for number, (name, kind) in enumerate(KINDS.items()):
-            rows = []
-            for draw in range(options.runs):
-                generator = np.random.default_rng([number, draw])
-                text = list(_TEXTS.values())[draw % len(_TEXTS)]
-                rows.append(judged(kind, text, generator, Path(folder)))
-            if any(row["wrong"] or row["ttft"] or abs(row["off"] or 0.0) >= _TOLD for row in rows):
-                _print(name, rows)
-            else:
-                right += rows
-            itl.append(_share(rows, "itl"))
-            note.append(_share(rows, "note"))
-    _print(f"{len(right) // options.runs} other kinds", right)
-    print(
-        f"\n{options.runs} runs of each kind, of which at most {max(itl):.0%} have a wrong ITL and {max(note):.0%} a wrong note."
-    )
+    referee = Referee(__doc__, runs=50)
+    options = referee.options()
+    found = dict(zip(KINDS, referee.spread(partial(of_kind, runs=options.runs), range(len(KINDS))), strict=True))
+    told = {name: rows for name, rows in found.items()
+            if any(row["wrong"] or row["ttft"] or abs(row["off"] or 0.0) >= _TOLD for row in rows)}  # fmt: skip
+    right = [row for name, rows in found.items() if name not in told for row in rows]
+    lines = [*told.items(), (f"{len(found) - len(told)} other kinds", right)]
+    heads = ("stream", "TPOT wrong", "worst", "TPOT withheld", "ITL given", "TTFT given", "TTFT wrong")
+    print_table(heads, ([name, *_cells(rows)] for name, rows in lines))
+    itl, note = (max(_share(rows, key) for rows in found.values()) for key in ("itl", "note"))
+    print(f"\n{options.runs} runs of each kind, of which at most {itl:.0%} have a wrong ITL and {note:.0%} a wrong note.")
 
 
 def _share(rows: list[dict[str, float | None]], key: str) -> float:
     return sum(row[key] or 0.0 for row in rows) / len(rows)
 
 
-def _print(name: str, rows: list[dict[str, float | None]]) -> None:
+def _cells(rows: list[dict[str, float | None]]) -> list[str]:
     worst = max((row["off"] for row in rows if row["off"] is not None), key=abs, default=None)
     withheld = sum(row["given"] == 0.0 for row in rows) / len(rows)
-    itl = sum(row["itl"] is not None for row in rows) / len(rows)
-    ttft = sum(row["ttft"] is not None for row in rows) / len(rows)
-    shown = "–" if worst is None else f"{worst:+.0%}"
+    itl, ttft = (sum(row[key] is not None for row in rows) / len(rows) for key in ("itl", "ttft"))
     shares = (withheld, itl, ttft, _share(rows, "ttft"))
-    cells = [f"{_share(rows, 'wrong'):.1%}", shown, *(f"{each:.0%}" for each in shares)]
-    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return [f"{_share(rows, 'wrong'):.1%}", "–" if worst is None else f"{worst:+.0%}", *(f"{each:.0%}" for each in shares)]
 
 
 if __name__ == "__main__":

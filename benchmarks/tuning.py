@@ -1,6 +1,6 @@
 """How well a tuning finds the best settings: planted servers whose every combination has a known highest rate within an SLO.
 
-    python -m benchmarks.tuning --servers 100 --json tuning.json   # beside Optuna's TPE and a full grid, both by point estimates
+    python -m benchmarks.tuning --servers 100 --json tuning.json   # beside a full grid by point estimates
     python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in minutes
     python -m benchmarks.tuning --drawn --effect 0.8               # settings that change the rate by a factor of two
     python -m benchmarks.tuning --servers 1000 --drawn --fail .1   # a tenth of the starts dies, or shows nothing or too little
@@ -13,18 +13,12 @@ far the chosen settings are from the best, and how often settings that are no be
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
-import os
 import statistics
-import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +29,8 @@ from bench.search.race import START, Ask, race
 from bench.search.search import Budget, Measured, search
 from bench.search.tuning import placing_of, visit_of
 from bench.study.slo import parse_slo
+from benchmarks.capacity.ladder import answered_row
+from benchmarks.harness import Referee, print_table
 
 _KINDS = ("effects", "flat", "good in short runs")
 _EFFECT, _DRIFT = 0.2, 0.01
@@ -159,14 +155,8 @@ class Machine:
             flattered = _LOOKS_BETTER if self.planted.flattered[candidate] and count < _SHORT else 0.0
             middle = max(low, slope * (x - flattered)) + self.random.normal(0, 0.02)
             values = np.exp(middle + sigma * (self.random.standard_normal(count) - _Z))
-            judged = [{"ok": True, "ttft": float(each), "tpot": None, "e2e": float(each)} for each in values]
-            row = {
-                **dict.fromkeys(("steady_why", "steady_growth", "steady_growth_error", "steady_needs_s")),
-                "steady_from_s": 0.0, "level": load, "arrival": "poisson", "requests": count, "duration_s": count / load,
-                "judged": judged,
-            }  # fmt: skip
             self._passes(count / load)
-            return Measured(row)
+            return Measured(answered_row(values.tolist(), load, "poisson"))
 
         first = ask.start or float(f"{limit * math.exp(self.random.normal(-0.35, 0.15)):.3g}")
         aim = Aim([_SLO], 0.01, False, 0.1, first, 4096.0)
@@ -204,24 +194,6 @@ def by_grid(planted: Planted, seed: int, *, drawn: bool) -> dict[str, Any]:
     return _judged(planted, int(np.argmax([-math.inf if each is None else each for each in shown])), machine)
 
 
-def by_tpe(planted: Planted, seed: int, seconds: float, *, drawn: bool) -> dict[str, Any]:
-    """Optuna's TPE by point estimates, the default first, for as long as the race took."""
-    import optuna  # noqa: PLC0415 - for this comparison alone
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    machine = Machine(planted, seed, drawn=drawn)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    values = {key: sorted({each[key] for each in planted.settings}) for key in planted.settings[0]}
-    study.enqueue_trial(planted.settings[0])
-    while machine.now_s < seconds:
-        trial = study.ask()
-        chosen = {key: trial.suggest_categorical(key, known) for key, known in values.items()}
-        shown = machine.visit(Ask("-".join(map(str, chosen.values())), "first look", 1, None, None))
-        study.tell(trial, -1e9 if shown.middle is None else shown.middle)
-    best = "-".join(str(study.best_params[key]) for key in values)
-    return _judged(planted, planted.names.index(best), machine)
-
-
 def _judged(planted: Planted, chosen: int, machine: Machine) -> dict[str, Any]:
     return {
         "of_best": float(planted.rates[chosen] / planted.rates.max()),
@@ -233,62 +205,35 @@ def _judged(planted: Planted, chosen: int, machine: Machine) -> dict[str, Any]:
 
 
 def one(number: int, seed: int, minutes: float, how: How) -> dict[str, Any]:
-    """All ways on one server."""
-    planted, drawn = Planted.of(number, seed, how.effect), how.drawn
-    ours = by_race(planted, number, minutes, how)
-    grid = by_grid(planted, number, drawn=drawn)
-    ways = {"race": ours, "grid": grid}
-    if find_spec("optuna"):
-        ways["tpe"] = by_tpe(planted, number, 60 * ours["minutes"], drawn=drawn)
-    return {
-        "kind": planted.kind,
-        "candidates": len(planted.names),
-        "gain": float(planted.rates.max() / planted.rates[0]),
-        **ways,
-    }
+    """Both ways on one server."""
+    planted = Planted.of(number, seed, how.effect)
+    ways = {"race": by_race(planted, number, minutes, how), "grid": by_grid(planted, number, drawn=how.drawn)}
+    gain = float(planted.rates.max() / planted.rates[0])
+    return {"kind": planted.kind, "candidates": len(planted.names), "gain": gain, **ways}
 
 
 def main() -> None:
-    """Plant, tune, print the rates."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--servers", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=60.0, help="of each race")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--drawn", action="store_true", help="draw visits from their errors, in place of searching")
-    parser.add_argument("--fail", type=float, default=0.0, help="share of the starts that fail")
-    parser.add_argument("--effect", type=float, default=_EFFECT, help="of a value of a setting (standard deviation of ln rate)")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    numbers = range(options.servers)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        how = How(options.drawn, options.fail, options.effect)
-        arguments = ([each] * len(numbers) for each in (options.seed, options.minutes, how))
-        found = []
-        for row in pool.map(one, numbers, *arguments):
-            found.append(row)
-            print(f"\r{len(found)} of {len(numbers)}", end="", file=sys.stderr, flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    report(found)
+    referee = Referee(__doc__, seed=1, servers=100)
+    referee.option("--minutes", type=float, default=60.0, help="of each race")
+    referee.option("--drawn", action="store_true", help="draw visits from their errors, in place of searching")
+    referee.option("--fail", type=float, default=0.0, help="share of the starts that fail")
+    referee.option("--effect", type=float, default=_EFFECT, help="of a value of a setting (standard deviation of ln rate)")
+    options = referee.options()
+    how = How(options.drawn, options.fail, options.effect)
+    report(referee.spread(partial(one, seed=options.seed, minutes=options.minutes, how=how), range(options.servers)))
 
 
 def report(found: list[dict[str, Any]]) -> None:
-    """The rates, by kind of server and in all."""
-    print(
-        f"\n| servers | n | way | within {_NEAR:.0%} of the best | mean loss | minutes | starts |\n|---|--:|---|--:|--:|--:|--:|"
-    )
+    """Print the rates, by kind of server and in all."""
     mean: Callable[[list[float]], float] = statistics.fmean
+    lines = []
     for kind in (*_KINDS, "all"):
         rows = [each for each in found if kind in (each["kind"], "all")]
-        for way in ("race", "grid", "tpe"):
-            known = [each[way] for each in rows if way in each]
-            if not known:
-                continue
-            print(
-                f"| {kind} | {len(known)} | {way} | {mean([x['of_best'] >= 1 - _NEAR for x in known]):.0%} "
-                f"| {mean([1 - x['of_best'] for x in known]):.1%} | {statistics.median([x['minutes'] for x in known]):.0f} "
-                f"| {statistics.median([x['starts'] for x in known]):g} |"
-            )
+        for way, known in ((way, [each[way] for each in rows]) for way in ("race", "grid") if rows):
+            minutes, starts = (statistics.median(x[name] for x in known) for name in ("minutes", "starts"))
+            near, lost = mean([x["of_best"] >= 1 - _NEAR for x in known]), mean([1 - x["of_best"] for x in known])
+            lines.append([kind, len(known), way, f"{near:.0%}", f"{lost:.1%}", f"{minutes:.0f}", f"{starts:g}"])
+    print_table(["servers", "n", "way", f"within {_NEAR:.0%} of the best", "mean loss", "minutes", "starts"], lines)
     races = [each["race"] for each in found]
     held = [each["holds"] for each in races if each["holds"] is not None]
     print(f"\nleader within {_NEAR:.0%} of the best: {mean([each['leader'] >= 1 - _NEAR for each in races]):.0%}")

@@ -7,10 +7,10 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bench.runs.files import checksums, write_record
 from bench.runs.launch import Launch, flags_of, settings_of
 from bench.runs.request import RequestRecord, write_requests
 from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord, Worker
+from bench.servers.spec import DeploymentSpec
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.specs import PROTOCOL, RunSpec
@@ -27,7 +28,11 @@ from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
 from benchmarks.capacity.truth import long_run
 
-__all__ = ["ROUNDS", "ladder_of", "reference", "simulated", "write_run", "write_study"]
+__all__ = [
+    "ROUNDS", "config_of", "in_rounds", "ladder_of", "reference", "simulated", "write_deployment", "write_run", "write_study",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 ROUNDS = 3
 _LADDER = (0.5, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.12, 1.3)
@@ -46,37 +51,38 @@ _ERRORS = {REFUSED: "too many requests", 500: "internal error"}
 def write_study(case: Case, folder: Path) -> None:
     """Write `server.json`, `launch.json`, `deployment.json` and, below `runs`, each run's files into `folder`."""
     plan = Plan.of(load_config(_config(case), source=case.name))
-    generator = random.Random(case.name)  # noqa: S311 - no secret
-    order = list(plan.runs)
-    order.sort(key=lambda run: (run.repeat, generator.random()))  # rounds over all levels, each in an order of its own
-    rounds = [math.exp(generator.gauss(0, 0.03)) if case.drift == "rounds" else 1.0 for _ in range(ROUNDS)]
     clock = 0.0
-    for position, run in enumerate(order):
-        trend = 1 + case.trend * (0.5 - (position + 0.5) / len(order))  # it slows down
-        traces, planned = simulated(case, run, rounds[run.repeat - 1] * trend)
-        target = folder / "runs" / run.name
-        target.mkdir(parents=True)
-        clock += write_run(case, run, traces, planned, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
-    spec = plan.runs[0].deployment
-    facts = DeploymentFacts(
-        deployment=case.name, digest=spec.digest, engine_version=_version(case), managed=True, command=("true",), environment={},
-        ready_s=1.0, prefix_caching=False, hardware=Hardware(cpu="simulated", cores=1, gpus=()), **_kv(case),
-    )  # fmt: skip
-    argv = _argv(case)
-    launch = Launch(deployment=case.name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
-                    plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
-    write_record(launch, folder / "launch.json")
-    write_record(facts, folder / "deployment.json")
+    for _, run, speed in in_rounds(case, [(run.repeat, run) for run in plan.runs]):
+        traces, planned = simulated(case, run, speed)
+        clock = write_run(case, run, traces, planned, folder / "runs" / run.name, clock)
+    # One of eight was started by somebody else.
+    write_deployment(case, plan.runs[0].deployment, folder, started_here=not case.withheld and case.number % 8 != 7)
     truth = {**case.plain(), "reference_rps": reference(case, max(run.level for run in plan.runs))}
     (folder / "server.json").write_text(json.dumps(truth, indent=1))
 
 
-def _argv(case: Case) -> tuple[str, ...]:
-    """The command line, which names the engine's bounds: in all servers but one of eight, which somebody else started."""
-    if case.withheld or case.number % 8 == 7:
-        return ("serve", "m")
+def in_rounds(case: Case, runs: Iterable[tuple[int, T]]) -> list[tuple[int, T, float]]:
+    """Runs, with their repeats, in rounds over all levels, each in an order of its own; and how fast the machine is in each."""
+    draw = random.Random(case.name)  # noqa: S311 - no secret
+    order = sorted(((repeat, draw.random(), run) for repeat, run in runs), key=lambda each: each[:2])
+    rounds = [math.exp(draw.gauss(0, 0.03)) if case.drift == "rounds" else 1.0 for _ in range(ROUNDS)]
+    slows_down = 1 + case.trend * (0.5 - (np.arange(len(order)) + 0.5) / len(order))
+    return [(repeat, run, rounds[repeat - 1] * float(at)) for (repeat, _, run), at in zip(order, slows_down, strict=True)]
+
+
+def write_deployment(case: Case, spec: DeploymentSpec, folder: Path, *, started_here: bool = True, replicas: int = 1) -> None:
+    """Write `launch.json`, whose command names the engine's bounds if it was started here, and `deployment.json`."""
     server = case.server
-    return ("serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget))
+    bounds = ("--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget)) if started_here else ()
+    argv = ("serve", "m", *bounds)
+    facts = DeploymentFacts(
+        deployment=spec.name, digest=spec.digest, engine_version=_version(case), managed=True, command=("true",), environment={},
+        ready_s=1.0, prefix_caching=False, hardware=Hardware(cpu="simulated", cores=1, memory_bytes=2**34, gpus=()), **_kv(case),
+    )  # fmt: skip
+    launch = Launch(deployment=spec.name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
+                    replicas=replicas, plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
+    write_record(launch, folder / "launch.json")
+    write_record(facts, folder / "deployment.json")
 
 
 def _kv(case: Case) -> dict[str, int | None]:
@@ -109,16 +115,21 @@ def _config(case: Case) -> dict[str, Any]:
     ladder = {"deployment": case.name, "workload": "load", "repeats": ROUNDS, axis: levels}
     if demand.burstiness:
         workload["burstiness"] = demand.burstiness
+    return config_of([ladder], [case.name], {"load": workload})
+
+
+def config_of(ladders: list[dict[str, Any]], deployments: Iterable[str], workloads: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a study of simulated servers."""
     config = {
         "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4,
         "head_dim": 128, "intermediate_size": 1408, "vocab_size": 1024, "max_position_embeddings": 16384,
     }  # fmt: skip
     return {
-        "study": {"title": "a simulated server", "ladders": [ladder]},
+        "study": {"title": "simulated servers", "ladders": ladders},
         "models": {"m": {"config": config}},
         "engines": {"none": {"source": "command", "command": ["true"]}},
-        "deployments": {case.name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"}},
-        "workloads": {"load": workload},
+        "deployments": {name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"} for name in deployments},
+        "workloads": workloads,
     }
 
 
@@ -127,7 +138,7 @@ def ladder_of(case: Case) -> tuple[str, list[float], int]:
     guess = case.around * random.Random(f"{case.name}/guess").uniform(0.93, 1.07)  # noqa: S311 - no secret
     factors = _BELOW if case.ends_below else _LADDER
     requests = max(_REQUESTS[case.limit.share], math.ceil(max(_SHORTEST_S, _length(case)) * case.rps))
-    requests = math.ceil(requests * max(1.0, 1 / (case.demand.burstiness or 1.0)))  # as `num_requests: auto` does
+    requests = math.ceil(requests * case.demand.more)  # as `num_requests: auto` does
     if case.demand.arrival != "closed":
         return "request_rate", [float(f"{factor * guess:.4g}") for factor in factors], requests
     levels = sorted({max(1, round(factor * guess)) for factor in factors})
@@ -160,9 +171,10 @@ def simulated(case: Case, run: RunSpec, speed: float, workers: int = 1) -> tuple
 
 
 def write_run(
-    case: Case, run: RunSpec, traces: Sequence[Trace], planned: Sequence[PlannedRequest], folder: Path, started: datetime
+    case: Case, run: RunSpec, traces: Sequence[Trace], planned: Sequence[PlannedRequest], folder: Path, clock: float
 ) -> float:
-    """Its three files; the run's length (s). Args: traces: of each worker, where there are several."""
+    """Its three files; when the next run begins (s). Args: traces: of each worker of a fleet. clock: when this one began (s)."""
+    folder.mkdir(parents=True)
     write_requests(_records(case, traces, planned), folder / REQUESTS)
     scraped = case.withheld != "all"
     length = max(float(np.nanmax(trace.end)) for trace in traces)
@@ -180,7 +192,7 @@ def write_run(
         digest=run.digest,
         round=run.repeat,
         definition=run.definition,
-        started=started.isoformat(timespec="milliseconds"),
+        started=(_STARTED + timedelta(seconds=clock)).isoformat(timespec="milliseconds"),
         clock_start_s=_CLOCK_START_S,
         duration_s=round(length, 6),
         drain_s=0.01,
@@ -202,7 +214,7 @@ def write_run(
         files=checksums(folder, (REQUESTS, TELEMETRY)),
     )  # fmt: skip
     write_record(record, folder / RECORD)
-    return length
+    return clock + length + _BETWEEN_S
 
 
 def _records(case: Case, traces: Sequence[Trace], planned: Sequence[PlannedRequest]) -> Iterator[RequestRecord]:
@@ -214,7 +226,7 @@ def _records(case: Case, traces: Sequence[Trace], planned: Sequence[PlannedReque
         if math.isnan(sent):  # it never left
             continue
         refused = status not in (OK, CUT)
-        times = [] if refused else _token_times(trace, i, wire)
+        times = [] if refused else np.round(trace.made(i) + wire, 6).tolist()
         first, last, end = (None, None, round(float(trace.end[i]), 6)) if refused else (times[0], times[-1], times[-1])
         yield RequestRecord(
             index=request.index,
@@ -240,11 +252,6 @@ def _records(case: Case, traces: Sequence[Trace], planned: Sequence[PlannedReque
             token_times_s=times,
             request_class=request.request_class,
         )
-
-
-def _token_times(trace: Trace, request: int, wire: float) -> list[float]:
-    steps = np.concatenate([np.arange(a, b + 1) for a, b in trace.segments[request]]) - 1
-    return np.round(trace.steps[steps] + wire, 6).tolist()
 
 
 def _scrapes(case: Case, trace: Trace, length: float, endpoint: str) -> Iterator[dict[str, Any]]:

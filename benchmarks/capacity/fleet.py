@@ -13,14 +13,15 @@ import numpy as np
 
 from benchmarks.capacity.server import Server, simulate
 from benchmarks.capacity.truth import Demand, Limit, ceiling, crossing, drawn_load, gains, latencies, sustainable
+from benchmarks.harness import RESULTS
 
 __all__ = ["Case", "drawn_case"]
 
 HERE = Path(__file__).parent
+TRUTHS = RESULTS / "capacity" / "truths"
 _WEIGHTS = {
     "kv": 0.17, "sequences": 0.15, "prefill": 0.15, "decode": 0.14, "interference": 0.13, "refusals": 0.12, "any": 0.14
 }  # fmt: skip
-_CODE = [(HERE / name).read_text() for name in ("server.py", "truth.py", "fleet.py")]
 _ALL_CAUSES = ("kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown")
 _LAX_S = 10.0  # a limit from which on it does not bear on the load (s)
 _RISES = 1.05  # ratio of a latency at a fifth more load from which on it has a limit
@@ -77,22 +78,18 @@ class Case:
         return cls(**{**content, **parts, "causes": tuple(content["causes"])})
 
 
-def drawn_case(number: int, seed: int, cache: Path, *, causes: bool = True) -> Case:
-    """The `number`th server of a seed. Its truth takes seconds, and is kept in `cache`. Args: causes: whether theirs are sought."""
-    path = cache / f"{_digest([seed, number, causes])}.json"
+def drawn_case(number: int, seed: int, *, causes: bool = True) -> Case:
+    """The `number`th server of a seed. Its truth takes seconds, and is kept. Args: causes: whether theirs are sought."""
+    code = [(HERE / name).read_text() for name in ("server.py", "truth.py", "fleet.py")]
+    path = TRUTHS / f"{hashlib.sha256(json.dumps([seed, number, causes, code]).encode()).hexdigest()[:16]}.json"
     if path.exists():
         return Case.of(json.loads(path.read_text()))
     case = next(case for attempt in range(200) if (case := _attempt(number, [seed, number, attempt], causes)) is not None)
-    cache.mkdir(parents=True, exist_ok=True)
+    TRUTHS.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps(case.plain()))
     unfinished.rename(path)
     return case
-
-
-def _digest(content: Any) -> str:
-    """Of what decides a truth: the parameters' draw and the code."""
-    return hashlib.sha256(json.dumps([content, _CODE]).encode()).hexdigest()[:16]
 
 
 def _attempt(number: int, seed: list[int], sought: bool) -> Case | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-__all__ = ["COLUMNS", "judge", "rows"]
+__all__ = ["COLUMNS", "cell", "judge", "rows"]
 
 LOW, HIGH, NEVER = 0.85, 1.05, 1.10  # of the truth: what is wanted, and what is never to be
 COLUMNS = {
@@ -73,6 +73,15 @@ def _holds(point: Mapping[str, Any], low: str, high: str, truth: float) -> bool 
         return None
     below, above = (-math.inf if point[low] is None else point[low]), (math.inf if point[high] is None else point[high])
     return bool(below <= truth * 1.01 and truth * 0.99 <= above)  # the truth is known to 1 %
+
+
+def cell(name: str, value: Any) -> str:
+    """A number of the table, in words."""
+    if value is None:
+        return "–"
+    if name in ("servers", "never"):
+        return str(value)
+    return f"{value:+.1%}" if name == "worst" else f"{value:.1%}"
 
 
 def rows(cases: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -93,6 +93,11 @@ class Trace:
     steps: np.ndarray = field(default_factory=lambda: np.empty(0))
     gauges: dict[str, np.ndarray] = field(default_factory=dict)
 
+    def made(self, request: int) -> np.ndarray:
+        """When the tokens of a request were made, where steps were watched (s, at the server)."""
+        steps = [np.arange(first, last + 1) for first, last in self.segments[request]]
+        return self.steps[np.concatenate(steps) - 1] if steps else np.empty(0)
+
 
 GAUGES = ("running", "waiting", "used", "preemptions", "prompt_tokens", "generation_tokens")
 

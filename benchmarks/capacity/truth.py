@@ -54,6 +54,16 @@ class Demand:
     burstiness: float | None = None
 
     @property
+    def shape(self) -> float:
+        """Of the gamma distribution of an open loop's gaps."""
+        return math.inf if self.arrival == "constant" else self.burstiness or 1.0
+
+    @property
+    def more(self) -> float:
+        """How many times as many requests bursty arrivals take to show as much."""
+        return max(1.0, 1 / self.shape)
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest request."""
         return (4 * self.prompt if self.sigma else self.prompt) + self.output
@@ -74,12 +84,10 @@ class Limit:
 
 
 @lru_cache(maxsize=64)
-def _unit_moments(arrival: str, burstiness: float | None, count: int, seed: int) -> np.ndarray:
-    random = np.random.default_rng([seed, 3])
-    if arrival == "constant":
+def _unit_moments(shape: float, count: int, seed: int) -> np.ndarray:
+    if math.isinf(shape):
         return np.arange(count, dtype=float)
-    shape = burstiness if arrival == "gamma" and burstiness else 1.0
-    return np.cumsum(random.gamma(shape, 1 / shape, count))
+    return np.cumsum(np.random.default_rng([seed, 3]).gamma(shape, 1 / shape, count))
 
 
 @lru_cache(maxsize=64)
@@ -104,7 +112,7 @@ def drawn_load(demand: Demand, level: float, count: int, seed: int) -> Load:
         rest = (np.random.default_rng([seed, 5]).permutation(held) + 1) / held
         first = np.maximum(1, np.round(rest * demand.output)).astype(int).tolist()
         return Load(prompts, (*first, *outputs[held:]), in_flight=int(level))
-    return Load(prompts, outputs, (_unit_moments(demand.arrival, demand.burstiness, count, seed) / level).tolist())
+    return Load(prompts, outputs, (_unit_moments(demand.shape, count, seed) / level).tolist())
 
 
 def latencies(trace: Trace, metric: str) -> np.ndarray:
@@ -183,7 +191,7 @@ def sustainable(
         return (float(level), of_starts(level).rps) if level else (0.0, 0.0)
     if fine:
         guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
-    count = math.ceil((REQUESTS if fine else _FEWER) * max(1.0, 1 / (demand.burstiness or 1.0)))  # bursty arrivals show less
+    count = math.ceil((REQUESTS if fine else _FEWER) * demand.more)
 
     def run(level: float) -> LongRun:
         return long_run(server, demand, limit, level, count=count, seed=seed)
@@ -236,7 +244,7 @@ def crossing(server: Server, demand: Demand, level: float, *, seed: int) -> dict
     closed = demand.arrival == "closed"
     levels = (level, level + 1, max(level + 2, round(1.2 * level))) if closed else (level, level, 1.2 * level)
     starts = _STARTS if closed else 1
-    count = _OF_A_START if closed else math.ceil(REQUESTS * max(1.0, 1 / (demand.burstiness or 1.0)))
+    count = _OF_A_START if closed else math.ceil(REQUESTS * demand.more)
     found: list[dict[tuple[str, float], float]] = []
     for at in levels:
         traces = [

@@ -6,45 +6,41 @@ python -m benchmarks.said --studies 300 --seed 1       # of planted studies of a
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
-from benchmarks.said.check import KINDS, check
+from benchmarks.harness import Referee, print_table
+from benchmarks.said.check import KINDS, Checked, check
 from benchmarks.said.studies import KINDS as STUDIES
 from benchmarks.said.studies import make
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.said", description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="*", type=Path, help="results folders of finished studies")
-    parser.add_argument("--studies", type=int, default=0, metavar="N", help="planted studies")
-    parser.add_argument("--seed", type=int, default=0, help="of the planted studies")
-    parser.add_argument("--from", type=int, default=0, dest="first", metavar="I", help="number of the first planted study")
-    options = parser.parse_args()
+def planted(number: int, seed: int) -> tuple[str, Checked]:
+    """The nth study and what is found in it."""
     warnings.simplefilter("ignore")
-    claims: Counter[str] = Counter()
-    findings: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as place:
+        kind = make(number, seed, Path(place))
+        return f"{number} {kind}", check(Path(place))
 
-    def told(folder: Path, name: str) -> None:
-        found = check(folder)
-        claims.update(found.claims)
-        findings.update(each.kind for each in found.findings)
+
+def main() -> int:
+    referee = Referee(__doc__, seed=0, studies=0)
+    referee.option("folders", nargs="*", type=Path, help="results folders of finished studies")
+    referee.option("--from", type=int, default=0, dest="first", metavar="I", help="number of the first planted study")
+    options = referee.options()
+    checked = [(str(folder), check(folder)) for folder in options.folders]
+    checked += referee.spread(partial(planted, seed=options.seed), range(options.first, options.first + options.studies))
+    for name, found in checked:
         for each in found.findings:
-            print(f"{name} | {each}", flush=True)
-
-    for folder in options.folders:
-        told(folder, str(folder))
-    for number in range(options.first, options.first + options.studies):
-        with tempfile.TemporaryDirectory() as place:
-            kind = make(number, options.seed, Path(place))
-            told(Path(place), f"{number} {kind}")
-    print("\n| kind | claims recognised | contradicted |\n|---|--:|--:|")
-    for kind in KINDS:
-        print(f"| {kind} | {claims[kind]:,} | {findings[kind]:,} |")
+            print(f"{name} | {each}")
+    claims = sum((found.claims for _, found in checked), Counter[str]())
+    findings = Counter(each.kind for _, found in checked for each in found.findings)
+    print()
+    print_table(["kind", "claims recognised", "contradicted"], [[kind, f"{claims[kind]:,}", findings[kind]] for kind in KINDS])
     silent = [kind for kind in KINDS if not claims[kind]] if options.studies >= len(STUDIES) else []
     if silent:
         print(

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -34,33 +33,22 @@ from bench.predict.calibration import (
     Relief,
     Reliefs,
 )
-from bench.runs.deployment import DeploymentFacts, Hardware
 from bench.runs.files import write_record
-from bench.runs.launch import Launch, flags_of, settings_of
 from bench.runs.searches import SearchRecord
 from bench.study.config import Thresholds
 from bench.study.decision import Decision
 from bench.study.plan import Plan
 from bench.study.read import load_config
 from bench.study.slo import parse_slo
-from bench.study.specs import RunSpec
-from benchmarks.capacity.files import simulated, write_run
+from benchmarks.capacity.files import config_of, simulated, write_deployment, write_run
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server
 from benchmarks.capacity.truth import Demand, Limit
 
 __all__ = ["KINDS", "make"]
 
-_STARTED = datetime(2026, 1, 1, tzinfo=UTC)
-_CLOSED, _BURST, _RATES = (
-    (2, 5, 8, 12, 20),
-    (1, 4, 8, 14, 24),
-    (0.4, 0.7, 0.9, 1.1, 1.4),
-)  # levels; rates are shares of the capacity
-_LLAMA = {
-    "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4,
-    "head_dim": 128, "intermediate_size": 1408, "vocab_size": 1024, "max_position_embeddings": 16384,
-}  # fmt: skip
+_CLOSED, _BURST = (2, 5, 8, 12, 20), (1, 4, 8, 14, 24)  # levels
+_RATES = (0.4, 0.7, 0.9, 1.1, 1.4)  # shares of the capacity
 
 
 Levels = tuple[float, ...]
@@ -221,11 +209,10 @@ def _parsed(drawn: _Drawn, plan: Plan, folder: Path, random: np.random.Generator
     order = sorted(plan.runs, key=lambda run: (run.repeat, random.random()))
     summaries, clock = [], 0.0
     for run in order:
-        case = _case(drawn, run)
+        case = replace(_case(drawn.named[run.deployment.name]), withheld=drawn.withheld)
         target = folder / "runs" / run.deployment.name / run.name
-        target.mkdir(parents=True)
         traces, planned = simulated(case, run, float(np.exp(random.normal(0, 0.03))), drawn.workers)
-        clock += write_run(case, run, traces, planned, target, _STARTED + timedelta(seconds=clock)) + 3.0
+        clock = write_run(case, run, traces, planned, target, clock)
         if random.random() < drawn.late:
             _spoil(target / "run.json")
         files = {
@@ -237,18 +224,9 @@ def _parsed(drawn: _Drawn, plan: Plan, folder: Path, random: np.random.Generator
         parse_run(target, **{key: target / file for key, file in files.items()})
         summaries.append(target / "summary.json")
     for name, server in drawn.named.items():
-        spec = plan.deployments[name]
         place = folder / "deployments" / name
         place.mkdir(parents=True)
-        argv = ("serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget))
-        known = {"kv_blocks": server.blocks, "block_size": server.block_size, "kv_tokens": server.blocks * server.block_size}
-        launch = Launch(deployment=name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
-                        replicas=drawn.workers, plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
-        machine = Hardware(cpu="simulated", cores=1, memory_bytes=2**34, gpus=())
-        facts = DeploymentFacts(deployment=name, digest=spec.digest, engine_version="0.32.0", managed=True, command=("true",),
-                                environment={}, ready_s=1.0, prefix_caching=False, hardware=machine, **known)  # fmt: skip
-        write_record(launch, place / "launch.json")
-        write_record(facts, place / "deployment.json")
+        write_deployment(_case(server), plan.deployments[name], place, replicas=drawn.workers)
     return summaries
 
 
@@ -265,20 +243,13 @@ def _config(drawn: _Drawn, decision: Decision | None = None) -> dict[str, Any]:
             workloads[load] |= {"prompt_tokens": 100, "output_tokens": 24}
             workloads[load] |= {} if arrival == "burst" else {"num_requests": max(drawn.requests, int(2 * levels[-1]))}
         workloads[load] |= {"burstiness": 0.5} if arrival == "gamma" else {}
-    return {
-        "study": {"title": "planted", "ladders": ladders},
-        "models": {"m": {"config": _LLAMA}},
-        "engines": {"none": {"source": "command", "command": ["true"]}},
-        "deployments": {name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"} for name in drawn.named},
-        "workloads": workloads,
-        "decision": decision.model_dump(exclude_defaults=True) if decision else {},
-    }
+    decided = {"decision": decision.model_dump(exclude_defaults=True)} if decision else {}
+    return {**config_of(ladders, drawn.named, workloads), **decided}
 
 
-def _case(drawn: _Drawn, run: RunSpec) -> Case:
+def _case(server: Server) -> Case:
     """As the simulator's own benchmark has one."""
-    return Case(0, "any", drawn.named[run.deployment.name], Demand("closed", 100, 24), Limit("ttft", 0.9, 1.0), 1.0, 1.0, 1.0,
-                withheld=drawn.withheld)  # fmt: skip
+    return Case(0, "any", server, Demand("closed", 100, 24), Limit("ttft", 0.9, 1.0), 1.0, 1.0, 1.0)
 
 
 def _spoil(record: Path) -> None:

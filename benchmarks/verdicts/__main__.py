@@ -6,67 +6,66 @@ python -m benchmarks.verdicts --sound 2000 --planted 400
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 
 import numpy as np
 
-from bench.parse.validity import reason_text, verdict
+from bench.parse.validity import Reason, reason_text, verdict
 from bench.study.config import Thresholds
-from benchmarks.verdicts.runs import FAULTS, SOUND, sound, summary
-
-_THRESHOLDS = Thresholds()
-
-
-def false_alarms(runs: int) -> None:
-    """Print how many sound runs of each kind are said to have a fault, and which; kinds with none in one row."""
-    print("| sound runs | n | said to be at fault | share |\n|---|--:|--:|--:|")
-    reasons: Counter[str] = Counter()
-    alarms = right = 0
-    for number, kind in enumerate(SOUND):
-        wrong = 0
-        for draw in range(runs // len(SOUND)):
-            generator = np.random.default_rng([0, number, draw])
-            found = verdict(summary(sound(kind, generator), generator), _THRESHOLDS).found
-            wrong += bool(found)
-            reasons.update(f"{reason.part}: {reason_text(reason)}" for reason in found)
-        alarms += wrong
-        right += not wrong
-        if wrong:
-            print(f"| {kind} | {runs // len(SOUND)} | {wrong} | {wrong / (runs // len(SOUND)):.1%} |", flush=True)
-    whole = runs // len(SOUND) * len(SOUND)
-    print(f"| {right} kinds of {len(SOUND)} | {right * (runs // len(SOUND))} | 0 | 0.0% |")
-    print(f"| all | {whole} | {alarms} | {alarms / whole:.2%} |")
-    for reason, count in reasons.most_common(10):
-        print(f"    {count} × {reason}")
+from benchmarks.harness import Referee, print_table
+from benchmarks.verdicts.runs import FAULTS, SOUND, Case, sound, summary
 
 
-def misses(runs: int) -> None:
-    """Print of each planted fault how many runs pass the check that is for it, and in how many a part that is sound is blamed; faults
-    that are always found, and alone, in one row.
-    """
-    found_always = 0
-    print("\n| planted | part | n | missed | share | other parts blamed |\n|---|---|--:|--:|--:|--:|")
-    for number, (fault, (part, text, plant)) in enumerate(FAULTS.items()):
-        missed = blamed = 0
-        for draw in range(runs):
-            generator = np.random.default_rng([1, number, draw])
-            found = verdict(summary(plant(generator), generator), _THRESHOLDS).found
-            missed += not any(reason.part == part and text in reason_text(reason) for reason in found)
-            blamed += any(reason.part != part for reason in found)
-        found_always += not (missed or blamed)
-        if missed or blamed:
-            print(f"| {fault} | {part} | {runs} | {missed} | {missed / runs:.1%} | {blamed} |", flush=True)
-    print(f"| {found_always} kinds of {len(FAULTS)} | | {found_always * runs} | 0 | 0.0% | 0 |")
+def found(case: Case, generator: np.random.Generator) -> list[Reason]:
+    """What a run is said to have wrong."""
+    return list(verdict(summary(case, generator), Thresholds()).found)
+
+
+def false_alarms(job: tuple[int, int]) -> tuple[int, Counter[str]]:
+    """Of so many sound runs of a kind, how many are said to have a fault, and which. Args: job: the kind's number, and how many."""
+    number, draws = job
+    wrong, reasons = 0, Counter[str]()
+    for draw in range(draws):
+        generator = np.random.default_rng([0, number, draw])
+        said = found(sound(SOUND[number], generator), generator)
+        wrong += bool(said)
+        reasons.update(f"{reason.part}: {reason_text(reason)}" for reason in said)
+    return wrong, reasons
+
+
+def misses(job: tuple[int, int]) -> tuple[int, int]:
+    """Of so many runs with a planted fault, how many pass the check that is for it, and in how many a part that is sound is blamed."""
+    number, draws = job
+    part, text, plant = list(FAULTS.values())[number]
+    missed = blamed = 0
+    for draw in range(draws):
+        generator = np.random.default_rng([1, number, draw])
+        said = found(plant(generator), generator)
+        missed += not any(reason.part == part and text in reason_text(reason) for reason in said)
+        blamed += any(reason.part != part for reason in said)
+    return missed, blamed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__.splitlines()[0])
-    parser.add_argument("--sound", type=int, default=800, metavar="N", help="sound runs (default: 800)")
-    parser.add_argument("--planted", type=int, default=60, metavar="N", help="runs with each fault (default: 60)")
-    options = parser.parse_args()
-    false_alarms(options.sound)
-    misses(options.planted)
+    """Print both; kinds of which nothing is wrong in one row."""
+    referee = Referee(__doc__, sound=800, planted=60)
+    options = referee.options()
+    each, planted = options.sound // len(SOUND), options.planted
+    alarms = referee.spread(false_alarms, [(number, each) for number in range(len(SOUND))])
+    lines = [[kind, each, wrong, f"{wrong / each:.1%}"] for kind, (wrong, _) in zip(SOUND, alarms, strict=True) if wrong]
+    right, whole, wrong = len(SOUND) - len(lines), each * len(SOUND), sum(wrong for wrong, _ in alarms)
+    lines += [[f"{right} kinds of {len(SOUND)}", right * each, 0, "0.0%"], ["all", whole, wrong, f"{wrong / whole:.2%}"]]
+    print_table(["sound runs", "n", "said to be at fault", "share"], lines)
+    reasons = sum((said for _, said in alarms), Counter[str]())
+    for reason, count in reasons.most_common(10):
+        print(f"    {count} × {reason}")
+    print()
+    results = dict(zip(FAULTS, referee.spread(misses, [(number, planted) for number in range(len(FAULTS))]), strict=True))
+    lines = [[fault, FAULTS[fault][0], planted, missed, f"{missed / planted:.1%}", blamed]
+             for fault, (missed, blamed) in results.items() if missed or blamed]  # fmt: skip
+    always = len(FAULTS) - len(lines)
+    lines.append([f"{always} kinds of {len(FAULTS)}", "", always * planted, 0, "0.0%", 0])
+    print_table(["planted", "part", "n", "missed", "share", "other parts blamed"], lines)
 
 
 if __name__ == "__main__":

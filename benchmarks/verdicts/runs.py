@@ -25,18 +25,9 @@ _INTERVAL_S = 0.2
 _COUNTED_S = 0.005  # by how much later than the client sees a token the server may count it
 _NAMES = find_catalogue({sample_name(line) for line in with_catalogue(10_000) if line[0] != "#"}, "0.32.0").sample_names()
 SOUND = (
-    "burst",
-    "closed",
-    "poisson",
-    "short answers",
-    "overload",
-    "refusals",
-    "shared prefix",
-    "whole answers",
-    "no telemetry",
-    "tokens counted at the end",
-    "last scraped at once",
-)
+    "burst", "closed", "poisson", "short answers", "overload", "refusals", "shared prefix", "whole answers", "no telemetry",
+    "tokens counted at the end", "last scraped at once",
+)  # fmt: skip
 
 
 @dataclass
@@ -229,20 +220,36 @@ def _usual(generator: np.random.Generator, *kinds: str) -> Case:
     return sound(str(generator.choice(kinds or ("burst", "closed", "poisson"))), generator)
 
 
+def _first(draw: Callable[[], Case], fits: Callable[[Case], bool]) -> Case:
+    """The first run that is drawn and fits."""
+    while not fits(case := draw()):
+        pass
+    return case
+
+
+def _answer_s(case: Case) -> float:
+    """What an answer takes alone."""
+    return case.engine.step_s * case.lengths[1]
+
+
 def _long_enough(generator: np.random.Generator, *kinds: str) -> Case:
     """A run of four seconds or more in which several requests are in flight: shorter ones cannot show who holds what."""
-    while True:
-        case = _usual(generator, *kinds)
-        e2e = case.engine.step_s * case.lengths[1]
+
+    def fits(case: Case) -> bool:
+        e2e = _answer_s(case)
         many = case.level >= 4 if case.kind != "poisson" else case.level * e2e >= 4
-        if many and e2e >= 0.2 and len(case.delay) * e2e >= 4 * (case.level if case.kind == "closed" else 1) and e2e <= 20:
-            return case
+        return many and 0.2 <= e2e <= 20 and len(case.delay) * e2e >= 4 * (case.level if case.kind == "closed" else 1)
+
+    return _first(lambda: _usual(generator, *kinds), fits)
+
+
+def _of_many(generator: np.random.Generator, least: int) -> Case:
+    """A run of so many requests."""
+    return _first(lambda: _usual(generator), lambda case: len(case.delay) >= least)
 
 
 def _spread(generator: np.random.Generator) -> Case:
-    case = sound("burst", generator)
-    while len(case.delay) < 3:
-        case = sound("burst", generator)
+    case = _first(lambda: sound("burst", generator), lambda case: len(case.delay) >= 3)
     return replace(case, delay=case.delay + np.linspace(0, generator.uniform(0.15, 1.0), len(case.delay)))
 
 
@@ -255,16 +262,14 @@ def _late(generator: np.random.Generator) -> Case:
 
 def _gate(generator: np.random.Generator) -> Case:
     """Half of what is in flight, or less, is let in at once, and there is more of it for seconds."""
-    case = _long_enough(generator, "burst", "closed")
-    while case.level < 6 or case.engine.step_s * case.lengths[1] < 1:
-        case = _long_enough(generator, "burst", "closed")
+    case = _first(lambda: _long_enough(generator, "burst", "closed"), lambda case: case.level >= 6 and _answer_s(case) >= 1)
     gate = max(1, int(case.level * generator.uniform(0.1, 0.45)))
     return replace(case, engine=replace(case.engine, gate=gate))
 
 
 def _others(generator: np.random.Generator) -> Case:
     case = _long_enough(generator)
-    mean = case.level if case.kind != "poisson" else case.level * case.engine.step_s * case.lengths[1] * 2
+    mean = case.level if case.kind != "poisson" else case.level * _answer_s(case) * 2
     return replace(case, engine=replace(case.engine, others=2 + int(mean * generator.uniform(0.7, 2)), slots=1000))
 
 
@@ -315,10 +320,7 @@ def _stalled(generator: np.random.Generator) -> Case:
 
 
 def _scraped(generator: np.random.Generator) -> Case:
-    while True:
-        case = _long_enough(generator, "closed")
-        if case.engine.step_s * case.lengths[1] > 4:
-            return case
+    return _first(lambda: _long_enough(generator, "closed"), lambda case: _answer_s(case) > 4)
 
 
 def _gap(generator: np.random.Generator) -> Case:
@@ -344,19 +346,14 @@ def _counts(seen: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Ca
 
 def _replicas(generator: np.random.Generator) -> Case:
     """Metrics of one of two to four replicas that get the requests at random, at least 20 of them."""
-    case = _usual(generator)
-    while max(len(case.load.due), case.load.count) < 20:
-        case = _usual(generator)
-    requests = max(len(case.load.due), case.load.count)
-    share = generator.binomial(requests, 1 / int(generator.integers(2, 5))) / requests
+    case = _of_many(generator, 20)
+    share = generator.binomial(len(case.delay), 1 / int(generator.integers(2, 5))) / len(case.delay)
     return replace(case, counted=lambda made: np.floor(made * share))
 
 
 def _more(generator: np.random.Generator) -> Case:
     """Others made 0.4 to 3 times as many tokens, of three requests or more, and none of theirs was in flight at a scrape."""
-    case = _usual(generator)
-    while max(len(case.load.due), case.load.count) < 8:
-        case = _usual(generator)
+    case = _of_many(generator, 8)
     share = 1 + float(generator.uniform(0.4, 3))
     return replace(case, counted=lambda made: np.floor(made * share))
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.regions import METHODS, judge
+from benchmarks.regions import judge
 from scipy import stats
 
 from bench.findings.regions import equilibrium, regions, saturation_point, turning_point
@@ -80,7 +80,7 @@ def test_a_fall_and_the_equilibrium_by_hand():
 def test_of_many_draws_nothing_is_invented():
     """Forty draws each of a curve without any point, one without a fall, and one with both; 5 % may be wrong."""
     cells = [
-        judge(METHODS["ours"][0], [BY_NAME[name]], 40, levels=12, even=True, repeats=2, noise=0.05)
+        judge([BY_NAME[name]], 40, levels=12, even=True, repeats=2, noise=0.05)
         for name in ("proportional throughout", "bend at 16, slope 0.3", "three lines, peak at 48")
     ]
     assert all(float(row[i].rstrip("%")) <= 5 for row in cells for i in (5, 11))

@@ -12,7 +12,7 @@ import polars as pl
 
 from bench.statistics.levels import FLAT, PROPORTIONAL
 
-__all__ = ["CURVES", "TOP", "Curve", "curves_up_to", "ladder", "measured"]
+__all__ = ["CURVES", "Curve", "ladder", "measured"]
 
 Floats = npt.NDArray[np.float64]
 TOP = 96.0  # the highest level (requests)
@@ -20,7 +20,7 @@ TOP = 96.0  # the highest level (requests)
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve from 1 to `top` requests.
+    """A curve from 1 to `TOP` requests.
 
     Attributes:
         throughput: of an array of loads (tokens/s). peak: the load from which it falls; None where it does not.
@@ -31,12 +31,11 @@ class Curve:
     throughput: Callable[[Floats], Floats]
     peak: float | None = None
     flat: bool = False
-    top: float = TOP
 
     @cached_property
     def equilibrium(self) -> float | None:
-        """The lowest load at which a request gets less than 80 % of what it gets alone; None where that is beyond `top`."""
-        load = np.linspace(1, self.top, 20_000)
+        """The lowest load at which a request gets less than 80 % of what it gets alone; None where that is beyond `TOP`."""
+        load = np.linspace(1, TOP, 20_000)
         each = self.throughput(load) / load
         below = np.flatnonzero(each < PROPORTIONAL * each[0])
         return float(load[below[0]]) if len(below) else None
@@ -44,7 +43,7 @@ class Curve:
     @cached_property
     def saturation(self) -> float | None:
         """The peak, or the lowest load that has 90 % of a flat top; None where it rises to the end."""
-        load = np.linspace(1, self.top, 20_000)
+        load = np.linspace(1, TOP, 20_000)
         heights = self.throughput(load)
         return self.peak if not self.flat else float(load[np.flatnonzero(heights >= FLAT * heights[-1])[0]])
 
@@ -102,25 +101,15 @@ def _waves(capacity: int) -> Callable[[Floats], Floats]:
     return throughput
 
 
-def curves_up_to(top: float) -> tuple[Curve, ...]:
-    """Ten curves whose turning points lie at the same shares of `top`; they are named by those of 96."""
-    by = top / TOP
-
-    def curve(name: str, throughput: Callable[[Floats], Floats], peak: float | None = None, *, flat: bool = False) -> Curve:
-        return Curve(name, throughput, peak and peak * by, flat, top)
-
-    return (
-        curve("proportional throughout", _lines(np.inf, 1.0)),
-        curve("bend at 16, slope 0.3", _lines(16 * by, 0.3)),
-        curve("scalability law, peak beyond", _law(0.02 / by, 0.98 / (400 * by) ** 2)),
-        curve("flat from 20", _lines(20 * by, 0.0), flat=True),
-        curve("exponential to a flat top", lambda load: 600 * (1 - np.exp(-load / (12 * by))), flat=True),
-        curve("three lines, peak at 48", _lines(16 * by, 0.3, 48 * by, 0.5), 48),
-        curve("scalability law, peak at 40", _law(0.02 / by, (1 - 0.02 / by) / (40 * by) ** 2), 40),
-        curve("cache full at 48, 25 % less", _full(48 * by, 0.25), 48),
-        curve("burst, waves of 64", _waves(round(64 * by)), 64),
-        curve("burst, waves of 40", _waves(round(40 * by)), 40),
-    )
-
-
-CURVES = curves_up_to(TOP)
+CURVES = (
+    Curve("proportional throughout", _lines(np.inf, 1.0)),
+    Curve("bend at 16, slope 0.3", _lines(16, 0.3)),
+    Curve("scalability law, peak beyond", _law(0.02, 0.98 / 400**2)),
+    Curve("flat from 20", _lines(20, 0.0), flat=True),
+    Curve("exponential to a flat top", lambda load: 600 * (1 - np.exp(-load / 12)), flat=True),
+    Curve("three lines, peak at 48", _lines(16, 0.3, 48, 0.5), 48),
+    Curve("scalability law, peak at 40", _law(0.02, 0.98 / 40**2), 40),
+    Curve("cache full at 48, 25 % less", _full(48, 0.25), 48),
+    Curve("burst, waves of 64", _waves(64), 64),
+    Curve("burst, waves of 40", _waves(40), 40),
+)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import polars as pl
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, simulate
-from benchmarks.search import TRUTHS
 
 from bench.load.exchange import Exchange
 from bench.load.overload import LOOKS_S, Overload
@@ -96,7 +95,7 @@ def disturbed(serve: Serve, machine: str, length_s: float, random: np.random.Gen
 @cache
 def engines(seed: int, count: int) -> list[Case]:
     """The open loops of the capacity benchmark whose limit is known."""
-    cases = (drawn_case(number, seed, TRUTHS) for number in range(count))
+    cases = (drawn_case(number, seed) for number in range(count))
     return [case for case in cases if case.demand.arrival != "closed" and case.level]
 
 
