@@ -1,4 +1,7 @@
-"""What is fuzzed: each way in which data of others reaches Saturate, with inputs that are nearly right and the code that reads them."""
+"""What is fuzzed: each way in which data of others reaches Saturate, with inputs that are nearly right and the code that reads them.
+
+Of each input there is only a BenchError or a result, within a second, and nothing is written outside: tests/project/test_fuzz.py.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ import hashlib
 import io
 import itertools
 import json
+import os
+import shutil
+import sys
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +29,7 @@ from hypothesis.strategies import SearchStrategy
 from tests.support import records
 
 from bench.beside.archive.unpack import unpack
+from bench.errors import BenchError
 from bench.load.connection import UNREADABLE, Connection
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
@@ -34,9 +42,12 @@ from bench.study.plan import Plan
 from bench.study.read import load_config, load_file
 from bench.study.specs import PROTOCOL
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["TARGETS", "Outside", "Target", "TooSlow", "accepted", "inside"]
 
 _DATA = Path(__file__).parent.parent / "tests/data"
+LIMIT_S = 1.0  # CPU time: on a busy machine others' work must not fail an input
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_CHANGING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate", "os.utime")
 
 
 @dataclass(frozen=True)
@@ -44,12 +55,82 @@ class Target:
     """One reader of foreign data.
 
     Attributes:
-        inputs: what it is given. read: reads one input in the working directory; raises BenchError, or returns. share: of all inputs.
+        inputs: what it is given. read: reads one input in the working directory; raises BenchError, or returns.
     """
 
     inputs: SearchStrategy[Any]
     read: Callable[[Any], object]
-    share: float
+
+
+class Outside(Exception):
+    """Something was written, made or removed outside of the folder."""
+
+
+class TooSlow(Exception):
+    """An input took more than a second of CPU time."""
+
+
+_watched: list[tuple[str, list[str]]] = []  # the folder that may change, and what changed elsewhere
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watched:
+        return
+    if event == "open":
+        path, _, flags = arguments
+        changes = [path] if flags is not None and flags & _WRITING else []
+    elif event in _CHANGING:
+        changes = list(arguments[: 2 if event in ("os.rename", "os.link") else 1])
+    else:
+        return
+    folder, found = _watched[-1]
+    for path in changes:
+        if isinstance(path, str | bytes | os.PathLike):
+            where = os.path.realpath(os.fsdecode(path)) if event == "open" else os.path.abspath(os.fsdecode(path))
+            if where != os.devnull and not where.startswith(folder) and not _relative_to_descriptor(event, arguments):
+                found.append(f"{event} {where}")
+
+
+def _relative_to_descriptor(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether a path is relative to an open folder, as shutil.rmtree's are: the folder itself was looked at when it was opened."""
+    return event in ("os.remove", "os.rmdir") and len(arguments) > 1 and arguments[1] not in (None, -1)
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """Work in `folder`, which is emptied for each input; raise Outside where anything changes beyond it."""
+    before, found = Path.cwd(), list[str]()
+    os.chdir(folder)
+    _watched.append((f"{os.path.realpath(folder)}{os.sep}", found))
+    try:
+        yield
+    finally:
+        _watched.pop()
+        os.chdir(before)
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    if found:
+        raise Outside(found[0])
+
+
+def accepted(target: Target, value: Any, folder: Path) -> bool:
+    """Read one input; whether it was not refused.
+
+    Raises:
+        Outside, TooSlow: as they say. Anything else but a BenchError: the code's own, a fault.
+    """
+    begin, refused = time.process_time(), False
+    with inside(folder):
+        try:
+            target.read(value)
+        except BenchError:
+            refused = True
+    if (spent := time.process_time() - begin) > LIMIT_S:
+        raise TooSlow(f"{spent:.1f} s")
+    return not refused
 
 
 _STUDY: dict[str, Any] = {
@@ -401,46 +482,29 @@ _RUN: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _odd(keys: Iterable[str], most: int) -> SearchStrategy[dict[str, Any]]:
+    """Other values of some of the keys."""
+    return st.dictionaries(st.sampled_from(sorted(keys)), _VALUES, max_size=most)
+
+
+_SCRAPE = {"slot": 0, "endpoint": "http://x/metrics", "sent": 0.0, "received": 0.0, "text": "vllm:num_requests_running 1\n"}
+
+
 @st.composite
 def _runs(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
     """A run's record, its requests and its telemetry, altered; the record's checksums are right."""
     lines = []
     for index in range(draw(st.integers(0, 4))):
-        line = {
-            **_RECORD,
-            "index": index,
-            **draw(st.dictionaries(st.sampled_from(sorted(_RECORD)) | st.text(max_size=5), _VALUES, max_size=2)),
-        }
+        line = {**_RECORD, "index": index, **draw(_odd([*_RECORD, "else"], 2))}
         lines.append(json.dumps(line).encode() if draw(st.integers(0, 5)) else draw(_mutated(json.dumps(_RECORD).encode())))
     scrapes = [
-        json.dumps(
-            {
-                "slot": i,
-                "endpoint": "http://x/metrics",
-                "sent": i / 5,
-                "received": i / 5,
-                "text": "vllm:num_requests_running 1\n",
-                **odd,
-            }
-        )
-        for i, odd in enumerate(
-            draw(
-                st.lists(
-                    st.dictionaries(
-                        st.sampled_from(["slot", "endpoint", "sent", "received", "text", "error"]), _VALUES, max_size=1
-                    ),
-                    max_size=3,
-                )
-            )
-        )
+        json.dumps({**_SCRAPE, "slot": i, "sent": i / 5, "received": i / 5, **odd})
+        for i, odd in enumerate(draw(st.lists(_odd([*_SCRAPE, "error"], 1), max_size=3)))
     ]
     telemetry = gzip.compress("\n".join(scrapes).encode(errors="replace"), 1, mtime=0)
-    record = {**_RUN, **draw(st.dictionaries(st.sampled_from(sorted(_RUN)), _VALUES, max_size=1))}
+    record = {**_RUN, **draw(_odd(_RUN, 1))}
     if draw(st.booleans()) and isinstance(record["definition"], dict):
-        odd = draw(
-            st.dictionaries(st.sampled_from([*_RUN["definition"], "step", "turns", "family", "stream"]), _VALUES, max_size=2)
-        )
-        record["definition"] = {**record["definition"], **odd}
+        record["definition"] = record["definition"] | draw(_odd([*_RUN["definition"], "step", "turns", "family", "stream"], 2))
     return json.dumps(record).encode(), b"\n".join(lines), draw(_mutated(telemetry)) if draw(st.booleans()) else telemetry
 
 
@@ -457,13 +521,12 @@ def _read_run(case: tuple[bytes, bytes, bytes]) -> None:
 
 
 TARGETS = {
-    "configuration": Target(st.lists(_CHANGE, min_size=1, max_size=3).map(_study), _read_study, 0.25),
-    "yaml": Target(_TEXTS, _read_text, 0.25),
-    "pack": Target(_packs(), _read_pack, 0.05),
+    "configuration": Target(st.lists(_CHANGE, min_size=1, max_size=3).map(_study), _read_study),
+    "yaml": Target(_TEXTS, _read_text),
+    "pack": Target(_packs(), _read_pack),
     "exposition": Target(
         st.sampled_from(_EXPOSITIONS).flatmap(lambda text: st.tuples(_mutated(text, _WORDS), _mutated(text, _WORDS))),
         _read_exposition,
-        0.10,
     ),
     "answer": Target(
         st.tuples(
@@ -473,7 +536,6 @@ TARGETS = {
             st.sampled_from([None, None, "disconnect", "timeout"]),
         ),
         _read_answer,
-        0.31,
     ),
-    "run": Target(_runs(), _read_run, 0.04),
+    "run": Target(_runs(), _read_run),
 }

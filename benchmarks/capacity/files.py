@@ -8,6 +8,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,7 +58,7 @@ def write_study(case: Case, folder: Path) -> None:
         clock = write_run(case, run, traces, planned, folder / "runs" / run.name, clock)
     # One of eight was started by somebody else.
     write_deployment(case, plan.runs[0].deployment, folder, started_here=not case.withheld and case.number % 8 != 7)
-    truth = {**case.plain(), "reference_rps": reference(case, max(run.level for run in plan.runs))}
+    truth = {**asdict(case), "reference_rps": reference(case, max(run.level for run in plan.runs))}
     (folder / "server.json").write_text(json.dumps(truth, indent=1))
 
 

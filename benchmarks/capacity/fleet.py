@@ -7,9 +7,9 @@ import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from benchmarks.capacity.server import Server, simulate
 from benchmarks.capacity.truth import Demand, Limit, ceiling, crossing, drawn_load, gains, latencies, sustainable
@@ -62,32 +62,17 @@ class Case:
         """Of its deployment."""
         return f"s{self.number:03}"
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> Case:
-        """From `plain`."""
-        parts = {
-            "server": Server(**content["server"]),
-            "demand": Demand(**content["demand"]),
-            "limit": Limit(**content["limit"]),
-            "second": Limit(**content["second"]) if content["second"] else None,
-        }
-        return cls(**{**content, **parts, "causes": tuple(content["causes"])})
-
 
 def drawn_case(number: int, seed: int, *, causes: bool = True) -> Case:
     """The `number`th server of a seed. Its truth takes seconds, and is kept. Args: causes: whether theirs are sought."""
     code = [(HERE / name).read_text() for name in ("server.py", "truth.py", "fleet.py")]
     path = TRUTHS / f"{hashlib.sha256(json.dumps([seed, number, causes, code]).encode()).hexdigest()[:16]}.json"
     if path.exists():
-        return Case.of(json.loads(path.read_text()))
+        return TypeAdapter(Case).validate_json(path.read_bytes())
     case = next(case for attempt in range(200) if (case := _attempt(number, [seed, number, attempt], causes)) is not None)
     TRUTHS.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(case.plain()))
+    unfinished.write_text(json.dumps(asdict(case)))
     unfinished.rename(path)
     return case
 

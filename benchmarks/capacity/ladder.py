@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def write_ladder(case: Case, folder: Path) -> None:
         place = {"deployment": case.name, "workload": "load", "axis": axis, "turns": 1, "repeat": repeat, "round": repeat}
         rows.append({**run_row(case, level, requests, seed, speed), **place, "session": 1, "valid": True, "classes": None})
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(folder / "rows.parquet")
-    (folder / "server.json").write_text(json.dumps({**case.plain(), "reference_rps": reference(case, max(levels))}, indent=1))
+    (folder / "server.json").write_text(json.dumps({**asdict(case), "reference_rps": reference(case, max(levels))}, indent=1))
 
 
 def run_row(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:

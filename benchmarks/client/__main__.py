@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from benchmarks.client.clients import CLIENTS
 from benchmarks.client.scenario import Scenario, burst, open_loop
-from benchmarks.client.table import tables
+from benchmarks.client.table import report
 from benchmarks.client.trial import run_trial, serving
 
 
@@ -50,13 +51,14 @@ def main() -> None:
         scenarios.append(open_loop(options.rate, options.seconds))
     trials: list[dict[str, Any]] = []
     usable = []
-    for name in options.clients:
-        try:
-            CLIENTS[name].prepare()
-            usable.append(name)
-        except (RuntimeError, OSError) as error:
-            trials += [{"client": name, "scenario": s.name, "repeat": 0, "error": f"not built: {error}"} for s in scenarios]
-            print(f"{name} could not be built: {error}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in options.clients:
+            try:
+                CLIENTS[name].command(burst(1), "http://127.0.0.1", Path(scratch))  # which builds what it needs
+                usable.append(name)
+            except (RuntimeError, OSError) as error:
+                trials += [{"client": name, "scenario": s.name, "repeat": 0, "error": f"not built: {error}"} for s in scenarios]
+                print(f"{name} could not be built: {error}", flush=True)
     # What watches shares the server's core, so that the client has its own to itself.
     os.sched_setaffinity(0, {int(server_core)})
     # Interleaved: a machine that changes its speed meanwhile is unkind to all alike.
@@ -71,7 +73,7 @@ def main() -> None:
             _save(options, trials, client_cores, server_core)
     except KeyboardInterrupt:
         print("\ninterrupted; what was measured:")
-    print("\n" + tables(trials))
+    report(trials)
     if options.output:
         print(f"\nEvery trial: {options.output}")
 
@@ -82,8 +84,8 @@ def _try(name: str, scenario: Scenario, client_cores: str, server_core: str, tim
         with serving(server_core) as server:
             trial = run_trial(CLIENTS[name], scenario, server, core=client_cores, timeout_s=timeout_s)
     except (RuntimeError, OSError) as error:
-        trial = {"client": name, "scenario": scenario.name, "error": str(error)}
-    return trial | {"load_average_before": busy}
+        trial = {"error": str(error)}
+    return {"client": name, "scenario": scenario.name, **trial, "load_average_before": busy}
 
 
 def _line(trial: dict[str, Any]) -> str:
@@ -98,20 +100,10 @@ def _save(options: argparse.Namespace, trials: list[dict[str, Any]], client_core
     """After each trial, so that an interrupted comparison keeps what it has."""
     if not options.output:
         return
-    host = {
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
-    content = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": host,
-        "client_cores": client_cores,
-        "server_core": server_core,
-        "repeats": options.repeats,
-        "trials": trials,
-    }
+    python = platform.python_version()
+    host = {"cores": os.cpu_count(), "machine": platform.machine(), "kernel": platform.release(), "python": python}
+    at, cores = datetime.now(UTC).isoformat(timespec="seconds"), {"client_cores": client_cores, "server_core": server_core}
+    content = {"at": at, "host": host, **cores, "repeats": options.repeats, "trials": trials}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(content, indent=1) + "\n")
 

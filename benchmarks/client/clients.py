@@ -6,14 +6,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bench.runs.run import RECORD, REQUESTS, read_record
 from benchmarks.client import peers
 from benchmarks.client.figures import summary
-from benchmarks.client.saturate import KINDS, prompt_keys
+from benchmarks.client.saturate import prompt_keys
 from benchmarks.client.scenario import PROMPT_TOKENS, Scenario
 from benchmarks.client.server import MODEL
 
@@ -45,14 +43,12 @@ class Client:
     """A load generator.
 
     Attributes:
-        prepare: builds what it needs; raises RuntimeError where that fails.
-        command: the command line for a scenario, the server's URL and the trial's own folder.
+        command: the command line for a scenario, the server's URL and the trial's own folder; what it needs is built where it is
+            missing, which raises RuntimeError where that fails.
         reported: reads what it wrote there.
         environment: variables that it needs.
     """
 
-    name: str
-    prepare: Callable[[], object]
     command: Callable[[Scenario, str, Path], list[str]]
     reported: Callable[[Path], Reported]
     environment: dict[str, str] = field(default_factory=dict)
@@ -61,18 +57,16 @@ class Client:
 # Saturate's own.
 
 
-def _saturate_command(kind: str, scenario: Scenario, url: str, folder: Path) -> list[str]:
+def _saturate_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
     numbers = scenario.requests, scenario.rate or 0.0, scenario.chunks
     (folder / "scenario.json").write_text(json.dumps(numbers))
-    return [sys.executable, "-m", "benchmarks.client.saturate", url, str(folder / "saturate"), kind, *map(str, numbers)]
+    return [sys.executable, "-m", "benchmarks.client.saturate", url, str(folder / "run"), *map(str, numbers)]
 
 
-def _saturate_reported(kind: str, folder: Path) -> Reported:
-    made = folder / "saturate"
-    run = read_record(made / "run" / RECORD)
-    lines = (made / "run" / REQUESTS).read_text().splitlines()
-    records = [record for record in map(json.loads, lines) if record["outcome"] == "ok"]
-    keys = prompt_keys(made, kind, *json.loads((folder / "scenario.json").read_text()))
+def _saturate_reported(folder: Path) -> Reported:
+    run = read_record(folder / "run" / RECORD)
+    records = [record for record in map(json.loads, (folder / "run" / REQUESTS).open()) if record["outcome"] == "ok"]
+    keys = prompt_keys(*json.loads((folder / "scenario.json").read_text()))
     return Reported(
         wall_s=run.duration_s or 0.0,
         completed=len(records),
@@ -121,7 +115,7 @@ def _vllm_reported(folder: Path) -> Reported:
     def figures(name: str) -> dict[str, float]:
         return {"mean": said[f"mean_{name}_ms"], "p50": said[f"median_{name}_ms"], "p99": said[f"p99_{name}_ms"]}
 
-    return Reported(wall_s=said["duration"], completed=said["completed"], ttft_ms=figures("ttft"), e2e_ms=figures("e2el"))
+    return Reported(said["duration"], said["completed"], figures("ttft"), figures("e2el"))
 
 
 # GuideLLM.
@@ -147,21 +141,11 @@ def _guidellm_reported(folder: Path) -> Reported:
     metrics = said["metrics"]
 
     def figures(name: str, scale: float) -> dict[str, float]:
-        reported = metrics[name]["successful"]
-        return {
-            key: scale * at for key, at in (("mean", reported["mean"]), ("p50", reported["median"]), ("p99", _p99(reported)))
-        }
+        its = metrics[name]["successful"]
+        return {"mean": scale * its["mean"], "p50": scale * its["median"], "p99": scale * its["percentiles"]["p99"]}
 
-    return Reported(
-        wall_s=said["duration"],
-        completed=metrics["request_totals"]["successful"],
-        ttft_ms=figures("time_to_first_token_ms", 1.0),
-        e2e_ms=figures("request_latency", 1e3),
-    )
-
-
-def _p99(reported: dict[str, Any]) -> float:
-    return float(reported["percentiles"]["p99"])
+    ttft_ms, e2e_ms = figures("time_to_first_token_ms", 1.0), figures("request_latency", 1e3)
+    return Reported(said["duration"], metrics["request_totals"]["successful"], ttft_ms, e2e_ms)
 
 
 # AIPerf.
@@ -187,50 +171,17 @@ def _aiperf_reported(folder: Path) -> Reported:
     def figures(name: str) -> dict[str, float]:
         return {"mean": said[name]["avg"], "p50": said[name]["p50"], "p99": said[name]["p99"]}
 
-    return Reported(
-        wall_s=said["benchmark_duration"]["avg"],
-        completed=int(said["request_count"]["avg"]),
-        ttft_ms=figures("time_to_first_token"),
-        e2e_ms=figures("request_latency"),
-    )
+    ttft_ms, e2e_ms = figures("time_to_first_token"), figures("request_latency")
+    return Reported(said["benchmark_duration"]["avg"], int(said["request_count"]["avg"]), ttft_ms, e2e_ms)
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-
+# AIPerf refuses local tokenizers where HF_HUB_OFFLINE is set; an address that nobody answers does the same.
+_NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"}
 CLIENTS = {
-    client.name: client
-    for client in (
-        *(
-            Client(
-                "saturate" if kind == "ids" else f"saturate-{kind}",
-                lambda: None,
-                partial(_saturate_command, kind),
-                partial(_saturate_reported, kind),
-            )
-            for kind in KINDS
-        ),
-        Client(
-            "vllm-rs",
-            lambda: (peers.environment(peers.VLLM_RS, dependencies=False), peers.tokenizer()),
-            _vllm_rs_command,
-            _vllm_reported,
-            _OFFLINE,
-        ),
-        Client("vllm", lambda: (peers.vllm_python(), peers.tokenizer()), _vllm_command, _vllm_reported, _OFFLINE),
-        Client(
-            "aiperf",
-            lambda: (peers.environment(peers.AIPERF), peers.tokenizer()),
-            _aiperf_command,
-            _aiperf_reported,
-            # It refuses local tokenizers where HF_HUB_OFFLINE is set; an address that nobody answers does the same.
-            {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"},
-        ),
-        Client(
-            "guidellm",
-            lambda: (peers.environment(peers.GUIDELLM), peers.tokenizer()),
-            _guidellm_command,
-            _guidellm_reported,
-            _OFFLINE,
-        ),
-    )
+    "saturate": Client(_saturate_command, _saturate_reported),
+    "vllm-rs": Client(_vllm_rs_command, _vllm_reported, _OFFLINE),
+    "vllm": Client(_vllm_command, _vllm_reported, _OFFLINE),
+    "aiperf": Client(_aiperf_command, _aiperf_reported, _NOWHERE),
+    "guidellm": Client(_guidellm_command, _guidellm_reported, _OFFLINE),
 }

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-__all__ = ["tables"]
+from benchmarks.harness import print_table
+
+__all__ = ["report"]
 
 Trial = dict[str, Any]
+Read = Callable[[Trial], float | None]
+Column = tuple[str, Read, str]  # its head, where its value stands in a trial, and the value's form
 _OURS = "saturate"
 
 
-def _at(*path: str) -> Callable[[Trial], float | None]:
+def _at(*path: str) -> Read:
     def read(trial: Trial) -> float | None:
         value: Any = trial
         for key in path:
@@ -22,6 +26,7 @@ def _at(*path: str) -> Callable[[Trial], float | None]:
     return read
 
 
+_RATIO = [("÷ saturate", _at("us_a_chunk"), ".1f")]
 _COST = [
     ("µs a chunk", _at("us_a_chunk"), ".1f"),
     ("of it connecting", _at("us_a_chunk_connecting"), ".1f"),
@@ -70,48 +75,35 @@ _STAMPS = [
 ]
 
 
-def tables(trials: list[Trial]) -> str:
-    """A table a scenario: the medians of the trials that worked, a line a client, and below it what failed."""
-    parts = []
+def report(trials: list[Trial]) -> None:
+    """Print a table a scenario: the medians of the trials that worked, a line a client, and below it what failed."""
     for scenario in dict.fromkeys(trial["scenario"] for trial in trials):
         group = [trial for trial in trials if trial["scenario"] == scenario]
         good = [trial for trial in group if "error" not in trial]
         clients = {name: [t for t in good if t["client"] == name] for name in dict.fromkeys(t["client"] for t in good)}
-        parts.append(f"## {scenario}")
+        print(f"\n## {scenario}")
         if good:
-            ideal = f"The ideal wall time is {good[0]['ideal_ms']:,.0f} ms. Medians; milliseconds where nothing else is said."
-            columns = _OPEN if "achieved_rate" in good[0]["server"] else _BURST
-            parts += [ideal, _table(clients, columns, ratio=_OURS in clients)]
-            stamped = {name: mine for name, mine in clients.items() if mine[0].get("stamp_delay_ms")}
-            if stamped:
-                parts.append(_table(stamped, _STAMPS, ratio=False))
+            print(f"\nThe ideal wall time is {good[0]['ideal_ms']:,.0f} ms. Medians; milliseconds where nothing else is said.")
+            _print(clients, [*_RATIO, *(_OPEN if "achieved_rate" in good[0]["server"] else _BURST)])
+            if stamped := {name: mine for name, mine in clients.items() if mine[0].get("stamp_delay_ms")}:
+                _print(stamped, _STAMPS)
         for trial in group:
             if "error" in trial:
-                parts.append(f"{trial['client']} failed (repeat {trial['repeat']}): {trial['error'][-600:]}")
-    return "\n\n".join(parts)
+                print(f"\n{trial['client']} failed (repeat {trial['repeat']}): {trial['error'][-600:]}")
 
 
-def _table(
-    clients: dict[str, list[Trial]], columns: list[tuple[str, Callable[[Trial], float | None], str]], *, ratio: bool
-) -> str:
-    rows = [["client", *(["÷ saturate"] if ratio else []), *(name for name, _, _ in columns), "n"]]
-    cost = _at("us_a_chunk")
-    ours = _median(clients[_OURS], cost) if ratio else None
-    for name, trials in clients.items():
-        row = [name]
-        if ratio:
-            mine = _median(trials, cost)
-            row.append(f"{mine / ours:.1f}" if mine is not None and ours else "–")
-        for _, read, form in columns:
+def _print(clients: dict[str, list[Trial]], columns: list[Column]) -> None:
+    def cells(trials: list[Trial]) -> Iterator[str]:
+        for name, read, form in columns:
             value = _median(trials, read)
-            row.append("–" if value is None else format(value, form))
-        rows.append([*row, str(len(trials))])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
-    lines.insert(1, "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
-    return "\n".join(lines)
+            ours = _median(clients.get(_OURS, []), read) if name == _RATIO[0][0] else 1.0
+            yield "–" if value is None or not ours else format(value / ours, form)
+
+    print()
+    heads = ["client", *(name for name, _, _ in columns), "n"]
+    print_table(heads, ([name, *cells(trials), len(trials)] for name, trials in clients.items()))
 
 
-def _median(trials: list[Trial], read: Callable[[Trial], float | None]) -> float | None:
+def _median(trials: list[Trial], read: Read) -> float | None:
     values = [value for value in map(read, trials) if value is not None]
     return median(values) if values else None

@@ -103,20 +103,16 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
         dump = server.get("/dump")
         words = (folder / "output").read_text(errors="replace").strip()[-1500:]
         if watched["status"] != 0 or not dump["requests"]:
-            raise RuntimeError(
-                f"{client.name} ended with status {watched['status']} after {len(dump['requests'])} requests: {words}"
-            )
+            raise RuntimeError(f"it ended with status {watched['status']} after {len(dump['requests'])} requests: {words}")
         try:
             reported = client.reported(folder)
         except (OSError, KeyError, ValueError) as error:
-            raise RuntimeError(f"{client.name} left no numbers ({error!r}): {words}") from error
+            raise RuntimeError(f"it left no numbers ({error!r}): {words}") from error
     seen = server_figures(dump, scenario.rate)
     chunks = seen["chunks"] or 1
     cpu = _split(watched, dump, reported.wall_s)
     run_s = cpu["connecting_s"] + cpu["streaming_s"]
     return {
-        "client": client.name,
-        "scenario": scenario.name,
         "requests": scenario.requests,
         "ideal_ms": 1e3 * scenario.ideal_s,
         "cpu": cpu,
