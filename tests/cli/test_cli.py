@@ -39,7 +39,7 @@ def test_a_fault_of_ours_has_a_status_of_its_own(monkeypatch, capsys):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-LATE = {"faults": ["client"], "reasons": ["client.loop_lag value=0.2 limit=0.1"]}
+LATE = {"faults": ["client"], "reasons": ["client.loop_lag: the client's event loop was late: P99 0.2 s, over 0.1 s"]}
 
 
 def measured(run):
@@ -123,7 +123,15 @@ def test_a_search_whose_runs_are_all_invalid_is_listed_as_invalid(content, capsy
 
 def judged(runs, *rows):
     """Write the summary of a study. Args: rows: what is said of each run."""
-    base = {"faults": [], "reasons": [], "failed": 0, "requests": 4, "duration_s": 1.0, "outcome_http_503": None}
+    base = {
+        "faults": [],
+        "reasons": [],
+        "host_other_share": 0.0,
+        "failed": 0,
+        "requests": 4,
+        "duration_s": 1.0,
+        "outcome_http_503": None,
+    }
     given = [
         {**base, "digest": run if isinstance(run, str) else run.digest, **row} for run, row in zip(runs, rows, strict=True)
     ]
@@ -141,11 +149,11 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
     judged([run], LATE)
     late = "client: the client's event loop was late: P99 0.2 s, over 0.1 s"
     assert listed().splitlines()[1] == f"invalid  {run.key}  {late}"
-    judged([run], {"faults": ["machine"], "reasons": ["machine.other_processes value=0.42 limit=0.15"]})
+    judged([run], {"faults": ["machine"], "reasons": ["machine.other_processes: taken"], "host_other_share": 0.42})
     fix = "If they cannot be ended, `thresholds: { other_share: 0.45 }`"
     assert f"Note: Other processes took up to 42 % of the cores' time. {fix}" in listed()
     measured(study.runs[1])
-    unscraped = {"faults": ["telemetry"], "reasons": ["telemetry.never_scraped"]}
+    unscraped = {"faults": ["telemetry"], "reasons": ["telemetry.never_scraped: no scrape succeeded"]}
     judged(study.runs[:2], unscraped, {"failed": 2, "outcome_http_503": 2})
     assert listed().splitlines()[1:3] == [
         f"invalid   {run.key}  telemetry: no scrape succeeded",
@@ -242,7 +250,10 @@ def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
     parsed = json.loads(bench("parse", tmp_path, "--json").stdout)
     assert not parsed["valid"]
     assert (parsed["failed"], parsed["outcome_http_404"]) == (4, 4)
-    assert "content.refused value=4 limit=4 outcome_http_404=4" in parsed["reasons"]
+    assert any(
+        each.startswith("content.refused: refused for what they are: 4 of 4 requests (4 http_404)")
+        for each in parsed["reasons"]
+    )
 
 
 def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):

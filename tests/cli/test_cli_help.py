@@ -199,7 +199,7 @@ def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
 
 def session(**changed):
     known = {"deployment": "tiny", "host": socket.gethostname(), "pid": os.getpid()}
-    known |= {"state": "starting vllm", "since": 100.0, "written": 100.0, "runs": 21}
+    known |= {"state": "starting vllm", "since": 100.0, "runs": 21}
     return SessionProgress(**(known | changed))
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from bench.findings.saturation import saturation
 from bench.parse.table import summary_frame
-from bench.parse.validity import Reason, failures, invalid, reason_text, verdict
+from bench.parse.validity import Reason, failures, invalid, reason_texts, verdict
 from bench.statistics.levels import repeats
 from bench.study.config import Thresholds
 from tests.support import records
@@ -45,7 +45,7 @@ def test_each_fault_is_named(summary):
         ({"scrape_share": 0.2}, "only 20 % of the scrapes due during the load came, under 25 %: "),
     ):
         (found,) = verdict({**summary, **change, "scrape_error": error}, Thresholds()).found
-        assert reason_text(Reason.of(found.code)) == words + error
+        assert reason_texts([found.code]) == [words + error]
     # What is sound, or was not measured, is no fault.
     sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
     names = ("scrape_gap_max_s", "prefix_hits", "client_loop_lag_p99_s", "client_cpu_share", "server_in_flight_mean")

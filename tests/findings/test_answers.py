@@ -220,7 +220,7 @@ def test_which_advice_on_invalid_runs_is_given(summary):
         return pl.DataFrame(columns, schema_overrides={"reasons": pl.List(pl.String)})
 
     assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
-    late = ["client.loop_lag value=0.2 limit=0.1"]
+    late = ["client.loop_lag: the client's event loop was late: P99 0.2 s, over 0.1 s"]
     assert "The only run is invalid, so only the server's counts hold." in first_line(runs([False], [True], [late]))
     assert first_line(runs([True, False], [True, False], [[], late])).startswith("1 of 2 runs is valid. The others")
 

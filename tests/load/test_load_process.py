@@ -152,7 +152,8 @@ RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
         (f'{RUNNING}{{a="b"}} 0 1700000000000\n{WAITING} 1\n', [0.0, 1.0]),  # a time after the value
         (f'{RUNNING}{{a="b"}} 0 # {{trace="x"}} y\n', None),
         (f"{RUNNING} many\n", None),
-        ("other {", []),
+        ("other {", None),
+        ("other 1\n", []),
     ],
 )
 def test_values_of_a_few_metrics(text, values):

@@ -302,16 +302,16 @@ def test_each_check_that_a_run_may_not_pass():
     reasons += [Reason(*told) for told in (("prompt_lengths", 1), ("refused", 4, 9), ("cached_tokens", 4.0, 0.0))]
     snapshots.same("verdicts", [f"{each.check}: {verdicts.reason_text(each)}" for each in reasons])
     for each in reasons:
-        assert Reason.of(each.code) == each and verdicts.reason_texts([each.code]) == [verdicts.reason_text(each)]
+        assert verdicts.read_code(each.code) == (each.check, verdicts.reason_text(each))
 
 
 def test_a_code_can_be_read_and_holds_whatever_is_said():
-    assert Reason("loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
-    missing = Reason("metrics_missing", names=("a", "b or 'c=d'", "; e"))
-    assert Reason.of(missing.code) == missing
-    for code in ("drift", "machine.nothing", "a 'b", ""):
+    assert Reason("loop_stall", 0.2, 0.1).code == "client.loop_stall: the client's event loop stood still for 0.2 s, over 0.1 s"
+    missing = Reason("metrics_missing", names=("a", "b or 'c=d'", "; e: f"))
+    assert verdicts.reason_texts([missing.code]) == ["the exposition lacks a; b or 'c=d'; ; e: f"]
+    for code in ("drift", "machine.nothing", "client.loop_lag value=0.2 limit=0.1", ""):
         with pytest.raises(BenchError, match="which this version does not know: another one wrote it"):
-            Reason.of(code)
+            verdicts.read_code(code)
 
 
 def test_a_count_of_one_takes_the_singular():

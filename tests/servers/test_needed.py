@@ -8,7 +8,7 @@ from bench.models.catalogue import Accelerator, accelerators, catalogue
 from bench.models.config_json import geometry_of, geometry_of_entry
 from bench.models.model import whole_config
 from bench.servers.needed import EFFICIENCY, Lengths, needed
-from bench.servers.plan import Setting, roofline_of
+from bench.servers.plan import Setting, placed_on
 from tests.support.study import TINY
 
 SMALL = geometry_of(whole_config(TINY | {"max_position_embeddings": 4096}))
@@ -24,7 +24,7 @@ def asked(**changes):
 def test_instances_by_hand():
     """Sixteen in flight read 279,168 bytes of weights and 384 × 256 bytes each in a step, at 10⁹ bytes/s."""
     step = (279_168 + 16 * 384 * 256) / 1e9
-    prompt = 128 / roofline_of(SMALL, DEVICE, Setting()).prefill(128)
+    prompt = 128 / placed_on(SMALL, DEVICE, Setting()).roofline.prefill(128)
     told = asked()
     assert told["in_flight"] == 16
     assert told["requests_per_s"] == pytest.approx(1 / (prompt + 512 * step / 16))

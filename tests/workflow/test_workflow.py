@@ -117,25 +117,39 @@ elif [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
     assert project.run("--dry-run", target=record) == []
 
 
-LATE, UNSCRAPED = "client.loop_lag value=0.2 limit=0.1", "telemetry.scrape_gap value=3 limit=0.5"
+LATE, UNSCRAPED = (
+    "client.loop_lag: the client's event loop was late: P99 0.2 s, over 0.1 s",
+    "telemetry.scrape_gap: no scrape for 3 s, over 0.5 s",
+)
 
 
 def test_what_a_workflow_says_last():
-    busy = [f"machine.other_processes value={share} limit=0.15" for share in (0.7, 0.25, 0.7001)]
+    busy = [
+        f"machine.other_processes: other processes took {share} of the cores' time, over 15 %"
+        for share in ("70 %", "25 %", "70 %")
+    ]
     lines = []
-    for reasons, figures in (
-        ([[], []], 3), ([[LATE], []], 3), ([[LATE], [LATE, UNSCRAPED]], 3), ([busy[:1], busy[1:2]], 3), ([busy[2:], []], 3), ([[]], 0),
+    for reasons, shares, figures in (
+        ([[], []], [0, 0], 3), ([[LATE], []], [0, 0], 3), ([[LATE], [LATE, UNSCRAPED]], [0, 0], 3),
+        ([busy[:1], busy[1:2]], [0.7, 0.25], 3), ([busy[2:], []], [0.7001, 0], 3), ([[]], [0], 0),
     ):  # fmt: skip
         valid = [not each for each in reasons]
         faults = [["machine"] if each else [] for each in reasons]
         runs = pl.DataFrame(
-            {"valid": valid, "counts_valid": valid, "reasons": reasons, "failed": 0, "faults": faults},
-            schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String)},
+            {
+                "valid": valid,
+                "counts_valid": valid,
+                "reasons": reasons,
+                "failed": 0,
+                "faults": faults,
+                "host_other_share": shares,
+            },
+            schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String), "host_other_share": pl.Float64},
         )
         lines += [f"# {reasons}", *warnings(runs, figures=figures)]
     # Failures and missing counts are no reason to say that nothing can be shown.
     runs = pl.DataFrame(
         {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [[UNSCRAPED]] * 2 + [[]],
-         "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
+         "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]], "host_other_share": [0.0] * 3}
     )  # fmt: skip
     same("last-words", [*lines, "# failures", *warnings(runs, figures=3), "# of two", *warnings(runs[:2], figures=3)])

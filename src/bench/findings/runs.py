@@ -87,7 +87,7 @@ def invalid(view: View) -> Section:
         Text(
             f"Some part of {count_text(len(rows), 'run', of=of)} cannot be trusted, and counts in no conclusion: crosses in figures."
         ),
-        Text(trust.accept_others(view.runs.filter(~view.runs["valid"])["reasons"])),
+        Text(trust.accept_others(view.runs.filter(~view.runs["valid"]).to_dicts())),
         Items(reasons if len(reasons) > 1 else []),  # the first line of the page says a single one
         Table("Why runs are invalid", columns, rows),
     ]

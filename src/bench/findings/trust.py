@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import polars as pl
 
 from bench.errors import count_text, is_are, listed, shown_share
-from bench.parse.validity import CHECKS, TIMES, Reason, invalid, reason_texts
+from bench.parse.validity import CHECKS, TIMES, invalid, read_code, reason_texts
 from bench.report.blocks import AGAIN
 from bench.shipped import BENCH
 from bench.study.config import Thresholds
@@ -53,21 +54,24 @@ def remedy(runs: pl.DataFrame) -> str:
         runs: rows of the summary, all of them.
     """
     rejected = runs.filter(invalid())["reasons"].to_list()
-    lasting = [any(CHECKS[Reason.of(code).check].lasting for code in codes or ()) for codes in rejected]
+    lasting = [any(CHECKS[read_code(code)[0]].lasting for code in codes or ()) for codes in rejected]
     return _LASTING if lasting and all(lasting) else AGAIN if lasting else ""
 
 
-def accept_others(reasons: Iterable[Sequence[str]]) -> str:
-    """How a study accepts a machine that others use; empty where no run is invalid for that alone. Args: reasons: the codes of each."""
-    shares = [each for codes in reasons if (each := of_others(map(Reason.of, codes))) is not None]
+def accept_others(runs: Iterable[Mapping[str, Any]]) -> str:
+    """How a study accepts a machine that others use; empty where no run is invalid for that alone.
+
+    Args:
+        runs: `reasons` and `host_other_share` of each.
+    """
+    shares = [run["host_other_share"] for run in runs if others_alone(run["reasons"])]
     how = "`thresholds: {{ other_share: {limit} }}` in the study's file lets such runs count, and measures none again"
     return _accepted(max(shares), how) if shares else ""
 
 
-def of_others(reasons: Iterable[Reason]) -> float | None:
-    """The share of others' work (0–1), if that alone makes latencies invalid."""
-    found = [reason for reason in reasons if reason.part in TIMES]
-    return found[0].value if [each.check for each in found] == ["other_processes"] else None
+def others_alone(codes: Iterable[str]) -> bool:
+    """Whether others' work alone makes latencies invalid."""
+    return [code.partition(":")[0] for code in codes if code.startswith(TIMES)] == ["machine.other_processes"]
 
 
 def accept_option(share: float | None, limit: float) -> str:
@@ -129,7 +133,7 @@ def warnings(runs: pl.DataFrame, *, figures: int) -> list[str]:
         lines.append("No figure: these runs answer no figure's question (most need two levels of load). The report lists them.")
     if rejected.height:
         lines.append(f"{first_line(runs)} The report and `{BENCH} runs` say why. {remedy(runs)}")
-    if allowed := accept_others(rejected["reasons"]):
+    if allowed := accept_others(rejected.to_dicts()):
         lines.append(allowed)
     failing = runs.filter(pl.col("failed") > 0)
     if failing.height:

@@ -5,12 +5,11 @@ It is a first look, of names and a few values; `bench.parse` reads it all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from bench.errors import BenchError, shown
@@ -23,26 +22,31 @@ from bench.servers.facts import server_info
 from bench.servers.kind import Kind, Labelled
 from bench.servers.metrics import Catalogue, apart, find_catalogue
 
-_NAME_END = re.compile(r"[{ \t]")
-_SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)
-
 
 def metric_names(text: str) -> set[str]:
     """Names of the samples of an exposition; none of a text that is not one."""
-    found = [_SAMPLE.match(line) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    names = [match[1] for match in found if match]
-    return set(names) if 2 * len(names) > len(found) else set()  # a page may have a line that looks like a sample
+    return {sample.name for sample in _samples(text) or ()}
 
 
 def metric_values(text: str, names: Collection[str]) -> list[float] | None:
-    """Values of the samples with these names that count each request once (`apart`); None where they cannot be read."""
-    samples = _samples(text, names)
+    """Values of the samples with these names that count each request once (`apart`); None of a text that is no exposition."""
+    samples = _samples(text)
     if samples is None:
         return None
-    if kind := find_catalogue({sample.name for sample in samples}).kind:
-        alike = [[sample for sample in samples if sample.name == name] for name in names]
-        samples = [series[place] for series in alike for place in apart([sample.labels for sample in series], kind)]
-    return [float(sample.value) for sample in samples]
+    kind = find_catalogue({sample.name for sample in samples}).kind
+    alike = [[sample for sample in samples if sample.name == name] for name in names]
+    return [float(series[place].value) for series in alike for place in _apart(series, kind)]
+
+
+def _samples(text: str) -> list[Sample] | None:
+    try:
+        return reference_samples(text)
+    except ExpositionError:
+        return None
+
+
+def _apart(series: Sequence[Sample], kind: Kind | None) -> Sequence[int]:
+    return apart([sample.labels for sample in series], kind) if kind else range(len(series))
 
 
 def engine_kind(text: str) -> str | None:
@@ -63,28 +67,13 @@ def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None, *, al
     kind = kind or found.kind
     if kind is None:
         return KvFacts(kv_blocks=None, block_size=None, kv_tokens=None)
-    samples = _samples(text, found.facts.values()) or ()
     exposed: dict[str, list[Labelled]] = {}
     for fact, name in found.facts.items():
-        series = [(sample.labels, sample.value) for sample in samples if sample.name == name]
-        if series:
-            exposed[fact] = [series[place] for place in apart([labels for labels, _ in series], kind)]
+        series = [sample for sample in _samples(text) or () if sample.name == name]
+        exposed[fact] = [(series[place].labels, series[place].value) for place in _apart(series, kind)]
     facts = kind.kv_facts(exposed, info)
     product = facts.kv_blocks and facts.block_size and facts.kv_blocks * facts.block_size
     return facts if alike or facts.kv_tokens != product else replace(facts, kv_tokens=None)
-
-
-def _samples(text: str, names: Collection[str]) -> list[Sample] | None:
-    # No other line is read: what is odd about those is not asked here.
-    lines = "".join(f"{line}\n" for line in text.splitlines() if _name(line) in names)
-    try:
-        return [sample for family in text_string_to_metric_families(lines) for sample in family.samples]
-    except Exception:  # whatever a parser of other people's text may raise
-        return None
-
-
-def _name(line: str) -> str:
-    return _NAME_END.split(line, maxsplit=1)[0]
 
 
 _WHERE = (
@@ -160,27 +149,27 @@ def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]
 
 
 def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> str:
-    status, names = answer.status_code, metric_names(answer.text)
+    status, where = answer.status_code, f"{metrics} answers {answer.status_code}"
     if target := leads_away(answer):
         away = shown(without_user(target), 200)
-        return f"{metrics} answers {status} and leads to {away}, another server, to which nothing is sent"
+        return f"{where} and leads to {away}, another server, to which nothing is sent"
     if status in UNAUTHORIZED:
         why = "it wants an API key, or another one (OPENAI_API_KEY). Headers go to the server's own scheme, host and port alone"
-        return f"{metrics} answers {status}: {why}"
+        return f"{where}: {why}"
+    try:
+        names = {sample.name for sample in reference_samples(answer.text)}
+    except ExpositionError as error:
+        if error.line > 1 and status == requests.codes.ok:
+            return f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
+        names = set()
     if status != requests.codes.ok or not names:
-        return f"{metrics} answers {status} without an exposition{_words(answer)}{_WHERE}"
+        return f"{where} without an exposition{_words(answer)}{_WHERE}"
     found = find_catalogue(names, version)
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
         some = ", ".join(shown(name, 60) for name in sorted(names)[:3])  # quoted: they are somebody else's
         return f"{said}; it has {some}{_WHERE}"
-    if found.missing and (served or _counted(answer.text, found)):
-        return said
-    try:
-        reference_samples(answer.text)
-    except ExpositionError as error:
-        return f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it"
-    return ""
+    return said if found.missing and (served or _counted(answer.text, found)) else ""
 
 
 def _counted(text: str, found: Catalogue) -> bool:

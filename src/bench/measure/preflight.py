@@ -96,9 +96,11 @@ def faults(plan: Plan, store: Store) -> list[str]:
     starting = unmeasured_sessions(plan, store)
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
-    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store)):
-        if fault:
-            place, _, what = fault.partition(": ")
+    for check in (check for spec in specs for check in _checks(plan, spec, store)):
+        try:
+            check()
+        except BenchError as error:
+            place, _, what = str(error).partition(": ")
             places.setdefault(what, {})[place] = None
     return [f"{first_names(list(where), _MOST_PLACES)}: {what}" for what, where in places.items()]
 
@@ -113,15 +115,7 @@ def refuse_faults(plan: Plan, store: Store) -> None:
         raise BenchError("\n".join(found))
 
 
-def _fault(check: Callable[[], None]) -> str | None:
-    try:
-        check()
-    except BenchError as error:
-        return str(error)
-    return None
-
-
-def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable[[], None]]:
+def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable[[], object]]:
     if spec.engine.source == "external":
         yield partial(refuse_absent, spec)
         if spec.engine.workers or spec.engine.metrics not in (None, "none"):
@@ -210,7 +204,7 @@ def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
     geometry = _geometry(spec.model_name, spec.model)
     if geometry is not None:
         pins = [entry.split()[0] for lock in map(Path, spec.locks) if lock.exists() for entry in requirements(lock)]
-        refuse_unfit(spec, geometry, longest, managed(spec.engine.kind).version({}, pins))
+        refuse_unfit(spec, geometry, longest, managed(spec.engine.kind).version(pins))
 
 
 def _geometry(name: str, model: Model) -> Geometry | None:

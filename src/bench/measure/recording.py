@@ -28,7 +28,6 @@ from bench.runs.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeade
 from bench.servers.metrics import exposition_names
 from bench.shipped import commit_of
 from bench.workloads.endpoints import ENDPOINTS
-from bench.workloads.endpoints.kind import Work
 from bench.workloads.prefix_cache import Room, served_tokens
 from bench.workloads.schedule import expected_cached_tokens
 from bench.workloads.workload import Workload
@@ -128,18 +127,19 @@ def record_run(
         host=host.seen(),
         form=target.form(load.workload.endpoint),
         stopped=result.stopped,
-        versions=_versions(),
+        versions={
+            "saturate": bench.__version__,
+            "commit": commit_of(),
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("openai", "httptools")},
+        },
         files=checksums(folder, (REQUESTS, TELEMETRY)),
     )
     write_record(record, folder / RECORD)
-    duration = result.end - result.start
-    per_s = _tokens_per_s(records, ENDPOINTS[load.workload.endpoint].work, duration)
-    return Recording(records, per_s, duration, record.host.other_share, result.stopped)
-
-
-def _tokens_per_s(records: Sequence[RequestRecord], work: Work, duration_s: float) -> float | None:
+    duration, work = result.end - result.start, ENDPOINTS[load.workload.endpoint].work
     counts = [getattr(each, work.counts) for each in records if each.outcome == "ok"]
-    return None if None in counts else sum(counts) / duration_s if duration_s else 0.0
+    per_s = None if None in counts else sum(counts) / duration if duration else 0.0
+    return Recording(records, per_s, duration, record.host.other_share, result.stopped)
 
 
 def _prefix(
@@ -243,13 +243,3 @@ def _centiles(values: Sequence[float]) -> dict[str, float | None]:
 
 def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _versions() -> dict[str, str | None]:
-    return {
-        "saturate": bench.__version__,
-        "commit": commit_of(),
-        "python": platform.python_version(),
-        "openai": version("openai"),
-        "httptools": version("httptools"),
-    }

@@ -50,8 +50,8 @@ class Rounds:
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
         """Measure `runs` in their order. Raises ServerDied."""
-        self.progress.clock.add(runs)
-        planned_s = self.progress.clock.left_s
+        self.progress.add(runs)
+        planned_s = self.progress.left_s
         if runs and planned_s is not None:  # of open loops alone; else the first closed one tells
             self.say(f"about {duration_text(planned_s)} of planned load")
         for run in runs:
@@ -81,7 +81,7 @@ class Rounds:
         return reference
 
     def one(self, run: RunSpec, place: Place) -> None:
-        """Measure a run, which `progress.clock` knows, after a reference load of the last seconds. Raises ServerDied."""
+        """Measure a run, which `progress` knows, after a reference load of the last seconds. Raises ServerDied."""
         header = RunHeader(
             **vars(self.header),
             digest=run.digest,

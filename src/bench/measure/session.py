@@ -23,13 +23,14 @@ from bench.measure.rounds import Rounds
 from bench.measure.served import find_workers, held_together, version_of_all
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.runs.deployment import DeploymentFacts, Start
-from bench.runs.files import read, record_digest, whole, write_record
+from bench.runs.environment import counted, redacted, redacted_command
+from bench.runs.files import digest, read, record_digest, whole, write_record
 from bench.runs.launch import Launch
 from bench.runs.paths import Paths
 from bench.runs.run import DECODE, RECORD, SessionHeader, of_role
 from bench.runs.store import Store
 from bench.servers.engines import managed
-from bench.servers.facts import gather_facts, inherited, server_info
+from bench.servers.facts import hardware, inherited, server_info
 from bench.servers.fleet import server_of
 from bench.servers.server import Server, ServerDied, blaming, refuse_dead, refuse_ended
 from bench.servers.spec import DeploymentSpec
@@ -180,17 +181,27 @@ def _one_start(
         own, text = own_headers(server.base_url, server.base_url, headers), found.text if found else ""
         own_kind = managed(launch.kind) if server.managed else None
         info = found.info if found else {"version": version_of_all(workers)} if workers else server_info(server.base_url, own)
-        facts = gather_facts(
-            spec,
-            launch,
-            server,
-            log=log,
-            info=info,
-            kv=held_together(of_role(workers, DECODE)) if workers else kv_facts(text, info, own_kind, alike=_alike(launch)),
+        kv = held_together(of_role(workers, DECODE)) if workers else kv_facts(text, info, own_kind, alike=_alike(launch))
+        words = log.read_text(encoding="utf-8", errors="replace") if own_kind and log.exists() else ""
+        facts = DeploymentFacts(
+            deployment=spec.name,
+            digest=spec.digest,
+            engine_version=info.get("version") or launch.engine_version,
             kind=launch.kind if own_kind else workers[0].kind if workers else engine_kind(text) if found else None,
+            managed=server.managed,
+            command=tuple(redacted_command(server.argv)),
+            settings=launch.settings,
+            environment=redacted(server.environment),
+            router_version=server.router_version,
+            ready_s=round(server.ready_s, 3),
+            starts=tuple(_starts(kept, server, answers)),
+            weight_gib=own_kind.weight_gib(words) if own_kind else None,
+            step_tokens=own_kind.step_tokens(words) if own_kind else None,
+            hardware=hardware(),
             inherited=environment,
+            environment_digest=digest(counted(environment)),
             warmup=warmup,
-            starts=_starts(kept, server, answers),
+            **vars(kv if kv.prefix_caching is not None else replace(kv, prefix_caching=launch.settings.prefix_caching)),
         )
         scraped = bool(workers) or (found is not None and worth_reading(found, named=named, say=tell))
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -101,12 +101,12 @@ def accelerator_named(key: str, known: Mapping[str, Accelerator]) -> Accelerator
     """The accelerator called `key`; the error for an unknown one names those that are most like it."""
     if key.lower() in known:
         return known[key.lower()]
-    close = difflib.get_close_matches(key.lower(), known, n=3, cutoff=0.4)
-    raise BenchError(
-        f"no accelerator is called {key}; "
-        + (f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}")
-        + "."
-    )
+    raise BenchError(f"no accelerator is called {key}; {_nearest(key, known)}.")
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key.lower(), known := list(known), n=3, cutoff=0.4)
+    return f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}"
 
 
 _MOST_TOKENS = 10**9
@@ -130,24 +130,15 @@ class CatalogueEntry(Strict):
 
 @cache
 def catalogue() -> Mapping[str, CatalogueEntry]:
-    """Every entry by its key.
-
-    Raises:
-        BenchError: the file is missing or an entry is wrong.
-    """
-    try:
-        return {key: CatalogueEntry.model_validate(entry) for key, entry in read_yaml(_MODELS).items()}
-    except ValidationError as error:
-        raise BenchError(f"{_MODELS}: {error}") from None
+    """Every entry by its key."""
+    return {key: CatalogueEntry.model_validate(entry) for key, entry in read_yaml(_MODELS).items()}
 
 
 def catalogue_key(key: str) -> str:
     """`key`, if the catalogue has it; the error for another one, a ValueError, names those that are most like it."""
-    if key in catalogue():
-        return key
-    close = difflib.get_close_matches(key.lower(), catalogue(), n=3, cutoff=0.4)
-    hint = f"the nearest are {', '.join(close)}" if close else f"it has {', '.join(catalogue())}"
-    raise ValueError(f"the catalogue has no such model; {hint}")
+    if key not in catalogue():
+        raise ValueError(f"the catalogue has no such model; {_nearest(key, catalogue())}")
+    return key
 
 
 # Keys under which models that also see or hear keep their decoder. Source: the configurations of transformers 5 and of vLLM 0.32.

@@ -153,33 +153,20 @@ def _write_synthetic(config: Mapping[str, Any], geometry: Geometry, target: Path
 
 
 def _tokenizer(vocabulary: int) -> dict[str, Any]:
-    """`bench.models.tokenizer` as the tokenizers library reads it."""
+    """`bench.models.tokenizer` as the tokenizers library reads it, which wants each of these keys."""
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    unused = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": i,
-                "content": token,
-                "special": True,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-            }
-            for i, token in enumerate(SPECIAL)
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        **dict.fromkeys(("truncation", "padding", "normalizer", "post_processor")),
+        "added_tokens": [{"id": i, "content": token, "special": True, **plain} for i, token in enumerate(SPECIAL)],
+        "pre_tokenizer": {**byte_level, "add_prefix_space": False},
+        "decoder": {**byte_level, "add_prefix_space": True},
         "model": {
             "type": "BPE",
-            "dropout": None,
+            **dict.fromkeys(unused),
             "unk_token": UNKNOWN,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
             "vocab": {token: i for i, token in enumerate(tokens(vocabulary))},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def geometry_at(path: Path, stated: Weights | None = None) -> Geometry:
     config = config_at(path)
     if path.suffix.lower() == ".gguf":
         return geometry_of(config, Weights(parameters_of_gguf(path), path.stat().st_size))
-    file = _config_file(path)
+    file = path / "config.json" if path.is_dir() else path
     try:
         return geometry_of(config, weights_at(file.parent, *of_heads(config)) or stated)
     except BenchError as error:
@@ -94,10 +95,6 @@ def of_heads(config: Config) -> tuple[int | None, int]:
     return part.get("num_hidden_layers"), decoder.packed_bits(config, part)
 
 
-def _config_file(path: Path) -> Path:
-    return path / "config.json" if path.is_dir() else path
-
-
 def config_at(path: Path) -> Config:
     """A config.json, that in a checkpoint's folder, or what a GGUF file states.
 
@@ -108,7 +105,7 @@ def config_at(path: Path) -> Config:
     """
     if path.suffix.lower() == ".gguf":
         return config_of_gguf(path)
-    file = _config_file(path)
+    file = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -117,14 +114,11 @@ def config_at(path: Path) -> Config:
         raise BenchError(f"{file} cannot be read as JSON: {error}. Name a model's config.json.") from None
     if not isinstance(config, dict):
         raise BenchError(f"{file} is not a JSON object. Name a model's config.json.")
-    text = config.get("text_config")
-    if "quantization_config" in config or (isinstance(text, dict) and "quantization_config" in text):
-        return config
-    try:
-        beside = json.loads((file.parent / "hf_quant_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return config
-    return {**config, "quantization_config": beside} if isinstance(beside, dict) else config
+    if not any(isinstance(part, dict) and "quantization_config" in part for part in (config, config.get("text_config"))):
+        with suppress(OSError, ValueError, RecursionError):
+            beside = json.loads((file.parent / "hf_quant_config.json").read_text(encoding="utf-8"))
+            return {**config, "quantization_config": beside} if isinstance(beside, dict) else config
+    return config
 
 
 def geometry_of(config: Config, weights: Weights | None = None) -> Geometry:

@@ -156,7 +156,8 @@ def attention_of(family: str, c: Config, layer: int) -> Attention:
         pairs = (nope + rope + value, rank + rope + rank)
         return Attention(heads, 1, rank + rope, pairs, latent=True, beside=beside)
     kv_heads, head_dim = c["num_key_value_heads"] or heads, c["head_dim"] or c["hidden_size"] // heads
-    window, shares = window_of(family, c, layer), False
+    stated, shares = c.get("attention_chunk_size" if family == "llama4" else "sliding_window"), False
+    window = int(stated) if stated and _slides(c, family, layer) else None
     if family in ("gpt_neox", "gpt2"):
         kv_heads = heads
     elif family == "falcon" and not c.get("new_decoder_architecture"):
@@ -178,17 +179,10 @@ def _indexes(c: Config, layer: int) -> bool:
     return max(layer - (2 if offset is None else offset) + 1, 0) % step == 0
 
 
-def window_of(family: str, c: Config, layer: int) -> int | None:
-    """Tokens that the layer sees at most; None where it sees all.
-
-    `layer_types` decides where it is stated; else the family's rule in transformers' configuration class; else all layers have the
-    window that is stated, as in vLLM.
-    """
-    window = c.get("attention_chunk_size") if family == "llama4" else c.get("sliding_window")
-    return int(window) if window and _slides(c, family, layer) else None
-
-
 def _slides(c: Config, family: str, layer: int) -> bool:
+    """Whether the window that is stated is the layer's: `layer_types` decides where it is stated; else the family's rule in
+    transformers' configuration class; else all layers have it, as in vLLM.
+    """
     kinds, last = c.get("layer_types"), layer == c["num_hidden_layers"] - 1
     if family in _SWITCHED and not c.get("use_sliding_window"):
         return False

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # What llama.cpp calls the architecture of each family that can be written.
 FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
-_CHUNK = 1 << 22  # weights drawn at a time, 16 MiB; convention
 _SCALE = 0.02  # standard deviation of drawn weights; convention: transformers' usual initializer_range
 _MERGE = "ÿ ÿ"  # llama.cpp wants one at least; no text that we send has these bytes
 _TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}  # gguf's names of types of tensors
@@ -79,12 +78,8 @@ def write_gguf(config: Mapping[str, Any], file: Path, *, dtype: str, seed: int =
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        out = cast("list[BinaryIO]", writer.fout)[0]
-        writer.write_padding(out, out.tell())
-        for index, tensor in enumerate(layout):
-            for part in _weights(tensor, geometry, np.random.default_rng([seed, index])):
-                out.write(_as_bytes(part, tensor.dtype))
-            writer.write_padding(out, tensor.size)
+        for index, tensor in enumerate(layout):  # one at a time in memory
+            writer.write_tensor_data(_weights(tensor, geometry, np.random.default_rng([seed, index])))
     finally:
         writer.close()
 
@@ -189,23 +184,14 @@ def _describe(writer: GGUFWriter, config: Mapping[str, Any], g: Geometry, dtype:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def _weights(tensor: GgufTensor, g: Geometry, random: np.random.Generator) -> Iterator[NDArray[np.float32]]:
+def _weights(tensor: GgufTensor, g: Geometry, random: np.random.Generator) -> NDArray[Any]:
+    """A tensor's weights in its type."""
     if len(tensor.shape) == 1:
-        yield np.full(tensor.shape, float(tensor.name.endswith("norm.weight")), np.float32)
-        return
-    is_output = tensor.name == ("token_embd.weight" if g.tied else "output.weight")
-    width = tensor.shape[0]
-    rows = tensor.elements // width
-    each = max(1, _CHUNK // width)
-    for first in range(0, rows, each):
-        part = random.standard_normal((min(each, rows - first), width), np.float32) * np.float32(_SCALE)
-        if is_output:
-            ids = np.arange(first, first + len(part))
-            part[ids < len(SPECIAL)] = 0
-        yield part
-
-
-def _as_bytes(values: NDArray[np.float32], dtype: str) -> bytes:
-    if dtype == "bfloat16":  # the upper half of a float32
-        return (values.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return values.astype("<f2" if dtype == "float16" else "<f4").tobytes()
+        return np.full(tensor.shape, float(tensor.name.endswith("norm.weight")), np.float32)
+    weights = random.standard_normal(tensor.shape[::-1], np.float32)
+    weights *= _SCALE
+    if tensor.name == ("token_embd.weight" if g.tied else "output.weight"):
+        weights[: len(SPECIAL)] = 0
+    if tensor.dtype == "bfloat16":  # the upper half of a float32
+        return (weights.view("<u4") >> 16).astype("<u2")
+    return weights.astype("<f2" if tensor.dtype == "float16" else "<f4", copy=False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from bench.servers.gpu_metrics import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
+from bench.servers.gpu_metrics import DEVICE_NAMES, NO_VALUE, is_nvml
 
 DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
 _SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}
@@ -113,21 +114,19 @@ def _of_all(values: Sequence[float | None]) -> list[float]:
 
 
 class _Gpu:
+    """The course of one GPU: of each metric its moments (s) and values; `_during`, its values during the load alone."""
+
     def __init__(self, rows: pl.DataFrame, window: tuple[float, float]) -> None:
         self._window = window
-        groups = {str(metric): group for (metric,), group in rows.group_by("metric")}
-        self._course = {metric: groups[metric]["elapsed_s", "value"] for metric in DEVICE_METRICS if metric in groups}
-        counter = self._course.get("gpu_energy_j")
-        if counter is not None and not (counter["value"] > 0).any():
-            del self._course["gpu_energy_j"]  # a counter that was never fed
+        self._course = {str(metric): group["elapsed_s", "value"] for (metric,), group in rows.group_by("metric")}
+        if not (self._of("gpu_energy_j")["value"] > 0).any():
+            self._course.pop("gpu_energy_j", None)  # a counter that was never fed
+
+    def _of(self, metric: str) -> pl.DataFrame:
+        return self._course.get(metric, pl.DataFrame(schema=["elapsed_s", "value"], schema_overrides=_SAMPLES))
 
     def _during(self, metric: str) -> pl.Series:
-        course = self._course.get(metric)
-        return (
-            pl.Series(dtype=pl.Float64)
-            if course is None
-            else course.filter(pl.col("elapsed_s").is_between(*self._window))["value"]
-        )
+        return self._of(metric).filter(pl.col("elapsed_s").is_between(*self._window))["value"]
 
     def _read_enough(self, metric: str) -> bool:
         fresh = self._during("gpu_energy_j").n_unique() if "gpu_energy_j" in self._course else _FEWEST_READINGS
@@ -142,32 +141,16 @@ class _Gpu:
         return self._during(metric).mean() if self._read_enough(metric) else None  # type: ignore[return-value]
 
     def energy(self) -> float | None:
-        """What it drew during the load (J): by its counter, or, where it has none or it fell, by its power, integrated."""
-        counter = self._course.get("gpu_energy_j")
-        if counter is not None and (counter["value"].diff().drop_nulls() >= 0).all():
-            return self._rise(counter) if self._read_enough("gpu_energy_j") else None
-        power = self._course.get("gpu_power_w")
-        if power is None or not self._read_enough("gpu_power_w"):
-            return None
-        return self._rise(power, integrated=True)
+        """What it drew during the load (J): by its counter, or, where it has none or it fell, by its power, integrated.
 
-    def _rise(self, course: pl.DataFrame, *, integrated: bool = False) -> float | None:
-        """What a counter rose by during the load, or the integral of a power over it; between two samples a line.
-
-        Null where the load began before the first sample or ended after the last: nothing is extrapolated.
+        Between two samples a line. Null where the load began before the first sample or ended after the last: nothing is extrapolated.
         """
+        counted = "gpu_energy_j" in self._course and (self._course["gpu_energy_j"]["value"].diff().drop_nulls() >= 0).all()
+        metric = "gpu_energy_j" if counted else "gpu_power_w"
+        at, values = (self._of(metric)[name].to_numpy() for name in ("elapsed_s", "value"))
         begin, end = self._window
-        times = course["elapsed_s"]
-        if begin < times[0] or end > times[-1]:
+        if not self._read_enough(metric) or begin < at[0] or end > at[-1]:
             return None
-        ends = pl.DataFrame({"elapsed_s": [begin, end]}, schema_overrides={"elapsed_s": pl.Float64})
-        filled = (
-            pl.concat([course, ends.join(course, on="elapsed_s", how="anti")], how="diagonal")
-            .sort("elapsed_s")
-            .with_columns(pl.col("value").interpolate_by("elapsed_s"))
-            .filter(pl.col("elapsed_s").is_between(begin, end))
-        )
-        values = filled["value"]
-        if not integrated:
-            return float(values[-1] - values[0])
-        return float((filled["elapsed_s"].diff() * (values + values.shift()) / 2).sum())
+        moments = np.array([begin, *at[(at > begin) & (at < end)], end])
+        drawn = np.interp(moments, at, values)
+        return float(drawn[-1] - drawn[0] if counted else np.trapezoid(drawn, moments))

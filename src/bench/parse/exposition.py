@@ -17,7 +17,11 @@ from prometheus_client.samples import Sample
 
 
 class ExpositionError(ValueError):
-    """The text is not an exposition; the message holds the line and its number."""
+    """The text is not an exposition; the message holds the line and its number, which is `line`, too."""
+
+    def __init__(self, line: int, text: str, why: object) -> None:
+        super().__init__(f"line {line}, {text.strip()[:200]!r}: {why}")
+        self.line = line
 
 
 def reference_samples(text: str) -> list[Sample]:
@@ -32,7 +36,7 @@ def reference_samples(text: str) -> list[Sample]:
     try:
         return [sample for family in text_fd_to_metric_families(lines()) for sample in family.samples]  # type: ignore[arg-type]
     except (ValueError, LookupError, OverflowError) as error:
-        raise ExpositionError(f"line {number}, {line.strip()[:200]!r}: {error or 'malformed'}") from None
+        raise ExpositionError(number, line, str(error) or "malformed") from None
 
 
 # Name and labels of a sample.
@@ -70,7 +74,7 @@ class ExpositionReader:
             try:
                 self._values = array("d", (float(sample.value) for sample in samples))
             except OverflowError as error:
-                raise ExpositionError(str(error)) from None
+                raise ExpositionError(1, text, error) from None
             self._codes = array("I", (self._code((sample.name, _labels(sample.labels))) for sample in samples))
             self._learn(lines)
         return self._codes, self._values

@@ -41,23 +41,22 @@ def fleet_telemetry(
     Args:
         samples, scrapes: of all endpoints, as `scrape_tables` gives them.
     """
-    slots = _common_slots(scrapes, [worker.endpoint for worker in workers])
+    places = _answered(scrapes, [worker.endpoint for worker in workers])
+    received = places.unique("slot").sort("slot")["received_s"].to_list()
     names = [_names(samples, worker) for worker in workers]
     kinds = {found.kind for found in names}
-    if slots.is_empty() or len(kinds) > 1:
-        return pl.DataFrame(schema=TELEMETRY_SCHEMA), slots["received_s"].to_list()
+    if places.is_empty() or len(kinds) > 1:
+        return pl.DataFrame(schema=TELEMETRY_SCHEMA), received
+    shared = samples.filter(pl.col("value").is_not_nan()).join(places, on=["endpoint", "scrape"], maintain_order="left")
     spelled = _spelled(names)
     parts = []
     for worker, found in zip(workers, names, strict=True):
         theirs = {
             name: spelled[ours] for ours, name in found.sample_names().items() if ours in spelled and _counting(ours, [worker])
         }
-        own = samples.filter(
-            (pl.col("endpoint") == worker.endpoint) & pl.col("name").is_in(list(theirs)) & pl.col("value").is_not_nan()
-        )
         parts.append(
-            _at_slots(own, slots, worker.endpoint).with_columns(
-                name=pl.col("name").replace(theirs), labels=_labelled(worker), worker=pl.lit(worker.name)
+            shared.filter(pl.col("endpoint") == worker.endpoint, pl.col("name").is_in(list(theirs))).with_columns(
+                scrape="slot", name=pl.col("name").replace(theirs), labels=_labelled(worker), worker=pl.lit(worker.name)
             )
         )
     together = pl.concat(parts)
@@ -74,41 +73,21 @@ def fleet_telemetry(
         ],
         how="diagonal",
     )
-    return (
-        summed.with_columns(endpoint=pl.lit(FLEET)).select(*TELEMETRY_SCHEMA).sort("scrape", maintain_order=True),
-        slots["received_s"].to_list(),
-    )
+    return summed.with_columns(endpoint=pl.lit(FLEET)).select(*TELEMETRY_SCHEMA).sort("scrape", maintain_order=True), received
 
 
-def _common_slots(scrapes: pl.DataFrame, endpoints: Sequence[str]) -> pl.DataFrame:
-    """The scrapes that every worker answered: `scrape`, `received_s` (the latest; s), and the own number of each, by its endpoint.
+def _answered(scrapes: pl.DataFrame, endpoints: Sequence[str]) -> pl.DataFrame:
+    """Each worker's scrapes that all of them answered: `endpoint`, `scrape`, `slot` (the number that they share) and `received_s` (the
+    latest of all; s).
 
-    Workers share the numbers but for the last scrape, which each has as soon as it can after the load.
+    They share their numbers but for the last one, which each has as soon as it can after the load.
     """
     theirs = scrapes.filter(pl.col("endpoint").is_in(list(endpoints)))
-    final = theirs["scrape"].max()
-    answered = theirs.filter(pl.col("error").is_null()).with_columns(
-        slot=pl.when("last").then(pl.lit(final, pl.Int32)).otherwise("scrape"), own="scrape"
+    slot = pl.when("last").then(pl.lit(theirs["scrape"].max(), pl.Int32)).otherwise("scrape")
+    answered = theirs.filter(pl.col("error").is_null()).select("endpoint", "scrape", "received_s", slot=slot)
+    return answered.filter(pl.col("endpoint").n_unique().over("slot") == len(endpoints)).with_columns(
+        pl.col("received_s").max().over("slot")
     )
-    return (
-        answered.group_by("slot")
-        .agg(pl.col("received_s").max(), pl.col("endpoint").n_unique().alias("answered"), places=pl.struct("endpoint", "own"))
-        .filter(pl.col("answered") == len(endpoints))
-        .select(scrape="slot", received_s="received_s", places="places")
-        .sort("scrape")
-    )
-
-
-def _at_slots(own: pl.DataFrame, slots: pl.DataFrame, endpoint: str) -> pl.DataFrame:
-    """A worker's samples in those scrapes alone, under their common numbers."""
-    places = (
-        slots.select("scrape", "places")
-        .explode("places")
-        .unnest("places")
-        .filter(pl.col("endpoint") == endpoint)
-        .select(slot="scrape", scrape="own")
-    )
-    return own.join(places, on="scrape", how="inner", maintain_order="left").with_columns(scrape="slot").drop("slot")
 
 
 def _names(samples: pl.DataFrame, worker: Worker) -> Catalogue:
@@ -216,31 +195,19 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
         "version": worker.engine_version,
         "kv_tokens": worker.kv_tokens,
         "kv_blocks": worker.kv_blocks,
-        "restarts": _restarts(own),
+        "restarts": _restarts(own, figures["counters_fell"]),
         "scrape_gap_s": gap_s,
         "metrics_missing": figures["metrics_missing"],
     }
 
 
-def _restarts(own: pl.DataFrame) -> int | None:
+def _restarts(own: pl.DataFrame, fell: Sequence[str]) -> int | None:
     """How often it was started again during the run: its start time changed, or counters fell; None without a scrape."""
     if own.is_empty():
         return None
     begun = own.filter(pl.col("name") == "process_start_time_seconds").sort("scrape")
     moved = pl.col("value").diff().over("labels").abs() > 1.0  # a worker may show several processes, each with its own start
-    changed = begun.filter(moved)["scrape"].n_unique()
-    found = find_catalogue(own["name"].unique().to_list())
-    counters = [name for ours, name in found.sample_names().items() if ours not in (*GAUGES, *MEANS)]
-    fell = (
-        own.filter(pl.col("name").is_in(counters))
-        .group_by("scrape", "name")
-        .agg(pl.col("value").sum())
-        .sort("scrape")
-        .group_by("name")
-        .agg(falls=(pl.col("value").diff() < 0).sum())
-    )
-    falls: list[int] = fell["falls"].to_list()
-    return max([changed, *falls])
+    return max(begun.filter(moved)["scrape"].n_unique(), int(bool(fell)))
 
 
 Check = Literal["silent", "restarted", "version"]

@@ -38,10 +38,15 @@ def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+def by_chunk(requests: pl.DataFrame, **of_requests: pl.Expr) -> pl.DataFrame:
+    """A row a chunk: its moment `token_times_s` (s), and its part of what its request has, the same for each of its chunks."""
+    chunks = pl.col("token_times_s").list.len()
+    parts = {name: whole / chunks for name, whole in of_requests.items()}
+    return requests.filter(chunks > 0).select("token_times_s", **parts).explode("token_times_s")
+
+
 def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
     """Output tokens a second over time, from the arrival of each chunk at the client.
-
-    A chunk may carry several tokens: each chunk of a request counts the request's completion tokens over its chunks.
 
     Args:
         requests: `token_times_s` (list, s since the run's start) and `completion_tokens`. width_s: width of a bin (s).
@@ -50,12 +55,8 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         `elapsed_s` (middle of the bin), `tokens_per_s`. The last bin ends with the last token, and its rate is over the part that it
         covers.
     """
-    chunks = (
-        requests.filter(pl.col("token_times_s").list.len() > 0)
-        .with_columns(tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len())
-        .select("tokens", "token_times_s")
-        .explode("token_times_s")
-        .with_columns(bin=(pl.col("token_times_s") / width_s).floor().cast(pl.Int64))
+    chunks = by_chunk(requests, tokens=pl.col("completion_tokens").fill_null(0)).with_columns(
+        bin=(pl.col("token_times_s") / width_s).floor().cast(pl.Int64)
     )
     if chunks.is_empty():
         return pl.DataFrame(schema={"elapsed_s": pl.Float64, "tokens_per_s": pl.Float64})

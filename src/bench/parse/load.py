@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
-from bench.parse.server import FEWEST_SCRAPES, gauges
+from bench.parse.server import FEWEST_SCRAPES, gauge_table, gauges
 from bench.parse.steady import is_natural, whole_requests
 from bench.runs.latencies import parts_of
 from bench.runs.run import RunRecord
@@ -104,7 +104,9 @@ def _over(values: _Times, summary: str) -> float | None:
 
 
 def _course(requests: pl.DataFrame) -> tuple[_Times, _Times]:
-    """When the number in flight changed (s), and the number before the first change and after each. Requests never sent count as 0."""
+    """When the number in flight changed (s), and the number before the first change and after each. Requests never sent count as 0, and
+    one that ends at the moment another is sent makes room for it.
+    """
     known = requests.filter(pl.col("sent_s").is_not_null() & pl.col("end_s").is_not_null())
     sent, ends = np.sort(known["sent_s"].to_numpy()), np.sort(known["end_s"].to_numpy())
     moments = np.sort(np.concatenate([sent, ends]))
@@ -199,19 +201,24 @@ def load_figures(
     roles = any(worker.role for worker in record.workers)
     # Hits are those of the prefill workers, and what an answer says was cached is what they passed on.
     implied, lru = (None, None) if roles else (record.prefix.expected_tokens, record.prefix.lru_tokens)
+    step = record.definition.get("step")
+    from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
+    times = {"step_start_s": step["start_s"], "step_end_s": step["start_s"] + step["duration_s"]} if step else {}
+    recovered, recovery_s = recovery(from_due, **times) if step else (None, None)
     retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
     if ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
         counted = {name: value if name.startswith("client") else None for name, value in counted.items()}
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),
-        "in_flight_peak": _peak(sent, ends),
+        "in_flight_peak": int(_course(requests)[1].max()),
         **retries,
         **standing_queue(sent, ends, telemetry),
         # A request that is held back is in flight to its user, but not at the server.
         **(dict.fromkeys(counted) if retries["retried"] else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
-        **_recovery(record.definition.get("step"), requests),
+        "recovered": recovered,
+        "recovery_s": recovery_s,
         "prefix_hit_rate_answers": _cached_share(requests),
         "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
         "prefix_hit_rate_lru": None if lru is None or not answered else lru / answered,
@@ -226,15 +233,6 @@ def _cached_share(requests: pl.DataFrame) -> float | None:
     return int(ok["cached_tokens"].sum() or 0) / max(1, int(ok["prompt_tokens"].sum() or 0))
 
 
-def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[str, Any]:
-    """TTFT counts from the moment at which a request was due; nulls without a step."""
-    if step is None:
-        return {"recovered": None, "recovery_s": None}
-    from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
-    back, after_s = recovery(from_due, step_start_s=step["start_s"], step_end_s=step["start_s"] + step["duration_s"])
-    return {"recovered": back, "recovery_s": after_s}
-
-
 def _retries(record: RunRecord, requests: pl.DataFrame) -> dict[str, float | None]:
     if not record.definition.get("honour_retry_after"):
         return {"retried": None, "retry_wait_max_s": None}
@@ -247,15 +245,6 @@ def _rate(moments: pl.Series) -> float | None:
         return None
     span = float(moments.max() - moments.min())  # type: ignore[operator, arg-type]
     return (len(moments) - 1) / span if span else None
-
-
-def _peak(sent: pl.Series, ends: pl.Series) -> int:
-    """Most requests in flight at once; one that ends at the moment another is sent makes room for it."""
-    events = pl.concat(
-        [pl.DataFrame({"at": sent, "change": 1}, schema_overrides={"change": pl.Int64}),
-         pl.DataFrame({"at": ends, "change": -1}, schema_overrides={"change": pl.Int64})]
-    ).sort("at", "change")  # fmt: skip
-    return int(events["change"].cum_sum().max() or 0)  # type: ignore[arg-type]
 
 
 def standing_queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
@@ -274,12 +263,7 @@ def standing_queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) ->
     first, last = ends[0], sent[-1]
     burst = last <= first
     low, high = (last, first) if burst else (max(first, sent.median()), last)
-    scrapes = (
-        gauges(telemetry)
-        .filter(pl.col("elapsed_s").is_between(low, high))
-        .pivot("gauge", on_columns=["running", "waiting", "kv_usage"], index="scrape", values="value")
-        .sort("scrape")
-    )
+    scrapes = gauge_table(telemetry, low, high)
     if scrapes["waiting"].null_count() == len(scrapes) or len(scrapes) < (1 if burst else FEWEST_SCRAPES):
         return nothing
     there = scrapes.tail(1) if burst else scrapes

@@ -11,7 +11,7 @@ import polars as pl
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.drift import place_of_run
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
-from bench.parse.latency import by_turn, latency_columns
+from bench.parse.latency import by_chunk, by_turn, latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import (
@@ -66,7 +66,11 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         scrapes, samples = scrape_tables(raw, record.clock_start_s)
     else:
         scrapes, samples = pl.DataFrame(schema=SCRAPE_SCHEMA), pl.DataFrame(schema=TELEMETRY_SCHEMA)
-    engine, times = record.scrape_endpoint, _scrape_times(scrapes)
+    engine = record.scrape_endpoint
+    times = {  # by endpoint, when its successful scrapes arrived (s since the start)
+        str(endpoint): tried.filter(pl.col("error").is_null())["received_s"].to_list()
+        for (endpoint,), tried in scrapes.group_by("endpoint", maintain_order=True)
+    }
     mine = times.pop(engine, []) if engine else []
     if record.workers and scraped:
         engine = FLEET
@@ -108,14 +112,6 @@ def _endpoint(record: RunRecord) -> Endpoint:
     return ENDPOINTS[record.definition.get("endpoint", "completions")]
 
 
-def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
-    """When each endpoint's successful scrapes arrived (s since the start)."""
-    return {
-        endpoint: scrapes.filter((pl.col("endpoint") == endpoint) & pl.col("error").is_null())["received_s"].to_list()
-        for endpoint in scrapes["endpoint"].unique(maintain_order=True)
-    }
-
-
 def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame, scrapes: list[float]) -> dict[str, Any]:
     """One run's numbers: what was asked, what came, how long it took, what the server reported, how the client kept up.
 
@@ -128,7 +124,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     streams = stream_figures(requests.filter(pl.col("outcome") == "ok"), reasons=reasons)
     requests = supported(requests, reasons=reasons)
     ok = requests.filter(pl.col("outcome") == "ok")
-    begin, end = _load_window(requests)
+    begin, end = window = _load_window(requests)
     span = end - begin or None
     tokens = counted_tokens(ok, work)
     # Tokens of a whole answer all come with its last byte: they have no rate over time; nor have those of a tool that keeps no stamps.
@@ -146,7 +142,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "ok": len(ok),
         "failed": len(requests) - len(ok),
         **_failures(requests),
-        "failure_said": _said(requests),
+        "failure_said": _most_often(requests.filter(pl.col("outcome") != "ok")["error"]),
         **_lengths(record.form, ok, endpoint, natural=is_natural(record.definition)),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span and tokens is not None else None,
@@ -157,23 +153,20 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         **{f"host_{key}": value for key, value in vars(record.host).items()},
     }
     content |= streams
-    content |= _latencies(ok, gaps_between_tokens(content))
+    one_each = gaps_between_tokens(content)
+    content |= _latencies(ok, one_each)
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
     steady, figures = steady_figures(record.definition, requests, telemetry, stopped=record.stopped is not None)
-    content |= figures | {
-        f"steady_{key}": value
-        for key, value in _latencies(
-            ok.filter(in_steady_state(steady)) if steady else ok.clear(), gaps_between_tokens(content)
-        ).items()
-    }
-    content |= _classes(record, requests, steady, span, one_each=gaps_between_tokens(content))
+    judged = ok.filter(in_steady_state(steady)) if steady else ok.clear()
+    content |= figures | {f"steady_{key}": value for key, value in _latencies(judged, one_each).items()}
+    content |= _classes(record, requests, steady, span, one_each=one_each)
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= counted_bounds(requests, telemetry)
     content |= speculation_figures(telemetry)
     within = telemetry.filter(pl.col("elapsed_s").is_between(steady.begin_s, steady.end_s)) if steady else telemetry.clear()
     content |= {f"steady_{key}": value for key, value in speculation_figures(within).items()}
-    content |= load_figures(record, requests, telemetry, content, (begin, end))
+    content |= load_figures(record, requests, telemetry, content, window)
     to_scrape = record.scrape_endpoint or record.workers
     content |= _scrape_figures(scrapes, record.scrape_interval_s if to_scrape else None, begin, end)
     return content
@@ -231,19 +224,11 @@ def _failures(requests: pl.DataFrame) -> dict[str, int]:
     """How many requests failed by each outcome: `outcome_http_503` and the like for a status other than 200, `outcome_unreachable`
     for a connection that never stood.
     """
-    kind = (
-        pl.when(pl.col("outcome") == "http_error")
-        .then(pl.format("http_{}", pl.col("status").fill_null(0)))
-        .when(pl.col("sent_s").is_null() & pl.col("outcome").is_in(["disconnect", "timeout"]))
-        .then(pl.lit("unreachable"))
-        .otherwise("outcome")
-    )
+    unsent = pl.col("sent_s").is_null() & pl.col("outcome").is_in(["disconnect", "timeout"])
+    answered = pl.when(pl.col("outcome") == "http_error").then(pl.format("http_{}", pl.col("status").fill_null(0)))
+    kind = answered.when(unsent).then(pl.lit("unreachable")).otherwise("outcome")
     failed = requests.filter(pl.col("outcome") != "ok").select(kind=kind)["kind"]
     return {f"outcome_{name}": count for name, count in failed.value_counts().sort("kind").iter_rows()}
-
-
-def _said(requests: pl.DataFrame) -> str | None:
-    return _most_often(requests.filter(pl.col("outcome") != "ok")["error"])
 
 
 def _most_often(said: pl.Series) -> str | None:
@@ -307,14 +292,8 @@ def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
         return None
     if span <= PEAK_WINDOW_S:
         return float(ok["completion_tokens"].sum()) / span
-    chunks = (
-        ok.with_columns(tokens=pl.col("completion_tokens") / pl.col("token_times_s").list.len())
-        .select("tokens", time="token_times_s")
-        .explode("time")
-        .sort("time")
-        .with_columns(total=pl.col("tokens").cum_sum())
-    )
-    times, total = chunks["time"], chunks["total"]
+    chunks = by_chunk(ok, tokens=pl.col("completion_tokens")).sort("token_times_s")
+    times, total = chunks["token_times_s"], chunks["tokens"].cum_sum().rename("total")
     before = times.search_sorted(times - PEAK_WINDOW_S, side="right")
     earlier = pl.concat([pl.Series("total", [0.0]), total])[before]
     return float((total - earlier).max()) / PEAK_WINDOW_S  # type: ignore[arg-type]

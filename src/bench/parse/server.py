@@ -38,38 +38,44 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def gauge_table(telemetry: pl.DataFrame, begin: float, end: float) -> pl.DataFrame:
+    """The gauges between two moments (s), one row a scrape, in order: `running`, `waiting`, `kv_usage`; null where there is none."""
+    within = gauges(telemetry).filter(pl.col("elapsed_s").is_between(begin, end))
+    return within.pivot("gauge", on_columns=list(GAUGES), index="scrape", values="value").sort("scrape")
+
+
 def server_means(telemetry: pl.DataFrame, metric: str) -> pl.DataFrame:
     """A gauge of means over time, one row a scrape that has it: `scrape`, `elapsed_s`, `value`, the mean over a server's engines.
 
     Args:
         metric: one of `MEANS`.
     """
+    names, shown = _shown(telemetry, [metric])
+    return shown.filter(name=names.get(metric, "")).group_by("scrape", "elapsed_s").agg(pl.col("value").mean()).sort("scrape")
+
+
+def rises(telemetry: pl.DataFrame, samples: Sequence[str]) -> list[float | None]:
+    """What each of these counters, or of histograms `…_sum` and `…_count`, rose by from the first scrape to the last; None of one that
+    is not there or that fell.
+    """
+    names, shown = _shown(telemetry, samples)
+    rose = {} if shown.is_empty() else _rises(shown, telemetry["scrape"])[0]
+    return [rose.get(names.get(sample, "")) for sample in samples]
+
+
+def _shown(telemetry: pl.DataFrame, samples: Sequence[str]) -> tuple[dict[str, str], pl.DataFrame]:
+    """What the server calls our samples; and the series of these that count each request once."""
     found = find_catalogue(telemetry["name"].unique().to_list())
-    shown = telemetry.filter((pl.col("name") == found.names.get(metric, "")) & pl.col("value").is_not_nan())
-    return marked(shown, found.kind).filter("apart").group_by("scrape", "elapsed_s").agg(pl.col("value").mean()).sort("scrape")
-
-
-def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]:
-    """What each of these counters rose by from the first scrape to the last; None of one that is not there or that fell."""
-    exposed = telemetry.filter(pl.col("name").is_in(exposition_names(metrics)) & pl.col("value").is_not_nan())
-    if exposed.is_empty():
-        return [None] * len(metrics)
-    found = find_catalogue(exposed["name"].unique().to_list())
-    named = [found.names.get(metric, "") for metric in metrics]
-    counted = marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
-    rose = _rises(counted, telemetry["scrape"])[0]
-    return [rose.get(name) for name in named]
+    names = found.sample_names()
+    wanted = [names[sample] for sample in samples if sample in names]
+    known = telemetry.filter(pl.col("name").is_in(wanted) & pl.col("value").is_not_nan())
+    return names, marked(known, found.kind).filter("apart").drop("apart")
 
 
 def requests_served(telemetry: pl.DataFrame) -> float | None:
     """Requests that the server ended, or else began to answer, between the first scrape and the last; None without its histograms."""
-    found = find_catalogue(telemetry["name"].unique().to_list()) if len(telemetry) else None
-    names = found.sample_names() if found else {}
-    for ours in ("server_e2e_count", "server_ttft_count"):
-        if found and ours in names:
-            counts = marked(telemetry.filter(pl.col("name") == names[ours]), found.kind).filter("apart").drop("apart")
-            return _rises(counts, telemetry["scrape"])[0].get(names[ours])
-    return None
+    ended, begun = rises(telemetry, ("server_e2e_count", "server_ttft_count"))
+    return begun if ended is None else ended
 
 
 def marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
@@ -230,9 +236,6 @@ def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str,
     return {"server_tokens_least": least or None, "server_tokens_most": most}
 
 
-_COUNTS = ("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens")
-
-
 def speculation_figures(telemetry: pl.DataFrame) -> dict[str, float | None]:
     """Acceptance between the first and the last of these scrapes; null where the server reports nothing, or drafted nothing.
 
@@ -247,7 +250,7 @@ def speculation_figures(telemetry: pl.DataFrame) -> dict[str, float | None]:
 
     Source: vLLM's vllm/v1/spec_decode/metrics.py (0.32), whose mean acceptance length counts the token that the model itself adds.
     """
-    drafts, drafted, accepted = rises(telemetry, _COUNTS) if len(telemetry) else (None, None, None)
+    drafts, drafted, accepted = rises(telemetry, ("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"))
     rate = accepted / drafted if accepted is not None and drafted else None
     length = 1 + accepted / drafts if accepted is not None and drafts else None
     return {"acceptance_rate": rate, "accepted_length": _mean_length(telemetry) if drafts is None else length}

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
-from bench.parse.server import gauges
+from bench.parse.latency import by_chunk
+from bench.parse.server import gauge_table
 from bench.runs.latencies import parts_of
 from bench.statistics.percentiles import RATE_BATCHES, percentile_of
 from bench.workloads.endpoints import ENDPOINTS
@@ -194,17 +195,14 @@ def ramp(values: Floats) -> int:
 
 
 def _apart(before: Floats, after: Floats) -> float:
-    """By how many standard errors two parts of a series differ, whose neighbours are correlated by r: (1 + r) / (1 − r) more."""
+    """By how many standard errors two parts of a series differ."""
     difference = abs(float(before.mean() - after.mean()))
     residuals = np.concatenate([before - before.mean(), after - after.mean()])
     squares = float(residuals @ residuals)
     if squares <= 1e-24 * float(before @ before + after @ after):
         return math.inf if difference else 0.0
     count = len(residuals)
-    r = min(
-        _MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / count)
-    )  # as in `backlog_growth`
-    variance = squares / max(1, count - 2) * (1 + r) / (1 - r) * (1 / len(before) + 1 / len(after))
+    variance = squares / max(1, count - 2) * _alike(residuals) * (1 / len(before) + 1 / len(after))
     return difference / math.sqrt(variance)
 
 
@@ -268,8 +266,7 @@ def conversation_s(known: pl.DataFrame, roots: pl.DataFrame) -> float:
 def backlog_growth(flying: Floats, length_s: float, ramp_s: float, offered: float) -> tuple[float | None, float | None]:
     """Slope of the requests in flight over time, as a share of the `offered` rate, and its standard error.
 
-    A straight line through batch means, from one latency after the start on. Batch means of a queue resemble their neighbours, so
-    the error of independent ones is raised by their residuals' correlation, (1 + r) / (1 − r).
+    A straight line through batch means, from one latency after the start on.
 
     Args:
         flying: mean requests in flight in each of `_BINS` parts of the load. length_s: of the load. ramp_s: left out at its start.
@@ -285,9 +282,15 @@ def backlog_growth(flying: Floats, length_s: float, ramp_s: float, offered: floa
     squares = float(residuals @ residuals)
     if squares == 0:
         return slope / offered, 0.0
-    r = min(_MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / _BATCHES))
-    error = math.sqrt(squares / (_BATCHES - 2) / float(centred @ centred) * (1 + r) / (1 - r))
+    error = math.sqrt(squares / (_BATCHES - 2) / float(centred @ centred) * _alike(residuals))
     return slope / offered, error / offered
+
+
+def _alike(residuals: Floats) -> float:
+    """By how much their neighbours' correlation r raises the variance of a mean: (1 + r) / (1 − r)."""
+    r = float(residuals[:-1] @ residuals[1:]) / float(residuals @ residuals) + _DETRENDED / len(residuals)
+    r = min(_MOST_ALIKE, max(0.0, r))
+    return (1 + r) / (1 - r)
 
 
 def in_steady_state(window: SteadyWindow) -> pl.Expr:
@@ -354,15 +357,8 @@ def rates_between(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, wo
         whole: share of a request that each one is (0–1). work: which says what tokens are counted; without a count of each answer there
             are no tokens/s.
     """
-    chunks = (
-        ok.filter(pl.col("token_times_s").list.len() > 0)
-        .select(
-            "token_times_s",
-            share=whole / pl.col("token_times_s").list.len(),
-            tokens=pl.col(work.counts) / pl.col("token_times_s").list.len(),
-        )
-        .explode("token_times_s")
-        .filter(pl.col("token_times_s").is_between(begin, end, closed="left"))
+    chunks = by_chunk(ok, share=whole, tokens=pl.col(work.counts)).filter(
+        pl.col("token_times_s").is_between(begin, end, closed="left")
     )
     if chunks.is_empty():
         return {"steady_requests_per_s": 0.0, "steady_tokens_per_s": 0.0, "steady_error": None}
@@ -378,11 +374,7 @@ def rates_between(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, wo
 
 def gauges_between(telemetry: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
     """What the server's gauges showed between two moments; null where it has none."""
-    scrapes = (
-        gauges(telemetry)
-        .filter(pl.col("elapsed_s").is_between(begin, end))
-        .pivot("gauge", on_columns=["running", "waiting", "kv_usage"], index="scrape", values="value")
-    )
+    scrapes = gauge_table(telemetry, begin, end)
     running, waiting, usage = (pl.col(name) for name in ("running", "waiting", "kv_usage"))
     figures: dict[str, float | None] = scrapes.select(
         steady_running=running.mean(),

@@ -170,18 +170,18 @@ def timeseries_frame(folders: Iterable[Path], launches: Mapping[str, Launch] | N
                 "elapsed_s", series=pl.lit("completed"), value="value"
             ),
         ]
-        samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
-            pl.col("name").is_in(exposition_names(GAUGES))
-            & (pl.col("elapsed_s") >= 0)
-            & (pl.col("endpoint") == (run.scrape_endpoint or ""))
-        )
-        known = gauges(samples.collect()).select("elapsed_s", series="gauge", value="value")
+        samples = pl.scan_parquet(folder / "telemetry.parquet").filter(pl.col("elapsed_s") >= 0)
+        mine = pl.col("endpoint") == (run.scrape_endpoint or "")
+        shown = samples.filter(pl.col("name").is_in(exposition_names(GAUGES)) & mine).collect()
+        known = gauges(shown).select("elapsed_s", series="gauge", value="value")
         parts.append(known)
         launch = (launches or {}).get(run.deployment or "")
         if slots := launch and launch.kv_slots:
             parts.append(known.filter(series="running").with_columns(series=pl.lit("kv_usage"), value=pl.col("value") / slots))
         if run.gpu_count_seen:
-            parts.append(_devices_over_time(folder / "telemetry.parquet"))
+            devices = device_samples(samples.filter(pl.col("name").is_in(list(DEVICE_NAMES))).collect())
+            course = devices.filter(pl.col("metric").is_in(DEVICE_SERIES))
+            parts.append(course.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value"))
         frames.append(
             pl.concat(parts)
             .sort("series", "elapsed_s")
@@ -196,10 +196,3 @@ def timeseries_frame(folders: Iterable[Path], launches: Mapping[str, Launch] | N
             )
         )
     return pl.concat(frames)
-
-
-def _devices_over_time(telemetry: Path) -> pl.DataFrame:
-    """`elapsed_s`, `series` and `value` of each GPU."""
-    samples = pl.scan_parquet(telemetry).filter(pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("elapsed_s") >= 0))
-    known = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
-    return known.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -153,10 +152,6 @@ _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which s
 # Failures by which a server that is overloaded, or what stands before it, may answer every request.
 _OF_LOAD = {*_OVERLOAD, "http_503", "http_504", "timeout", "disconnect", "unreachable"}
 
-# Of a reason's code: its numbers, and what the names of outcomes begin with.
-_NUMBERS = ("value", "limit", "share", "counted")
-_OUTCOME = "outcome_"
-
 
 @dataclass(frozen=True)
 class Reason:
@@ -185,37 +180,8 @@ class Reason:
 
     @property
     def code(self) -> str:
-        """What the summary table holds of it, such as `client.loop_lag value=0.2 limit=0.1`."""
-        found = {name: getattr(self, name) for name in _NUMBERS}
-        found |= {f"{_OUTCOME}{kind}": n for kind, n in self.outcomes.items()}
-        said = [("name", name) for name in self.names] + [(name, value) for name, value in found.items() if value is not None]
-        return shlex.join([f"{self.part}.{self.check}", *(f"{name}={value}" for name, value in said)])
-
-    @classmethod
-    def of(cls, code: str) -> Reason:
-        """The reason with this code; a BenchError where there is none."""
-        try:
-            return cls._of(code)
-        except (ValueError, KeyError):
-            raise BenchError(
-                f"the table of runs has the reason {shown(code)}, which this version does not know: another one wrote it. "
-                "Make it again from its runs, with `make figures` or `bench figures`."
-            ) from None
-
-    @classmethod
-    def _of(cls, code: str) -> Reason:
-        place, *pairs = shlex.split(code)
-        part, _, check = place.partition(".")
-        if CHECKS[check].part != part:
-            raise ValueError(code)
-        said = [(name, value) for name, _, value in (pair.partition("=") for pair in pairs)]
-        found = dict(said)
-        return cls(
-            check,
-            names=tuple(value for name, value in said if name == "name"),
-            outcomes={name.removeprefix(_OUTCOME): int(n) for name, n in said if name.startswith(_OUTCOME)},
-            **{name: float(found[name]) for name in _NUMBERS if name in found},
-        )
+        """What the summary table holds of it, such as `client.loop_stall: the client's event loop stood still for 2 s, over 1 s`."""
+        return f"{self.part}.{self.check}: {reason_text(self)}"
 
 
 @dataclass(frozen=True)
@@ -270,10 +236,10 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, further: Iterable[Re
         run: one run's summary. What it does not hold, or holds as null, was not measured, and is no fault.
         further: reasons that no run shows by itself, such as a machine that was slower in one round than in the others.
     """
-    kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
+    kinds = _outcomes(run)
     found = [
         *_limited(run, thresholds),
-        *_load(run, kinds, thresholds),
+        *_others(run, kinds, thresholds),
         *_content(run, kinds),
         *_cache(run, thresholds),
         *_telemetry(run, thresholds),
@@ -293,10 +259,6 @@ def _limited(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]
     step = run.get("host_clock_step_s")
     if step is not None and abs(step) > _CLOCK_STEP_S:
         yield Reason("clock_step", step, _CLOCK_STEP_S)
-
-
-def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
-    yield from _others(run, kinds, thresholds)
     missing, share = run.get("held_back_requests"), run.get("held_back_share")
     if missing is not None and share is not None and missing > 1 and share > thresholds.count_error:
         yield Reason("held_back", missing, share=share)
@@ -351,52 +313,46 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     """
     if run.get("prefix_hit_rate_expected", 0.0) is None:
         return  # several engines have a cache each, or some compute prompts and others answer
-    counted = run.get("prefix_hit_rate")
-    rate, expected = (
-        run.get("prefix_hit_rate_answers") if counted is None else counted,
-        run.get("prefix_hit_rate_expected") or 0.0,
-    )
-    lru = run.get("prefix_hit_rate_lru")
+    rate, expected, lru = _hit_rate(run), run.get("prefix_hit_rate_expected") or 0.0, run.get("prefix_hit_rate_lru")
     least = expected if lru is None else min(expected, lru)
     evicted = rate is not None and rate < least and lru is None and (run.get("kv_usage_peak") or 0.0) >= FULL
-    by_chance = _BY_CHANCE * run["requests"]
     template = float(run.get("template_tokens") or 0)
     most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0
-    if not expected and (run.get("prefix_hits") or 0.0) > by_chance + template * run["requests"]:
+    slack = thresholds.prefix_hit_error
+    if not expected and (run.get("prefix_hits") or 0.0) > (_BY_CHANCE + template) * run["requests"]:
         yield Reason("cached_tokens", run["prefix_hits"], template * run["requests"])
-    elif rate is not None and not evicted:
-        slack = thresholds.prefix_hit_error
-        if not least - slack <= rate <= expected + most + slack:
-            few = lru is not None and rate < least
-            yield Reason("lru_hits" if few else "hit_rate", rate, least if few else expected)
+    elif rate is not None and not evicted and not least - slack <= rate <= expected + most + slack:
+        few = lru is not None and rate < least
+        yield Reason("lru_hits" if few else "hit_rate", rate, least if few else expected)
+
+
+def _hit_rate(run: Mapping[str, Any]) -> float | None:
+    """By the server's counters, or else by its answers."""
+    counted = run.get("prefix_hit_rate")
+    return run.get("prefix_hit_rate_answers") if counted is None else counted
 
 
 def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     apart = worker_verdicts(run.get("workers") or (), thresholds.scrape_gap_s)
-    silent, restarted = ([each for each in apart if each.check == check] for check in ("silent", "restarted"))
+    silent, restarted = (
+        {each.worker: each.value for each in apart if each.check == check} for check in ("silent", "restarted")
+    )
+    gap, share = run.get("scrape_gap_max_s"), run.get("scrape_share")
+    error = (run["scrape_error"],) if run.get("scrape_error") else ()
     if silent:  # a fleet has no scrape that one worker lacks
-        gaps = [each.value for each in silent]
-        longest = None if None in gaps else max(map(float, gaps))  # type: ignore[arg-type]
-        yield Reason("worker_silent", longest, thresholds.scrape_gap_s, names=tuple(each.worker for each in silent))
+        longest = None if None in silent.values() else max(map(float, silent.values()))  # type: ignore[arg-type]
+        yield Reason("worker_silent", longest, thresholds.scrape_gap_s, names=tuple(silent))
     else:
-        gap, share = run.get("scrape_gap_max_s"), run.get("scrape_share")
-        error = (run["scrape_error"],) if run.get("scrape_error") else ()
         if gap is not None and gap > thresholds.scrape_gap_s:
             yield Reason("scrape_gap", gap, thresholds.scrape_gap_s)
         if run.get("scraped") is False:
             yield Reason("never_scraped", names=error)
         if share is not None and share < thresholds.scrape_share:
             yield Reason("scrape_share", share, thresholds.scrape_share, names=error)
-    if restarted:
-        yield Reason("worker_restarted", names=tuple(each.worker for each in restarted))
-    if run.get("scraped_before") is False:
-        yield Reason("not_scraped_before")
-    if run.get("scraped_after") is False:
-        yield Reason("not_scraped_after")
-    if run["metrics_missing"]:
-        yield Reason("metrics_missing", names=tuple(run["metrics_missing"]))
-    if run.get("counters_fell") and not restarted:
-        yield Reason("counters_fell", names=tuple(run["counters_fell"]))
+    named = {"worker_restarted": restarted, "metrics_missing": run["metrics_missing"]}
+    named |= {} if restarted else {"counters_fell": run.get("counters_fell")}
+    yield from (Reason(check, names=tuple(names)) for check, names in named.items() if names)
+    yield from (Reason(f"not_{when}") for when in ("scraped_before", "scraped_after") if run.get(when) is False)
     made, least = run.get("server_generation_tokens"), run.get("server_tokens_least")
     if made is not None and least is not None and made < (1 - thresholds.count_error) * least:
         yield Reason("tokens_not_counted", made, least)
@@ -412,17 +368,32 @@ def reason_text(reason: Reason) -> str:
     return filled(CHECKS[reason.check].text, {**vars(reason), **words})
 
 
+def read_code(code: str) -> tuple[str, str]:
+    """The check and the sentence of a `Reason.code`.
+
+    Raises:
+        BenchError: there is no such check.
+    """
+    place, _, text = code.partition(": ")
+    check = place.partition(".")[2]
+    if check not in CHECKS:
+        raise BenchError(
+            f"the table of runs has the reason {shown(code)}, which this version does not know: another one wrote it. "
+            "Make it again from its runs, with `make figures` or `bench figures`."
+        )
+    return check, text
+
+
 def reason_texts(codes: Iterable[str]) -> list[str]:
     """The reasons in a run's column `reasons`, in words."""
-    return [reason_text(Reason.of(code)) for code in codes]
+    return [read_code(code)[1] for code in codes]
 
 
 def failures(run: Mapping[str, Any]) -> str | None:
     """How many requests failed, how, and what was said about it; None where none did. Args: run: its summary, or its row."""
     if not run["failed"]:
         return None
-    kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
-    how = f" ({listed})" if (listed := _kinds(kinds)) else ""
+    how = f" ({listed})" if (listed := _kinds(_outcomes(run))) else ""
     said = f": {shown(run['failure_said'], 160)}" if run.get("failure_said") else ""
     return f"{count_text(run['failed'], 'request', of=run['requests'])} failed{how}{said}"
 
@@ -439,8 +410,7 @@ def retries(run: Mapping[str, Any]) -> str | None:
 
 def hits(run: Mapping[str, Any]) -> str | None:
     """What the prefix cache served, beside what it could; None where nothing was to be served, or nothing says what was."""
-    expected, counted = run.get("prefix_hit_rate_expected"), run.get("prefix_hit_rate")
-    rate, lru = run.get("prefix_hit_rate_answers") if counted is None else counted, run.get("prefix_hit_rate_lru")
+    rate, expected, lru = _hit_rate(run), run.get("prefix_hit_rate_expected"), run.get("prefix_hit_rate_lru")
     if not expected or rate is None:
         return None
     size = "" if lru is None else f"; a cache of its size serves {shown_share(lru, 1)}"
@@ -453,6 +423,11 @@ def stopped(run: Mapping[str, Any]) -> str | None:
         return None
     sent = f"{count_text(run['requests'], 'request', of=run['num_requests'])} sent"
     return f"stopped after {run['stopped_at_s']:.0f} s: requests pile up ({sent})"
+
+
+def _outcomes(run: Mapping[str, Any]) -> dict[str, int]:
+    """How many requests failed by each outcome."""
+    return {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
 
 
 def _kinds(kinds: Mapping[str, int]) -> str:

@@ -132,7 +132,7 @@ class LadderSearches:
             repeats[level] = repeats.get(level, 0) + 1  # other gaps and prompts than those of the level's earlier runs
             run = asked.run(level, requests, repeats[level])
             place = Place(number + count // ROUND, 1, position + count)
-            rounds.progress.clock.add([run])
+            rounds.progress.add([run])
             rounds.one(run, place)
             count += 1
             known.runs.append(run)

@@ -5,7 +5,6 @@ The field descriptions are the reference, as in `bench.study.config`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, model_validator
@@ -26,16 +25,11 @@ def _address_or_none(value: str) -> str:
     return value if value == "none" else checked_address(value, of_metrics=True)
 
 
-def _startable(what: str, names: Collection[str]) -> AfterValidator:
-    def checked(name: str) -> str:
-        if name not in names:
-            near = meant(name, names)
-            raise ValueError(
-                f"no {what} that can be started here; {f'did you mean {near}? There' if near else 'there'} are {', '.join(names)}"
-            )
-        return name
-
-    return AfterValidator(checked)
+def _startable(name: str) -> str:
+    if name not in MANAGED:
+        near = f"did you mean {meant(name, MANAGED)}? There" if meant(name, MANAGED) else "there"
+        raise ValueError(f"no engine that can be started here; {near} are {', '.join(MANAGED)}")
+    return name
 
 
 class Engine(Strict):
@@ -45,7 +39,7 @@ class Engine(Strict):
         description="`lock`: build an environment from `locks`. `command`: run `command`. "
         "`external`: measure the running server at `base_url`, which is never started or stopped."
     )
-    kind: Annotated[str, _startable("engine", MANAGED), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
+    kind: Annotated[str, AfterValidator(_startable), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
         default="vllm",
         description=f"Which engine is started: {' or '.join(f'`{name}`' for name in MANAGED)}. An `external` one is recognised "
         "by its metrics.",

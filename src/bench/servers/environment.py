@@ -34,19 +34,17 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         BenchError: a command or an interpreter is missing, or an installer failed; its last lines are in the message.
     """
     record.parent.mkdir(parents=True, exist_ok=True)
-    refuse_unready(name, engine)
+    program = refuse_unready(name, engine)
     ready = EngineRecord(engine=name, source=engine.source, device=engine.backend)
     if engine.source == "lock":
-        python = _found(name, "python", engine.python)
-        ready = _built(ready, f"engine {name}", python, engine.locks, record, say)
+        ready = _built(ready, program, engine.locks, record, say)
     elif engine.source == "command":
-        assert engine.command is not None
-        ready = replace(ready, command=(_found(name, "command", engine.command[0]), *engine.command[1:]))
+        ready = replace(ready, command=(program, *(engine.command or ())[1:]))
     write_record(ready, record)
 
 
-def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> None:
-    """Look for what `engine` needs of this machine, before anything is installed or started.
+def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> str:
+    """Look for what `engine` needs of this machine, before anything is installed or started; where its program is.
 
     Args:
         record: its `engine.json`, where the engine is ready: its programs count then, not those on PATH.
@@ -54,40 +52,32 @@ def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> Non
     Raises:
         BenchError: its command, interpreter, compiler or library is missing.
     """
-    if engine.source == "lock":
-        interpreter = _ready(name, record) if record else _found(name, "python", engine.python)
-        if lacking := managed(engine.kind).lacks(engine.backend, lambda: _headers(name, interpreter)):
-            raise BenchError(f"engines.{name}: {lacking}")
-    elif engine.source == "command":
-        _ready(name, record) if record else _found(name, "command", (engine.command or [""])[0])
-
-
-def _found(name: str, key: str, program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        raise BenchError(f"engines.{name}.{key}: {program!r} is not on PATH. Install it, or name another one.")
-    return found
-
-
-def _ready(name: str, record: Path) -> str:
-    program = (read(EngineRecord, record).command or ("",))[0]
-    if shutil.which(program) is None:
+    if engine.source == "external":
+        return ""
+    key, program = ("python", engine.python) if engine.source == "lock" else ("command", (engine.command or [""])[0])
+    if record:
+        program = (read(EngineRecord, record).command or ("",))[0]
+    if (found := shutil.which(program)) is None:
         raise BenchError(
             f"engines.{name}: {record} names {program!r}, which is not there. Remove that file, and the next workflow makes the "
             "engine ready again."
+            if record
+            else f"engines.{name}.{key}: {program!r} is not on PATH. Install it, or name another one."
         )
-    return program
+    if engine.source == "lock":
+        where = [found, "-c", "import sysconfig; print(sysconfig.get_path('include'))"]
+        if lacking := managed(engine.kind).lacks(engine.backend, lambda: Path(_run(where, f"engine {name}").strip())):
+            raise BenchError(f"engines.{name}: {lacking}")
+    return found
 
 
 def _built(
-    ready: EngineRecord, what: str, interpreter: str, locks: Sequence[str], record: Path, say: Callable[[str], None]
+    ready: EngineRecord, interpreter: str, locks: Sequence[str], record: Path, say: Callable[[str], None]
 ) -> EngineRecord:
-    """`ready`, with the interpreter of the finished environment as a path from the working directory: a project may be moved.
-
-    Args:
-        what: is built, for messages. interpreter: that it is made from.
+    """`ready`, with the interpreter of the finished environment, made from `interpreter`; as a path from the working directory, as a
+    project may be moved.
     """
-    folder = record.parent / "env"
+    folder, what = record.parent / "env", f"engine {ready.engine}"
     python, made = folder / "bin" / "python", folder / "made-from"
     files = [located(lock) for lock in locks]
     made_from = f"{interpreter}\n" + "".join(file.read_text(encoding="utf-8") for file in files)
@@ -99,9 +89,8 @@ def _built(
         for file in files:
             say(f"{what}: installing the {len(requirements(file))} packages of {file}")
             install(what, python, file)
-        made.write_text(
-            made_from, encoding="utf-8"
-        )  # last: a build that was interrupted begins again, from the installers' caches
+        # Last: a build that was interrupted begins again, from the installers' caches.
+        made.write_text(made_from, encoding="utf-8")
         say(f"{what}: ready in {folder}, {time.monotonic() - begin:.0f} s")
     return replace(
         ready,
@@ -119,10 +108,6 @@ def _refuse_to_empty(what: str, folder: Path) -> None:
             f"{what}: {link} links to {folder.resolve()}, an environment with other packages or another interpreter. Others may use "
             "it, so nothing was changed. Remove the link; or, if nobody else uses it, that environment."
         )
-
-
-def _headers(name: str, interpreter: str) -> Path:
-    return Path(_run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], f"engine {name}").strip())
 
 
 def requirements(lock: Path) -> list[str]:

@@ -7,8 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,9 @@ import psutil
 import requests
 
 from bench.http import get
-from bench.runs.deployment import DeploymentFacts, Hardware, KvFacts, Start, Warmup
-from bench.runs.environment import counted, for_a_server, recorded, redacted, redacted_command, without_secrets
-from bench.runs.files import digest
-from bench.runs.launch import Launch
-from bench.servers.engines import ENGINES, MANAGED, managed
-from bench.servers.server import Server
+from bench.runs.deployment import Hardware
+from bench.runs.environment import for_a_server, recorded, without_secrets
+from bench.servers.engines import ENGINES, MANAGED
 from bench.servers.spec import DeploymentSpec
 
 # Of every engine, CUDA, PyTorch and what they build on.
@@ -31,51 +27,6 @@ _PREFIXES = (
     *("CUDA_", "NCCL_", "NVIDIA_TF32_", "CUBLAS_", "GLOO_", "UCX_", "OMP_", "KMP_", "MKL_"),
 )
 _NAMES = ("LD_PRELOAD",)  # another allocator is a usual setting of vLLM's CPU build
-
-
-def gather_facts(
-    spec: DeploymentSpec,
-    launch: Launch,
-    server: Server,
-    *,
-    log: Path,
-    info: Mapping[str, Any],
-    kv: KvFacts,
-    kind: str | None,
-    inherited: Mapping[str, str] | None,
-    warmup: Warmup,
-    starts: Sequence[Start],
-) -> DeploymentFacts:
-    """The facts of a server that is ready.
-
-    Args:
-        log: its output. info: what it reports of itself. kv: of its KV cache. kind: which engine its
-            metrics are of. inherited: the user's variables that reached it. starts: this one, after those of
-            earlier sessions.
-    """
-    words = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    if kv.prefix_caching is None:
-        kv = replace(kv, prefix_caching=launch.settings.prefix_caching)
-    return DeploymentFacts(
-        deployment=spec.name,
-        digest=spec.digest,
-        engine_version=info.get("version") or launch.engine_version,
-        kind=kind,
-        managed=server.managed,
-        command=tuple(redacted_command(server.argv)),
-        settings=launch.settings,
-        environment=redacted(server.environment),
-        router_version=server.router_version,
-        ready_s=round(server.ready_s, 3),
-        starts=tuple(starts),
-        weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,
-        step_tokens=managed(spec.engine.kind).step_tokens(words) if server.managed else None,
-        hardware=hardware(),
-        inherited=inherited,
-        environment_digest=digest(counted(inherited)),
-        warmup=warmup,
-        **vars(kv),
-    )
 
 
 def server_info(base_url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -62,12 +62,6 @@ def router_program(command: Sequence[str]) -> str:
     return found
 
 
-def haproxys(balance: str) -> str:
-    """HAProxy's own name of a `balance`."""
-    kind, _, header = balance.partition(":")
-    return f"hdr({header})" if kind == "header" else balance
-
-
 def command_of(
     command: Sequence[str], balance: str, program: str, workers: Sequence[str], *, port: str, file: Path
 ) -> list[str]:
@@ -82,7 +76,9 @@ def command_of(
         return [each for word in words for each in (workers if word == "{workers}" else (word,))]
     hosts = [url.removeprefix("http://") for url in workers]
     lines = [f"  server replica{number} {host}" for number, host in enumerate(hosts, 1)]
-    file.write_text(_CONFIGURATION.format(port=port, balance=haproxys(balance), workers="\n".join(lines)), encoding="utf-8")
+    kind, _, header = balance.partition(":")
+    by = f"hdr({header})" if kind == "header" else balance
+    file.write_text(_CONFIGURATION.format(port=port, balance=by, workers="\n".join(lines)), encoding="utf-8")
     return [program, "-db", "-f", str(file)]
 
 
@@ -151,7 +147,7 @@ class Fleet(Server):
         self.router_version = None if launch.router.command else _version(self._program)
         # Ports are others at each start; a replica is the same one.
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
-        self._router = (_Router if launch.router.command else Server)(
+        self._router = _Router(
             # On no device: nothing is pinned.
             replace(launch, router=None, argv=(self._program,), device="none", environment={}),
             cores=cores,
@@ -173,20 +169,17 @@ class Fleet(Server):
                 each.start()
             for each in self._replicas:
                 each.wait()
-            self._start_router()
+            workers, port = list(self.workers.values()), self.base_url.rpartition(":")[2]
+            self._router.argv = command_of(
+                self._kind.command, self._kind.balance, self._program, workers, port=port, file=self._file
+            )
+            self._router.start()
+            self._router.wait()
         except BaseException:
             self.stop()
             raise
         self.ready_s = max(each.ready_s for each in self._replicas)
         return self
-
-    def _start_router(self) -> None:
-        port = self.base_url.rpartition(":")[2]
-        self._router.argv = command_of(
-            self._kind.command, self._kind.balance, self._program, list(self.workers.values()), port=port, file=self._file
-        )
-        self._router.start()
-        self._router.wait()
 
     @property
     def _parts(self) -> list[Server]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.runs.deployment import KvFacts
-from bench.runs.launch import MemoryPlan, Settings
+from bench.runs.launch import MemoryPlan, Settings, settings_of
 
 if TYPE_CHECKING:
     from bench.models.geometry import Geometry
@@ -148,7 +148,7 @@ class Managed(Kind):
     """An engine that is started here.
 
     Attributes:
-        server: what the Python of its environment is given to run it.
+        server: what the Python of its environment is given to run it. packages: names of its distribution.
         health: the path that answers when it is ready.
         planned_by: flags that memory, GPUs and costs follow from, by the key of the deployment that sets them.
         variables: prefixes of the user's exported variables that can change what it does.
@@ -160,6 +160,7 @@ class Managed(Kind):
     """
 
     server: ClassVar[Sequence[str]]
+    packages: ClassVar[Sequence[str]] = ()
     health: ClassVar[str] = "/health"
     planned_by: ClassVar[Mapping[str, str]] = {}
     variables: ClassVar[Sequence[str]] = ()
@@ -187,9 +188,9 @@ class Managed(Kind):
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """Tokens of a KV block."""
 
-    @abstractmethod
     def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
         """What it keeps on each GPU beside weights and KV cache (bytes)."""
+        return 0
 
     def gpu_padding(self, geometry: Geometry, tensor_parallel: int) -> int:
         """By how much the weights grow on each GPU as they are loaded, for the kernels that read them (bytes, of all layers)."""
@@ -199,9 +200,9 @@ class Managed(Kind):
         """The plan with the KV cache as this engine cuts it; given in blocks of `block_size`."""
         return plan
 
-    def usable(self, plan: MemoryPlan, kv_tokens: int) -> int:
+    def usable(self, plan: MemoryPlan) -> int:
         """Tokens of one engine's KV cache that requests may take. A request cannot spread over several engines."""
-        return kv_tokens // plan.engines
+        return (plan.kv_tokens or 0) // plan.engines
 
     @abstractmethod
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
@@ -211,13 +212,13 @@ class Managed(Kind):
             longest: the longest sequence that the KV cache and the model's context allow (tokens).
         """
 
-    @abstractmethod
     def model(self, path: str, command: Sequence[str]) -> list[str]:
         """How its command line names the checkpoint."""
+        return ["--model", path]
 
-    @abstractmethod
     def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
         """What its flags say, by the names that every engine shares."""
+        return settings_of(flags)
 
     def environment(self, spec: DeploymentSpec) -> dict[str, str]:
         """Variables that it is started with."""
@@ -231,10 +232,10 @@ class Managed(Kind):
             groups: numbers of cores.
         """
 
-    def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
-        """The running version. Args: packages: of its environment, as `name==version`."""
-        version = info.get("version")
-        return version if isinstance(version, str) else None
+    def version(self, packages: Sequence[str]) -> str | None:
+        """The version before it runs. Args: packages: of its environment, as `name==version`."""
+        pins = (pin.partition("==") for pin in packages)
+        return next((pin for name, _, pin in pins if name in self.packages), None)
 
     @abstractmethod
     def image(self, version: str, device: str) -> str | None:

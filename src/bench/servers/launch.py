@@ -19,7 +19,6 @@ from bench.models.tokenizer import ids_below
 from bench.runs.environment import redacted
 from bench.runs.files import read, write_record
 from bench.runs.launch import EngineRecord, Launch, MemoryPlan, RouterLaunch
-from bench.servers.deployment import Deployment
 from bench.servers.engines import managed
 from bench.servers.gpus import least_memory
 from bench.servers.kind import OnGpu, arguments
@@ -60,13 +59,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
 
 def _version(spec: DeploymentSpec, record: EngineRecord) -> str | None:
     """None where only the running server knows."""
-    return managed(spec.engine.kind).version({}, record.freeze or ())
-
-
-def _router(deployment: Deployment) -> RouterLaunch | None:
-    if deployment.router is None:
-        return None
-    return RouterLaunch(balance=deployment.balance, command=() if deployment.router == "haproxy" else tuple(deployment.router))
+    return managed(spec.engine.kind).version(record.freeze or ())
 
 
 def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version: str | None = None) -> None:
@@ -78,17 +71,48 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, version
     Raises:
         BenchError: the sum that does not fit, or what the deployment asks for and its engine cannot do.
     """
-    where = f"deployments.{spec.name}"
+    d, kind, cpu, where = spec.deployment, managed(spec.engine.kind), spec.engine.backend == "cpu", f"deployments.{spec.name}"
     if problem := parallel_problem(geometry, _parallel(spec)):
         raise BenchError(f"{where}.{problem}")
-    if problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry):
+    if problem := kind.refused(d, spec.engine, spec.model, geometry):
         raise BenchError(f"{where}.{problem}.")
     if longest > geometry.context:
         raise BenchError(
-            f"{where}: a request of {longest} tokens exceeds the context of models.{spec.deployment.model}, "
+            f"{where}: a request of {longest} tokens exceeds the context of models.{d.model}, "
             f"{geometry.context} tokens by its checkpoint. {_SHORTEN}, or remove it from that model's ladder."
         )
-    _refuse_misfit(spec, memory_plan(spec, geometry, version), longest)
+    plan = memory_plan(spec, geometry, version)
+    where += f" ({d.model} on {d.engine})"
+    needed, held = _of_all(plan, spec).needed_bytes, plan.kv_cache_bytes or 0
+    weights, overhead = shown_size(plan.weight_bytes or 0), shown_size(plan.overhead_bytes)
+    if kind.slots and longest > plan.block_size:
+        raise BenchError(
+            f"{where}: one request needs {longest} tokens, and each of the {d.max_num_seqs} slots (max_num_seqs) that share "
+            f"kv_cache_memory has {plan.block_size}. {_SHORTEN}, raise kv_cache_memory, or lower max_num_seqs."
+        )
+    if plan.kv_tokens is not None and _fit(spec, plan, longest) < 1:
+        own = plan.kv_tokens // plan.engines
+        each = f" for each of {plan.engines} engines" if plan.engines > 1 else ""
+        source, fix = (
+            (f"kv_cache_memory, {shown_size(held)},", "or raise kv_cache_memory.")
+            if d.kv_cache_memory is not None
+            else (
+                f"weights {weights} and the engine's {overhead} leave {shown_size(max(0, held))} of KV cache a GPU, which",
+                "lower max_num_seqs, set kv_cache_dtype: fp8, or raise tensor_parallel or pipeline_parallel.",
+            )
+        )
+        raise BenchError(
+            f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
+            f"{longest} tokens. {_SHORTEN}, {fix}"
+        )
+    if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
+        many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
+        many += f" of {d.replicas} replicas" if cpu and d.replicas > 1 else ""
+        raise BenchError(
+            f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
+            f"{shown_size(needed)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "
+            "Lower kv_cache_memory, or choose a smaller dtype or model."
+        )
 
 
 def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
@@ -96,6 +120,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
+    d, kind, router = spec.deployment, managed(spec.engine.kind), spec.deployment.router
     geometry = geometry_of(checkpoint.config, checkpoint.weights) if checkpoint else served_model(spec.model)[0]
     version = None if checkpoint is None else _version(spec, engine)
     plan = memory_plan(spec, geometry, version) if geometry else None
@@ -103,10 +128,10 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     launch = Launch(
         deployment=spec.name,
         model=spec.model_name,
-        engine=spec.deployment.engine,
-        tensor_parallel=spec.deployment.tensor_parallel,
-        pipeline_parallel=spec.deployment.pipeline_parallel,
-        data_parallel=spec.deployment.data_parallel,
+        engine=d.engine,
+        tensor_parallel=d.tensor_parallel,
+        pipeline_parallel=d.pipeline_parallel,
+        data_parallel=d.data_parallel,
         gpus=spec.gpus,
         digest=spec.digest,
         served_name=spec.served_name,
@@ -123,22 +148,19 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     if not checkpoint:
         return launch
     if not engine.command:
-        raise BenchError(
-            f"engines.{spec.deployment.engine}: its record names no command. Remove the record, and it is made again."
-        )
-    kind = managed(spec.engine.kind)
+        raise BenchError(f"engines.{d.engine}: its record names no command. Remove the record, and it is made again.")
     # Of an environment the record has the interpreter alone: it is kept, and shared, while this package may move.
     command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
     made = kind.gguf and spec.model.synthetic
     model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if made else checkpoint.path
-    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
+    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **d.flags}
     return replace(
         launch,
-        environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
+        environment={**kind.environment(spec), **redacted(d.environment)},
         argv=(*command, *kind.model(model, command), *arguments(flags)),
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
-        replicas=spec.deployment.replicas,
-        router=_router(spec.deployment),
+        replicas=d.replicas,
+        router=RouterLaunch(balance=d.balance, command=() if router == "haproxy" else tuple(router)) if router else None,
         plan=plan and _of_all(plan, spec),
         engine_version=version,
     )
@@ -170,14 +192,14 @@ def _longest_sequence(spec: DeploymentSpec, geometry: Geometry | None, plan: Mem
     """The model's context, or as much of it as fits the KV cache (tokens)."""
     if geometry is None:
         return None
-    if plan is None or not plan.kv_tokens or _fit(spec, plan, plan.kv_tokens, geometry.context) >= 1:
+    if plan is None or not plan.kv_tokens or _fit(spec, plan, geometry.context) >= 1:
         return geometry.context
-    return int(managed(spec.engine.kind).usable(plan, plan.kv_tokens) // sum(count for _, count in plan.kv_groups))
+    return int(managed(spec.engine.kind).usable(plan) // sum(count for _, count in plan.kv_groups))
 
 
-def _fit(spec: DeploymentSpec, plan: MemoryPlan, kv_tokens: int, tokens: int) -> float:
+def _fit(spec: DeploymentSpec, plan: MemoryPlan, tokens: int) -> float:
     """How many sequences of `tokens` fit the planned KV cache of one engine at once."""
-    usable = managed(spec.engine.kind).usable(plan, kv_tokens)
+    usable = managed(spec.engine.kind).usable(plan)
     return predicted_saturation(usable, tokens, plan.block_size, plan.kv_groups)
 
 
@@ -210,7 +232,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     bytes_known = not external or served is not None
     stages = stages_of(geometry, _parallel(spec), dtype=dtype, kv_dtype=kv_dtype, block_size=kind.block_size(spec, geometry))
-    memory = None if external else _device_memory(spec.engine.backend)
+    memory = None if external else int(psutil.virtual_memory().total) if cpu else least_memory(os.environ)
     overhead = kind.cpu_overhead
     if not cpu:
         padding = kind.gpu_padding(geometry, d.tensor_parallel) * -(-geometry.layers // d.pipeline_parallel) // geometry.layers
@@ -232,13 +254,9 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
             return d.kv_cache_memory
         return int(memory * d.gpu_memory_utilization) - stage.weights - overhead
 
-    def tokens(stage: Stage) -> int | None:
-        given = kv_bytes(stage)
-        return None if given is None else stage.pool.tokens(given)
-
-    scarcest = min(stages, key=lambda stage: (tokens(stage) or 0, -stage.weights))
-    held, planned = kv_bytes(scarcest), tokens(scarcest)
-    needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
+    each = [(stage, held, None if held is None else stage.pool.tokens(held)) for stage in stages for held in [kv_bytes(stage)]]
+    scarcest, held, planned = min(each, key=lambda row: (row[2] or 0, -row[0].weights))
+    needed = [stage.weights + overhead + (held or 0) for stage, held, _ in each]
     plan = MemoryPlan(
         parameters=geometry.parameters,
         device_memory_bytes=memory,
@@ -255,46 +273,3 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, version: str | None = 
         kv_tokens=None if planned is None else planned * d.data_parallel,
     )
     return plan if external else kind.cut(plan, spec, geometry.context)
-
-
-def _device_memory(backend: str) -> int | None:
-    """Memory of this machine, or of its smallest GPU or MIG instance (bytes); None where there is no GPU."""
-    if backend == "cpu":
-        return int(psutil.virtual_memory().total)
-    return least_memory(os.environ)
-
-
-def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None:
-    d, cpu = spec.deployment, spec.engine.backend == "cpu"
-    needed = _of_all(plan, spec).needed_bytes
-    where = f"deployments.{spec.name} ({d.model} on {d.engine})"
-    weights, overhead = shown_size(plan.weight_bytes or 0), shown_size(plan.overhead_bytes)
-    held = plan.kv_cache_bytes or 0
-    if managed(spec.engine.kind).slots and longest > plan.block_size:
-        raise BenchError(
-            f"{where}: one request needs {longest} tokens, and each of the {d.max_num_seqs} slots (max_num_seqs) that share "
-            f"kv_cache_memory has {plan.block_size}. {_SHORTEN}, raise kv_cache_memory, or lower max_num_seqs."
-        )
-    if plan.kv_tokens is not None and _fit(spec, plan, plan.kv_tokens, longest) < 1:
-        own = plan.kv_tokens // plan.engines
-        each = f" for each of {plan.engines} engines" if plan.engines > 1 else ""
-        source, fix = (
-            (f"kv_cache_memory, {shown_size(held)},", "or raise kv_cache_memory.")
-            if d.kv_cache_memory is not None
-            else (
-                f"weights {weights} and the engine's {overhead} leave {shown_size(max(0, held))} of KV cache a GPU, which",
-                "lower max_num_seqs, set kv_cache_dtype: fp8, or raise tensor_parallel or pipeline_parallel.",
-            )
-        )
-        raise BenchError(
-            f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
-            f"{longest} tokens. {_SHORTEN}, {fix}"
-        )
-    if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
-        many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
-        many += f" of {d.replicas} replicas" if cpu and d.replicas > 1 else ""
-        raise BenchError(
-            f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
-            f"{shown_size(needed)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "
-            "Lower kv_cache_memory, or choose a smaller dtype or model."
-        )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import BenchError, shown_size
 from bench.runs.deployment import KvFacts
 from bench.runs.launch import MemoryPlan, Settings
-from bench.servers.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, names_of
+from bench.servers.kind import Ask, Flag, Labelled, Managed, Production, names_of
 
 if TYPE_CHECKING:
     from bench.models.geometry import Geometry
@@ -40,6 +40,7 @@ class LlamaCpp(Managed):
     title = "llama.cpp"
     prefix = "llamacpp:"
     server = (str(Path(__file__).with_name("llama_server.py")),)  # it has the flags of the command `llama-server`
+    packages = ("xllamacpp",)
     planned_by = {
         **dict.fromkeys(("parallel", "np"), "max_num_seqs"),
         **dict.fromkeys(("ctx-size", "c", "kv-unified"), "kv_cache_memory"),
@@ -117,10 +118,6 @@ class LlamaCpp(Managed):
         """1, as if there were no blocks; `cut` makes slots."""
         return 1
 
-    def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
-        """Not known: it is run on CPUs here."""
-        return 0
-
     def cut(self, plan: MemoryPlan, spec: DeploymentSpec, context: int) -> MemoryPlan:
         """Into `max_num_seqs` slots of a multiple of 256 tokens, no more than the model's context, to which llama.cpp would cut one.
 
@@ -167,9 +164,6 @@ class LlamaCpp(Managed):
             "metrics": True,
         }
 
-    def model(self, path: str, command: Sequence[str]) -> list[str]:
-        return ["--model", path]
-
     def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
         """A slot is its longest sequence, and its block."""
         caching, dtypes = flags.get("cache-prompt"), {short: name for name, short in _CACHE_TYPES.items()}
@@ -196,9 +190,3 @@ class LlamaCpp(Managed):
         """
         build = re.fullmatch(r"b(\d+)(?:-.*)?|\d{4}\.\d{1,2}\.(\d+)", version)
         return f"ghcr.io/ggml-org/llama.cpp:server-b{build[1] or build[2]}" if build else None
-
-    def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
-        """The build that serves, such as `b11549-1a2b3c4`; of the wheel, which does not know its own, the wheel's version."""
-        return super().version(info, packages) or next(
-            (pin.partition("==")[2] for pin in packages if pin.startswith("xllamacpp==")), None
-        )

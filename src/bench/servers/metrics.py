@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bench.servers.engines import ENGINES
 from bench.servers.kind import RAY, Exposed, Kind
@@ -71,22 +72,18 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
         known = ", ".join(engine.title for engine in ENGINES)
         return Catalogue(None, None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
 
-    def spelled(name: str) -> str:
-        return _spelled(name, engine, spelling)
+    spelled = partial(_spelled, engine=engine, spelling=spelling)
 
     now = _parsed(version)
     title = engine.title if now is None else f"{engine.title} {version}"
-    names = {}
+    names, zero, missing = {}, set(), []
     for metric, rows in engine.metrics.items():
         found = next((spelled(row.name) for row in rows if _sample(metric, spelled(row.name)) in present), None)
+        due = [row for row in rows if _exposed_at(row, now)]
         if found is not None:
             names[metric] = found
-    zero: set[str] = set()
-    missing: list[str] = []
-    for metric in engine.metrics.keys() - names.keys():
-        due = [row for row in engine.metrics[metric] if _exposed_at(row, now)]
-        if any(row.absent is None for row in due):
-            expected = list(dict.fromkeys(_sample(metric, spelled(row.name)) for row in due))
+        elif any(row.absent is None for row in due):
+            expected = dict.fromkeys(_sample(metric, spelled(row.name)) for row in due)
             missing.append(f"{metric} ({' or '.join(expected)} in {title})")
         elif now is not None and any(row.absent == "zero" for row in due):
             zero.add(metric)
@@ -100,17 +97,14 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:
     """Every sample that shows one of `metrics`, of any engine and version, in any spelling."""
-    wanted = set(metrics)
-    return sorted(
-        {
-            name
-            for engine, spelling in _SPELLED
-            for metric, rows in engine.metrics.items()
-            if metric in wanted
-            for row in rows
-            for name in _samples(metric, _spelled(row.name, engine, spelling)).values()
-        }
-    )
+    names = {
+        name
+        for engine, spelling in _SPELLED
+        for metric in metrics
+        for row in engine.metrics.get(metric, ())
+        for name in _samples(metric, _spelled(row.name, engine, spelling)).values()
+    }
+    return sorted(names)
 
 
 def of_other_versions(engine: Kind, version: str | None) -> set[str]:
@@ -148,12 +142,17 @@ def _sample(metric: str, name: str) -> str:
     return f"{name}_sum" if metric in HISTOGRAMS else name
 
 
-def _all_names(engine: Kind, spelling: str) -> frozenset[str]:
-    samples = (_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows)
-    return frozenset(_spelled(name, engine, spelling) for name in (*samples, *engine.facts.values()))
-
-
-_SPELLED = {(engine, spelling): _all_names(engine, spelling) for engine in ENGINES for spelling in engine.spellings()}
+_SPELLED = {
+    (engine, spelling): frozenset(
+        _spelled(name, engine, spelling)
+        for name in (
+            *(_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows),
+            *engine.facts.values(),
+        )
+    )
+    for engine in ENGINES
+    for spelling in engine.spellings()
+}
 
 
 def apart(series: Sequence[Mapping[str, str]], kind: Kind) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.models.catalogue import Accelerator
 from bench.models.geometry import Geometry
-from bench.servers.plan import Demand, Setting, plan, roofline_of
+from bench.servers.plan import Demand, Setting, placed_on, plan
 
 # share of both ceilings that a server reaches; measured: docs/h200/index.md
 EFFICIENCY = 0.57
@@ -90,7 +90,7 @@ def needed(
     held = planned["predicted_saturation"]
     if held is None or held < 1:
         return {**nothing, "why": planned["why"]}
-    roofline = roofline_of(geometry, device, setting)
+    roofline = placed_on(geometry, device, setting).roofline
     prefill = efficiency * roofline.prefill(demand.prompt)
 
     def step(count: int) -> float:

@@ -20,7 +20,7 @@ from bench.models.geometry import (
 from bench.servers.kind import OnGpu
 from bench.servers.memory import KvPool, predicted_saturation
 from bench.servers.roofline import Roofline
-from bench.servers.stages import COUNTS, Parallel, stages_of, tensor_parallel_sizes
+from bench.servers.stages import COUNTS, Parallel, parallel_problem, stages_of, tensor_parallel_sizes
 from bench.servers.vllm import VLLM
 from bench.servers.vllm_memory import kept
 
@@ -106,20 +106,13 @@ def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
 
 
 _CEILINGS = (
-    *(
-        "ridge_flop_per_byte",
-        "prefill_tokens_per_s",
-        "ttft_s",
-        "decode_tokens_per_s",
-        "decode_tokens_per_s_at_context",
-        "tpot_s",
-    ),
-    "decode_tokens_per_s_at_saturation",
+    *("ridge_flop_per_byte", "prefill_tokens_per_s", "ttft_s", "decode_tokens_per_s", "decode_tokens_per_s_at_context"),
+    *("tpot_s", "decode_tokens_per_s_at_saturation"),
 )
 
 
 @dataclass(frozen=True)
-class _Placed:
+class Placed:
     """A model as loaded, on `setting.tensor_parallel` devices.
 
     Attributes:
@@ -139,6 +132,20 @@ class _Placed:
         """Requests of `tokens` that `kv_bytes` of a device hold at once."""
         return predicted_saturation(self.pool.tokens(kv_bytes), tokens, self.pool.block_size, self.pool.groups)
 
+    @property
+    def roofline(self) -> Roofline:
+        """The ceilings of the devices, with a model whose weights are known."""
+        geometry, count = self.geometry, self.setting.tensor_parallel
+        return Roofline(
+            geometry=geometry,
+            weights=weight_bytes(geometry, self.dtype),
+            active_weights=weight_bytes(geometry, self.dtype, active=True),
+            kv_dtype=self.setting.kv_dtype,
+            kv_copies=max(1, count / geometry.kv_heads),
+            bandwidth=self.device.bandwidth * count,
+            flops=self.device.flops(fp8=self.fp8) * count,
+        )
+
 
 def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> dict[str, Any]:
     """The plan of a model on `setting.tensor_parallel` devices, as plain data.
@@ -152,7 +159,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
         `rule_of_thumb` is the estimate of docs/explanation/memory.md, "The rule of thumb for GPUs".
     """
-    placed = _placed(geometry, device, setting)
+    placed = placed_on(geometry, device, setting)
     memory, pool, loaded = placed.memory, placed.pool, placed.geometry
     sizes = tensor_parallel_sizes(geometry)
     slots = pool.tokens(memory["kv_cache_bytes_per_gpu"]) if setting.tensor_parallel in sizes else 0
@@ -160,7 +167,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
     held = placed.requests(demand.tokens, memory["kv_cache_bytes_per_gpu"]) if fits else None
     dealt = _fewest(geometry, device, demand, setting, sizes)
     capacity = slots // sum(count for _, count in pool.groups) if slots and geometry.weighed else None
-    planned = {
+    planned: dict[str, Any] = {
         "weight_bytes": weight_bytes(loaded, placed.dtype),
         "kv_bytes_per_token": kv_bytes_per_token(loaded, setting.kv_dtype),
         "state_bytes_per_sequence": state_bytes_per_sequence(loaded, placed.dtype),
@@ -172,7 +179,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         "tensor_parallel_with_headroom": _fewest(geometry, device, demand, setting, sizes, headroom=HEADROOM),
         "min_tensor_parallel": dealt,
         "tensor_parallel_sizes": sizes,
-        "why": why_not(geometry, demand, setting, memory, sizes, held, dealt),
+        "why": None if held is not None and held >= 1 else _why_not(geometry, placed, demand, held, dealt),
         "notes": notes(geometry, device, demand, setting, held, capacity),
         "terms": {
             "device_memory_bytes": device.memory,
@@ -185,12 +192,11 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         "rule_of_thumb": _rule_of_thumb(placed, demand),
         "ceilings": _ceilings(placed, demand, held),
     }
-    return planned if geometry.weighed else _without_weights(planned)
-
-
-def _without_weights(planned: dict[str, Any]) -> dict[str, Any]:
-    terms = planned["terms"] | {"weight_bytes_per_gpu": None, "kv_cache_bytes_per_gpu": None}
-    return planned | {"weight_bytes": None, "terms": terms, "rule_of_thumb": dict.fromkeys(planned["rule_of_thumb"])}
+    if not geometry.weighed:
+        planned["weight_bytes"] = None
+        planned["terms"] |= {"weight_bytes_per_gpu": None, "kv_cache_bytes_per_gpu": None}
+        planned["rule_of_thumb"] = dict.fromkeys(planned["rule_of_thumb"])
+    return planned
 
 
 def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
@@ -218,7 +224,7 @@ def _fewest(
     if demand.tokens > geometry.context or not geometry.weighed:
         return None
     for count in counts:
-        placed = _placed(geometry, device, replace(setting, tensor_parallel=count))
+        placed = placed_on(geometry, device, replace(setting, tensor_parallel=count))
         budget = placed.memory["budget_bytes_per_gpu"]
         free = placed.memory["kv_cache_bytes_per_gpu"] - budget + math.floor(budget / (1 + headroom))
         if placed.requests(demand.tokens, free) >= demand.concurrency:
@@ -226,8 +232,8 @@ def _fewest(
     return None
 
 
-def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Placed:
-    """A quantised checkpoint stays what it is."""
+def placed_on(geometry: Geometry, device: Accelerator, setting: Setting) -> Placed:
+    """The model as `setting` loads it, on that many devices. A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
     loaded = geometry.quantised(each) if each and geometry.quantised_bytes is None else geometry
     on = OnGpu(device.memory, DTYPE_BYTES[rest], setting.max_num_seqs, tensor_parallel=setting.tensor_parallel)
@@ -243,10 +249,10 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
         "overhead_bytes_per_gpu": sum(engine.values()) - engine["activation"],
         "kv_cache_bytes_per_gpu": budget - weights - sum(engine.values()),
     }
-    return _Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, stage.pool, memory)
+    return Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, stage.pool, memory)
 
 
-def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
+def _rule_of_thumb(placed: Placed, demand: Demand) -> dict[str, Any]:
     """Weights, KV cache, activations of 20 % of the weights and 7.5 % of each device; then 30 % more GPUs.
 
     Source: docs/explanation/memory.md, "The rule of thumb for GPUs".
@@ -266,31 +272,11 @@ def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
     }
 
 
-def roofline_of(geometry: Geometry, device: Accelerator, setting: Setting) -> Roofline:
-    """The ceilings of `setting.tensor_parallel` devices with a model whose weights are known."""
-    return _roofline(_placed(geometry, device, setting))
-
-
-def _roofline(placed: _Placed) -> Roofline:
-    geometry, setting, device = placed.geometry, placed.setting, placed.device
-    count = setting.tensor_parallel
-    return Roofline(
-        geometry=geometry,
-        weights=weight_bytes(geometry, placed.dtype),
-        active_weights=weight_bytes(geometry, placed.dtype, active=True),
-        kv_dtype=setting.kv_dtype,
-        kv_copies=max(1, count / geometry.kv_heads),
-        bandwidth=device.bandwidth * count,
-        flops=device.flops(fp8=placed.fp8) * count,
-    )
-
-
-def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
-    """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
+def _ceilings(placed: Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
+    """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s); nulls where the weights are not known."""
     if not placed.geometry.weighed:
         return dict.fromkeys(_CEILINGS)
-    roofline = _roofline(placed)
-    middle = demand.prompt + demand.output / 2
+    roofline, middle = placed.roofline, demand.prompt + demand.output / 2
     alone = roofline.decode(1, middle)
     together = min(saturation, placed.setting.max_num_seqs) if saturation and saturation >= 1 else None
     prefill, first = roofline.prefill(demand.prompt), roofline.first_token(demand.prompt)
@@ -298,22 +284,12 @@ def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict
     return dict(zip(_CEILINGS, (roofline.ridge, prefill, first, roofline.decode(), alone, 1 / alone, many), strict=True))
 
 
-def why_not(
-    geometry: Geometry,
-    demand: Demand,
-    setting: Setting,
-    memory: Mapping[str, int],
-    sizes: Sequence[int],
-    held: float | None,
-    dealt: int | None,
-) -> str | None:
-    """Why these GPUs cannot hold one request of the demand, and how to fix it; None where they can.
+def _why_not(geometry: Geometry, placed: Placed, demand: Demand, held: float | None, dealt: int | None) -> str:
+    """Why these GPUs cannot hold one request of the demand, and how to fix it.
 
     Args:
-        memory: one GPU's, term by term (bytes). sizes: counts of GPUs that can share a layer. held: requests that the KV cache
-        holds at once. dealt: fewest of `sizes` that hold the demand.
+        held: requests that the KV cache holds at once. dealt: the fewest GPUs sharing layers that hold the demand.
     """
-    count = setting.tensor_parallel
     if not geometry.weighed:
         return f"{weights_unknown(geometry)} Name the checkpoint's folder or its id on the hub, or give --parameters."
     if demand.tokens > geometry.context:
@@ -321,29 +297,17 @@ def why_not(
             f"a request of {demand.prompt:,} + {demand.output:,} tokens exceeds the model's context of {geometry.context:,}. "
             "Shorten it."
         )
-    if count not in sizes:
-        return (
-            f"{count} GPUs cannot share {geometry.heads} query heads, {geometry.kv_heads} KV heads, an MLP of "
-            f"{geometry.intermediate_size:,} and a vocabulary of {geometry.vocabulary:,} evenly. "
-            f"--tensor-parallel may be {', '.join(map(str, sizes))}."
-        )
-    if held is not None and held >= 1:
-        return None
+    if problem := parallel_problem(geometry, Parallel(placed.setting.tensor_parallel)):
+        return problem
+    memory = placed.memory
     engine = memory["activation_bytes_per_gpu"] + memory["overhead_bytes_per_gpu"]
-    taken = f"weights {shown_gib(memory['weight_bytes_per_gpu'])} + activations and overhead {shown_gib(engine)}"
+    taken = f"weights {shown_gib(memory['weight_bytes_per_gpu'])} + activations and overhead {shown_gib(engine)} GiB"
     budget = f"the {shown_gib(memory['budget_bytes_per_gpu'])} GiB that the engine may take of each GPU"
-    if held is None:
-        found = f"{taken} GiB are more than {budget}."
-    else:
-        found = (
-            f"{taken} GiB leave {shown_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held:.2g} requests."
-        )
-    more = (
-        f"--tensor-parallel {dealt} holds the demand"
-        if dealt
-        else f"No tensor parallelism of up to {sizes[-1]} holds the demand"
-    )
-    return f"{found} {more}; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
+    left = f"{shown_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held or 0:.2g} requests"
+    found = f"{taken} are more than {budget}" if held is None else f"{taken} leave {left}"
+    most = tensor_parallel_sizes(geometry)[-1]
+    more = f"--tensor-parallel {dealt} holds" if dealt else f"No tensor parallelism of up to {most} holds"
+    return f"{found}. {more} the demand; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
 
 
 def weights_unknown(geometry: Geometry) -> str:

@@ -11,20 +11,14 @@ import asyncio
 import json
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest
 
 _VERSION = "0.32.0"  # of vLLM, whose metrics it has; convention
 _HEAD = b"HTTP/1.1 200 OK\r\n"
-_COUNTERS = ("num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total")
-_TIMES = {
-    "time_to_first_token_seconds": "ttft",
-    "inter_token_latency_seconds": "itl",
-    "request_queue_time_seconds": "queue",
-    "request_prefill_time_seconds": "prefill",
-    "request_decode_time_seconds": "decode",
-    "e2e_request_latency_seconds": "e2e",
-}
+_PAGES = {"/version": json.dumps({"version": _VERSION}).encode(), "/v1/models": b'{"data": []}'}
 
 
 @dataclass
@@ -38,11 +32,6 @@ class Planted:
     slots: int = 8
     first_s: float = 0.04
     step_s: float = 0.004
-    running: int = 0
-    waiting: int = 0
-    prompted: int = 0
-    generated: int = 0
-    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def answer_s(self, tokens: int) -> float:
         """How long an answer of so many tokens takes (s)."""
@@ -54,7 +43,7 @@ class Planted:
 
     async def serve(self, port: int = 0) -> None:
         """Listen until the task ends; prints the port."""
-        free = asyncio.Semaphore(self.slots)
+        metrics, free = _Metrics(), asyncio.Semaphore(self.slots)
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -64,10 +53,10 @@ class Planted:
                     body = json.loads(await reader.readexactly(length)) if length else {}
                     path = head.split(b" ")[1].decode()
                     if path == "/v1/completions":
-                        await self._complete(body, free, writer)
+                        await self._complete(body, free, metrics, writer)
                     else:
-                        text = self._page(path).encode()
-                        writer.write(_HEAD + b"content-length: %d\r\n\r\n" % len(text) + text)
+                        page = generate_latest(metrics.registry) if path == "/metrics" else _PAGES.get(path, b"{}")
+                        writer.write(_HEAD + b"content-length: %d\r\n\r\n" % len(page) + page)
                     await writer.drain()
             except (asyncio.IncompleteReadError, ConnectionError):
                 pass
@@ -78,78 +67,60 @@ class Planted:
         print(listening.sockets[0].getsockname()[1], flush=True)
         await listening.serve_forever()
 
-    async def _complete(self, body: dict[str, Any], free: asyncio.Semaphore, writer: asyncio.StreamWriter) -> None:
-        prompt, tokens, arrival = len(body["prompt"]), int(body["max_tokens"]), time.monotonic()
-        self.waiting += 1
-        async with free:
-            self.waiting -= 1
-            self.running += 1
-            try:
-                await self._answer(body, prompt, tokens, arrival, writer)
-            finally:
-                self.running -= 1
-
-    async def _answer(
-        self, body: dict[str, Any], prompt: int, tokens: int, arrival: float, writer: asyncio.StreamWriter
+    async def _complete(
+        self, body: dict[str, Any], free: asyncio.Semaphore, metrics: _Metrics, writer: asyncio.StreamWriter
     ) -> None:
-        begin = time.monotonic()
+        arrival = time.monotonic()
+        with metrics.waiting.track_inprogress():
+            await free.acquire()
+        metrics.usage.inc(1 / self.slots)
+        try:
+            with metrics.running.track_inprogress():
+                await self._answer(body, arrival, metrics, writer)
+        finally:
+            metrics.usage.dec(1 / self.slots)
+            free.release()
 
-        async def token(number: int) -> None:
-            await asyncio.sleep(begin + self.first_s + number * self.step_s - time.monotonic())
-            self.generated += 1
-            self._observe("itl", self.step_s, number > 0)
-
-        usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
-        if body.get("stream"):
-            writer.write(_HEAD + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        self.prompted += prompt
+    async def _answer(self, body: dict[str, Any], arrival: float, metrics: _Metrics, writer: asyncio.StreamWriter) -> None:
+        """A stream, whatever was asked for."""
+        begin, tokens = time.monotonic(), int(body["max_tokens"])
+        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": tokens}
+        metrics.prompted.inc(usage["prompt_tokens"])
+        writer.write(_HEAD + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for number in range(tokens):
-            await token(number)
-            if body.get("stream"):
-                _event(writer, json.dumps({"choices": [{"index": 0, "text": " t"}]}))
-        if body.get("stream"):
-            _event(writer, json.dumps({"choices": [], "usage": usage}))
-            _event(writer, "[DONE]")
-            writer.write(b"0\r\n\r\n")
-        else:
-            text = json.dumps({"choices": [{"index": 0, "text": " t" * tokens}], "usage": usage}).encode()
-            writer.write(_HEAD + b"content-length: %d\r\n\r\n" % len(text) + text)
+            await asyncio.sleep(begin + self.first_s + number * self.step_s - time.monotonic())
+            metrics.generated.inc()
+            if number:
+                metrics.itl.observe(self.step_s)
+            _event(writer, json.dumps({"choices": [{"index": 0, "text": " t"}]}))
+        _event(writer, json.dumps({"choices": [], "usage": usage}))
+        _event(writer, "[DONE]")
+        writer.write(b"0\r\n\r\n")
         queued, ended = begin - arrival, time.monotonic()
-        for name, seconds in (
-            ("ttft", queued + self.first_s),
-            ("queue", queued),
-            ("prefill", self.first_s),
-            ("decode", ended - begin - self.first_s),
-            ("e2e", ended - arrival),
-        ):
-            self._observe(name, seconds)
+        metrics.ttft.observe(queued + self.first_s)
+        metrics.queue.observe(queued)
+        metrics.prefill.observe(self.first_s)
+        metrics.decode.observe(ended - begin - self.first_s)
+        metrics.e2e.observe(ended - arrival)
 
-    def _observe(self, name: str, seconds: float, counts: bool = True) -> None:
-        total, count = self.sums.get(name, (0.0, 0))
-        self.sums[name] = (total + seconds, count + 1) if counts else (total, count)
 
-    def _page(self, path: str) -> str:
-        if path == "/metrics":
-            return self._metrics()
-        return {"/version": json.dumps({"version": _VERSION}), "/v1/models": '{"data": []}'}.get(path, "{}")
+class _Metrics:
+    """vLLM's, as far as they are read; of times the sum and the count."""
 
-    def _metrics(self) -> str:
-        gauges = {
-            "num_requests_running": self.running,
-            "num_requests_waiting": self.waiting,
-            "kv_cache_usage_perc": self.running / self.slots,
-        }
-        counters = dict.fromkeys(_COUNTERS, 0) | {
-            "prompt_tokens_total": self.prompted,
-            "generation_tokens_total": self.generated,
-        }
-        lines = [f"# TYPE vllm:{name} gauge\nvllm:{name} {value}" for name, value in gauges.items()]
-        lines += [f"# TYPE vllm:{name} counter\nvllm:{name} {value}" for name, value in counters.items()]
-        for name, key in _TIMES.items():
-            total, count = self.sums.get(key, (0.0, 0))
-            lines.append(f"# TYPE vllm:{name} histogram\nvllm:{name}_sum {total}\nvllm:{name}_count {count}")
-            lines.append(f'vllm:{name}_bucket{{le="+Inf"}} {count}')
-        return "\n".join(lines) + "\n"
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"documentation": "", "registry": self.registry}
+        self.running, self.waiting = (Gauge(f"vllm:num_requests_{name}", **own) for name in ("running", "waiting"))
+        self.usage = Gauge("vllm:kv_cache_usage_perc", **own)
+        self.prompted, self.generated = (Counter(f"vllm:{name}_tokens", **own) for name in ("prompt", "generation"))
+        for name in ("num_preemptions", "prefix_cache_queries", "prefix_cache_hits"):
+            Counter(f"vllm:{name}", **own)
+        self.ttft = Summary("vllm:time_to_first_token_seconds", **own)
+        self.itl = Summary("vllm:inter_token_latency_seconds", **own)
+        self.queue, self.prefill, self.decode = (
+            Summary(f"vllm:request_{name}_time_seconds", **own) for name in ("queue", "prefill", "decode")
+        )
+        self.e2e = Summary("vllm:e2e_request_latency_seconds", **own)
 
 
 def _event(writer: asyncio.StreamWriter, data: str) -> None:

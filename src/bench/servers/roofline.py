@@ -1,6 +1,7 @@
 """The fastest that a GPU could prefill and decode a model, from its bandwidth and FLOP/s: ceilings, never forecasts.
 
-Decode reads the weights once a step, and each sequence's KV cache; prefill multiplies. Whatever else an engine does comes on top.
+Decode reads the weights once a step, and each sequence's KV cache; prefill multiplies. What layers compute of a state is left out, and
+whatever else an engine does.
 Source: Williams, Waterman and Patterson 2009 (roofline); FLOPs are counted as by Kaplan et al. 2020, without embeddings.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.models.geometry import Attention, Geometry, kv_bytes_of_sequence
+from bench.models.geometry import Geometry, kv_bytes_of_sequence
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Roofline:
         """
         kv_bytes = self.kv_copies * kv_bytes_of_sequence(self.geometry, round(context), self.kv_dtype)
         reading = (self._read(sequences) + sequences * kv_bytes) / self.bandwidth
-        attended = sum(layers * kind.heads * kind.pairs[1] * _held(context, kind.window) for kind, layers in self._kinds())
+        attended = sum(
+            layers * kind.heads * kind.pairs[1] * _held(context, kind.window) for kind, layers in self.geometry.attention_kinds
+        )
         flop = self._linear_flop() + self._output_flop() + 2 * attended
         return sequences / max(reading, sequences * flop / self.flops)
 
@@ -63,7 +66,10 @@ class Roofline:
 
     def _prompt_flop(self, tokens: int) -> float:
         """FLOP of one prompt. The output layer is computed for its last token alone."""
-        attended = sum(layers * kind.heads * kind.pairs[0] * _attended(tokens, kind.window) for kind, layers in self._kinds())
+        attended = sum(
+            layers * kind.heads * kind.pairs[0] * _attended(tokens, kind.window)
+            for kind, layers in self.geometry.attention_kinds
+        )
         return tokens * self._linear_flop() + self._output_flop() + 2 * attended
 
     def _linear_flop(self) -> int:
@@ -72,10 +78,6 @@ class Roofline:
 
     def _output_flop(self) -> int:
         return 2 * self.geometry.vocabulary * self.geometry.hidden_size
-
-    def _kinds(self) -> tuple[tuple[Attention, int], ...]:
-        """Each kind of attention, with the number of layers that have it. What else layers compute of a state is left out."""
-        return self.geometry.attention_kinds
 
 
 def _held(tokens: float, window: int | None) -> float:

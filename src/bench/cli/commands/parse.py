@@ -24,7 +24,7 @@ def parse(
     (elapsed seconds, then a column a series) and summary.json beside them.
     """
     from bench.findings.streams import stream_notes
-    from bench.findings.trust import accept_option, of_others
+    from bench.findings.trust import accept_option, others_alone
     from bench.parse.run import parse_run
     from bench.parse.table import verdict_columns
     from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
@@ -83,7 +83,8 @@ def parse(
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
     for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
-    allowed = accept_option(of_others(judged.found), thresholds.other_share)
+    alone = others_alone(reason.code for reason in judged.found)
+    allowed = accept_option(summary["host_other_share"] if alone else None, thresholds.other_share)
     for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
         print(line)
 

@@ -113,7 +113,7 @@ def _list(plan: Plan, *, json: bool) -> None:
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     states = run_states(plan, Store(), rejected)
     if json:
-        unknown: Verdict = {"faults": [], "reasons": [], "failures": None, "stopped": None}
+        unknown: Verdict = {"faults": [], "reasons": [], "host_other_share": None, "failures": None, "stopped": None}
         print_json(
             [
                 {
@@ -151,7 +151,7 @@ def _list(plan: Plan, *, json: bool) -> None:
     if rejected:
         from bench.findings.trust import accept_others
 
-        if allowed := accept_others(verdict["reasons"] for verdict in verdicts if verdict):
+        if allowed := accept_others(verdict for verdict in verdicts if verdict):
             print(f"Note: {allowed}")
     for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
         print(f"Note: {line}")
@@ -208,10 +208,13 @@ def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[st
 
 
 class Verdict(TypedDict):
-    """What the summary table says of a run: parts at fault, the reasons' codes, failed requests, and an early end (None if none)."""
+    """What the summary table says of a run: parts at fault, the reasons, others' work, failed requests, and an early end (None if
+    none).
+    """
 
     faults: list[str]
     reasons: list[str]
+    host_other_share: float | None
     failures: str | None
     stopped: str | None
 
@@ -224,7 +227,7 @@ def judged_runs() -> dict[str, Verdict]:
 
     from bench.parse.validity import failures, stopped  # with polars, which a list of runs without a table must not cost
 
-    needed = ["digest", "faults", "reasons", "failed", "requests"]
+    needed = ["digest", "faults", "reasons", "host_other_share", "failed", "requests"]
     further = pl.col("^(stopped_at_s|num_requests|failure_said|outcome_.*)$")
     try:
         rows = pl.scan_parquet(Paths.SUMMARY).select(*needed, further).collect().to_dicts()
@@ -234,7 +237,13 @@ def judged_runs() -> dict[str, Verdict]:
             "again."
         ) from None
     return {
-        row["digest"]: {"faults": row["faults"], "reasons": row["reasons"], "failures": failures(row), "stopped": stopped(row)}
+        row["digest"]: {
+            "faults": row["faults"],
+            "reasons": row["reasons"],
+            "host_other_share": row["host_other_share"],
+            "failures": failures(row),
+            "stopped": stopped(row),
+        }
         for row in rows
     }
 
@@ -297,7 +306,7 @@ def watched_lines(now: float | None = None) -> list[str]:
         for path in Path().glob(pattern.format(deployment="*", session="*")):
             with suppress(BenchError):  # another program's
                 records.append(read(SessionProgress, path))
-    records.sort(key=lambda record: record.written)
+    records.sort(key=lambda record: record.since)
     running = [record for record in records if not record.over and not _gone(record)]
     if running:
         return [session_line(record, now) for record in running]
