@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import polars as pl
@@ -200,6 +201,16 @@ def test_no_run_takes_the_place_of_another(tmp_path):
     rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
     assert sorted(row["deployment"] for row in rows) == [f"{model} (vLLM bench)" for model in ("one", "three", "two")]
     assert {file.parent.name for file in out.rglob("summary.json")} == {row["run"] for row in rows}
+
+
+def test_a_folder_is_searched_for_runs_of_our_own_and_of_other_tools(tmp_path):
+    shutil.copytree(REAL / "own", tmp_path / "own")
+    vllm(tmp_path)
+    said = json.loads(bench("import", tmp_path, "--json").stdout)
+    assert len(said["own"]) == 2 and [each["tool"] for each in said["imported"]] == ["vLLM bench"]
+    (tmp_path / "vllm.json").unlink()
+    said = json.loads(bench("import", tmp_path, "--json").stdout)
+    assert len(said["own"]) == 2 and said["imported"] == []
 
 
 def test_a_file_that_is_no_result_does_not_stop_the_import_of_its_folder(tmp_path):

@@ -16,14 +16,17 @@ from bench.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from bench.beside.interop.imported import Imported
 
-_HEAD = ("", "load", "answered", "prompt", "output", "requests/s", "tokens/s")
-_COUNTED = ("counted_prompt_tokens", "counted_output_tokens", "throughput_requests_per_s", "throughput_tokens_per_s")
-_TIMES = {
-    "ttft_p50_s": "TTFT P50",
-    "ttft_p99_s": "P99",
-    "tpot_p50_s": "TPOT P50",
-    "itl_p50_s": "ITL P50",
-    "e2e_p50_s": "E2E P50",
+# Columns of numbers, and by what each is multiplied. Lengths are means in tokens.
+_NUMBERS = {
+    "prompt": ("counted_prompt_tokens", 1.0),
+    "output": ("counted_output_tokens", 1.0),
+    "requests/s": ("throughput_requests_per_s", 1.0),
+    "tokens/s": ("throughput_tokens_per_s", 1.0),
+    "TTFT P50, ms": ("ttft_p50_s", 1e3),
+    "P99, ms": ("ttft_p99_s", 1e3),
+    "TPOT P50, ms": ("tpot_p50_s", 1e3),
+    "ITL P50, ms": ("itl_p50_s", 1e3),
+    "E2E P50, ms": ("e2e_p50_s", 1e3),
 }
 _Row = Mapping[str, Any]
 
@@ -61,9 +64,10 @@ class Import:
         from bench.beside.interop.imported import imported, read_peers, write_imported
         from bench.results import Results
 
-        ours = [text for text in self.files if _is_own(text)]
+        ours = [text for text in self.files if _has_own(text)]
         own = [row for text in ours for row in Results.open(text).own.to_dicts()]
-        runs = imported((peer for text in self.files if text not in ours for peer in read_peers(Path(text))), own)
+        theirs = [text for text in self.files if text not in ours or Path(text).is_dir()]
+        runs = imported((peer for text in theirs for peer in read_peers(Path(text), beside_own=text in ours)), own)
         written = list(map(str, write_imported(runs, self.output_dir))) if self.output_dir else []
         if self.json:
             found = [
@@ -77,16 +81,18 @@ class Import:
             ]
             print_json({"own": list(map(_plain, own)), "imported": found, "written": written})
             return
-        print_table(_rows(runs, own), "<<" + ">" * 10)
+        print_table([*_rows(runs, own)], "<<" + ">" * 10)
         print("", *_notes(own), *written, sep="\n")
 
 
-def _is_own(text: str) -> bool:
-    """Whether it names runs of our own: a table, a folder with one or with parsed runs, or one of its deployments."""
+def _has_own(text: str) -> bool:
+    """Whether it has runs of our own: a table, a folder with one or with a run at any depth, or one of its deployments."""
+    from bench.beside.interop.imported import OWN
+
     place = Path(text)
     if not place.exists():
         return Path(text.rpartition(":")[0]).exists() and ":" in text
-    names = ("summary.json", "summary.parquet", "run.json")
+    names = ("summary.parquet", *OWN)
     return place.suffix == ".parquet" or (place.is_dir() and any(any(place.rglob(name)) for name in names))
 
 
@@ -94,30 +100,21 @@ def _plain(row: _Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None and not isinstance(value, list)}
 
 
-def _rows(runs: Sequence[Imported], own: Sequence[_Row]) -> list[list[str]]:
-    """Our own runs and those of other tools, by load. Lengths are means in tokens, times in ms."""
-    rows = [(row, _row(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), _label(row), row)) for row in own]
-    for run in runs:
-        title, figures = f"{run.form.title} {run.peer.version or ''}".strip(), run.run.figures
-        rows.append((figures, _row(title, _label(figures), figures)))
-    rows.sort(key=lambda each: (str(each[0]["workload"]), str(each[0]["axis"]), float(each[0]["level"])))
-    return [[*_HEAD, *(f"{title}, ms" for title in _TIMES.values())], *(row for _, row in rows)]
+def _rows(runs: Sequence[Imported], own: Sequence[_Row]) -> Iterator[list[str]]:
+    """Our own runs and those of other tools, by load."""
+    named = [(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), row) for row in own]
+    named += [(f"{run.form.title} {run.peer.version or ''}".strip(), run.run.figures) for run in runs]
+    yield ["", "load", "answered", *_NUMBERS]
+    for name, row in sorted(named, key=lambda each: (str(each[1]["workload"]), str(each[1]["axis"]), each[1]["level"])):
+        numbers = [row[column] and times * row[column] for column, times in _NUMBERS.values()]
+        shown = ("–" if number is None else f"{float(f'{number:.3g}'):,g}" for number in numbers)
+        yield [name, _load(row), f"{row['ok']} of {row['requests']}", *shown]
 
 
-def _label(row: _Row) -> str:
+def _load(row: _Row) -> str:
     from bench.axes import AXES
 
     return f"{row['workload']} {AXES[row['axis']].label(row['level'])}"
-
-
-def _row(name: str, load: str, figures: _Row) -> list[str]:
-    answered = f"{figures['ok']:.0f} of {figures['requests']:.0f}" if figures.get("requests") is not None else "–"
-    numbers = [figures.get(column) for column in _COUNTED] + [_ms(figures.get(column)) for column in _TIMES]
-    return [name, load, answered, *("–" if value is None else f"{float(f'{value:.3g}'):,g}" for value in numbers)]
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e3 * seconds
 
 
 def _notes(own: Sequence[_Row]) -> Iterator[str]:
@@ -126,7 +123,7 @@ def _notes(own: Sequence[_Row]) -> Iterator[str]:
 
     for row in own:
         if not row["valid"]:
-            yield f"{row['deployment']}, {_label(row)}: invalid, as {'; '.join(reason_texts(row['reasons']))}."
+            yield f"{row['deployment']}, {_load(row)}: invalid, as {'; '.join(reason_texts(row['reasons']))}."
     yield "What each tool defines otherwise, or by another name: docs/reference/imported.md."
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from bench.runs.files import UNREADABLE, checksum, digest
 
 #: The tools whose result files are read. One more is a file beside this one, and a row here.
 FORMATS = {each.name: each for each in (VLLM, GUIDELLM, AIPERF, INFERENCE_PERF)}
+#: Records of a run of our own.
+OWN = ("run.json", "summary.json")
 # What reading values of other types than a tool writes may raise.
 _ODD = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError, BenchError)
 _EXPECTED = "Expected: " + "; ".join(f"{form.title} {form.versions}: {form.file}" for form in FORMATS.values()) + "."
@@ -41,15 +45,20 @@ class Imported:
     run: ForeignRun
 
 
-def read_peers(path: Path) -> list[_Peer]:
+def read_peers(path: Path, *, beside_own: bool = False) -> list[_Peer]:
     """The runs in a result file, or in all result files below a folder; other files there are left out.
+
+    Args:
+        beside_own: whether the folder has runs of our own, too, so that there need be no other.
 
     Raises:
         BenchError: no result file is there, or one is not what its tool writes.
     """
-    files = sorted(file for file in path.rglob("*.json") if file.is_file()) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*.json") if file.is_file() and file.name not in OWN)
     found = [run for file in files for run in _of_file(file, among_others=path.is_dir())]
-    if not found:
+    if not found and not beside_own:
         raise BenchError(f"{path}: no result file of a tool that is read. {_EXPECTED}")
     return found
 
@@ -61,7 +70,7 @@ def _of_file(path: Path, *, among_others: bool) -> list[_Peer]:
         if among_others and not isinstance(error, OSError):
             return []
         raise BenchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}. {_EXPECTED}") from None
-    form = next((form for form in FORMATS.values() if form.is_result(value)), None)
+    form = next((form for form in FORMATS.values() if form.wrote(value)), None)
     try:
         return [(form, path, run) for run in form.read(path, value)] if form else []
     except _ODD as error:
@@ -82,7 +91,7 @@ def imported(peers: Iterable[_Peer], own: Sequence[Mapping[str, Any]] = ()) -> l
     """
     loads = [(str(row["arrival"]), row["prompt_tokens"], row["output_tokens"], str(row["workload"])) for row in own]
     found: list[Imported] = []
-    repeats: dict[tuple[Any, ...], int] = {}
+    repeats = Counter[tuple[Any, ...]]()
     for form, source, peer in peers:
         table = request_table(peer.requests)
         ok, (kind, _, level) = table.filter(pl.col("outcome") == "ok"), peer.load
@@ -91,8 +100,7 @@ def imported(peers: Iterable[_Peer], own: Sequence[Mapping[str, Any]] = ()) -> l
         if workload is None:
             workload = "_".join([kind, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)])
             loads.append((kind, lengths[0], lengths[1], workload))
-        load = (form.name, peer.model, workload, level)
-        repeats[load] = repeats.get(load, 0) + 1
+        repeats[load := (form.name, peer.model, workload, level)] += 1
         run = _run(form, source, peer, table, workload, repeats[load])
         found.append(Imported(form=form, source=source, peer=peer, run=run))
     return found
@@ -119,21 +127,14 @@ def _run(form: Format, source: Path, peer: PeerRun, table: pl.DataFrame, workloa
     identity = digest([definition, checksum(source)])
     # Folders of runs have this name: another model's run of the same load, or of a later call, is another one.
     definition["run"] = f"{form.name}_{workload}_{AXES[axis].label(level)}_r{repeat}_{identity[:_IDENTITY]}"
-    return foreign_run(definition, table, digest=identity, started=peer.started, stamps=peer.stamps)
+    started = peer.started and datetime.fromtimestamp(peer.started, UTC).isoformat(timespec="milliseconds")
+    return foreign_run(definition, table, digest=identity, started=started or None, stamps=peer.stamps)
 
 
 def write_imported(runs: Iterable[Imported], folder: Path) -> list[Path]:
     """Write each run into a folder of its own below `folder`, and return these."""
-    return [
-        write_run(
-            each.run,
-            folder,
-            {
-                "tool": each.form.title,
-                "version": each.peer.version,
-                "file": each.source.name,
-                "sha256": checksum(each.source),
-            },
-        )
-        for each in runs
-    ]
+    places = []
+    for each in runs:
+        tool = {"tool": each.form.title, "version": each.peer.version}
+        places.append(write_run(each.run, folder, {**tool, "file": each.source.name, "sha256": checksum(each.source)}))
+    return places

@@ -4,45 +4,40 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, iso, no_load, request
-from bench.runs.request import RequestRecord
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, Sent, all_there, held, no_load
 
 _CANCELLED = 499  # of a request that the client itself ended; source: aiperf/transports/aiohttp_client.py
-_NS = 1e-9
+_NS, _MS = 1e-9, 1e-3
 
 
-def _read(path: Path, content: Any) -> list[PeerRun]:
+def _read(path: Path, content: Any) -> Iterator[PeerRun]:
     of = Part(content)
     phases = [each for each in of.parts("input_config.phases") if each.get("kind", str) != "warmup"]
     if len(phases) != 1:
         raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up cannot be read; give one")
     file = path.with_name(path.stem.removesuffix("_aiperf") + ".jsonl")
-    sent = _records(file)
-    all_there(len(sent), of.get("request_count.avg", need=True) + (of.get("error_request_count.avg") or 0))
-    records = [each for each in sent if each.part("error").content.get("code") != _CANCELLED]
-    endpoint = of.part("input_config.endpoint")
-    return [
-        PeerRun(
-            version=of.get("aiperf_version", str),
-            model=_model(of.content["input_config"].get("models")),
-            started=iso(_NS * _start(records[0])),
-            endpoint="chat" if endpoint.get("type", str) == "chat" else "completions",
-            stream=endpoint.content.get("streaming", True) is not False,
-            load=_load(phases[0], len(records)),
-            requests=list(_requests(records)),
-        )
-    ]
-
-
-def _model(models: Any) -> str:
-    """The name of the first model, however the configuration has them."""
-    items = models.get("items") if isinstance(models, Mapping) else models
-    first = items[0] if isinstance(items, list) and items else items
-    return str(first.get("name") if isinstance(first, Mapping) else first or "model")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    records = [Part(json.loads(line), f"{file.name}:{number}") for number, line in enumerate(lines, 1)]
+    records = [each for each in records if each.get("metadata.benchmark_phase", str) != "warmup"]
+    all_there(len(records), of.get("request_count.avg", need=True) + (of.get("error_request_count.avg") or 0))
+    sent = [_sent(each) for each in records]
+    sent = [each for each in sent if each.status != _CANCELLED]
+    models = of.content["input_config"].get("models")
+    models = models.get("items") if isinstance(models, Mapping) else models
+    first = models[0] if isinstance(models, list) and models else models
+    yield PeerRun(
+        version=of.get("aiperf_version", str),
+        model=str(first.get("name") if isinstance(first, Mapping) else first or "model"),
+        started=min(each.start for each in sent),
+        endpoint="chat" if of.get("input_config.endpoint.type", str) == "chat" else "completions",
+        stream=of.get("input_config.endpoint", Mapping, need=True).get("streaming", True) is not False,
+        load=_load(phases[0], len(sent)),
+        sent=sent,
+    )
 
 
 def _load(of: Part, requests: float) -> Load:
@@ -59,42 +54,24 @@ def _load(of: Part, requests: float) -> Load:
     return held(concurrency or 1, requests)
 
 
-def _start(record: Part) -> int:
-    found: int = record.get("metadata.request_start_ns", int, need=True)
-    return found
-
-
-def _records(file: Path) -> list[Part]:
-    """Those of the measured phase, in the order of sending."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    found = [Part(json.loads(line), f"{file.name}:{number}") for number, line in enumerate(lines, 1)]
-    return sorted((each for each in found if each.get("metadata.benchmark_phase", str) != "warmup"), key=_start)
-
-
-def _requests(records: Sequence[Part]) -> Iterator[RequestRecord]:
-    for i, each in enumerate(records):
-        sent, end = (
-            _NS * (each.get(f"metadata.request_{which}_ns", int, need=True) - _start(records[0])) for which in ("start", "end")
-        )
-        if error := each.part("error").content:
-            code, said = error.get("code"), str(error.get("message") or error.get("type") or "")
-            yield request(i, sent, end, **failure(said, code if isinstance(code, int) and 300 <= code < 600 else None))
-            continue
-        ttft, lasts, prompt, output = (
-            each.get(f"metrics.{name}.value")
-            for name in ("time_to_first_token", "request_latency", "input_sequence_length", "output_sequence_length")
-        )
-        gaps = each.values("metrics.inter_chunk_latency.value")
-        times = [] if ttft is None else list(itertools.accumulate((1e-3 * gap for gap in gaps), initial=sent + 1e-3 * ttft))
-        yield request(
-            i,
-            sent,
-            end,
-            times=times,
-            ends=(None, sent + 1e-3 * lasts if lasts is not None else times[-1] if times else end),
-            prompt_tokens=None if prompt is None else int(prompt),
-            completion_tokens=None if output is None else int(output),
-        )
+def _sent(of: Part) -> Sent:
+    start, end = (_NS * of.get(f"metadata.request_{which}_ns", int, need=True) for which in ("start", "end"))
+    if of.get("error", Mapping):
+        code = of.content["error"].get("code")
+        said = of.get("error.message", str) or of.get("error.type", str) or ""
+        return Sent(start=start, end=end, failed=said, status=code if isinstance(code, int) and 300 <= code < 600 else None)
+    names = ("time_to_first_token", "request_latency", "input_sequence_length", "output_sequence_length")
+    ttft, lasts, prompt, output = (of.get(f"metrics.{name}.value") for name in names)
+    gaps = of.values("metrics.inter_chunk_latency.value")
+    times = [] if ttft is None else list(itertools.accumulate((_MS * gap for gap in gaps), initial=start + _MS * ttft))
+    return Sent(
+        start=start,
+        end=end,
+        times=times,
+        last=None if lasts is None else start + _MS * lasts,
+        prompt=None if prompt is None else int(prompt),
+        output=None if output is None else int(output),
+    )
 
 
 AIPERF = Format(
@@ -102,6 +79,6 @@ AIPERF = Format(
     title="AIPerf",
     file="profile_export_aiperf.json of its artifacts, beside profile_export.jsonl",
     versions="0.13",
-    is_result=lambda content: isinstance(content, dict) and {"input_config", "aiperf_version"} <= content.keys(),
+    keys=frozenset({"input_config", "aiperf_version"}),
     read=_read,
 )

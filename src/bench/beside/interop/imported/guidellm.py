@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, iso, no_load, request
-from bench.runs.request import RequestRecord
-
-_SENT = "info.timings.request_start"
-_STAMPS = (_SENT, *(f"info.timings.{name}" for name in ("request_end", "resolve_end", "first_token_iteration")))
-_STAMPS += ("info.timings.last_token_iteration", "info.timings.targeted_start")
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, Sent, all_there, held, no_load
 
 
-def _read(_: Path, content: Any) -> list[PeerRun]:
+def _read(_: Path, content: Any) -> Iterator[PeerRun]:
     report = Part(content)
-    version = report.get("metadata.guidellm_version", str)
-    return [_run(version, each) for each in report.parts("benchmarks")]
-
-
-def _run(version: str | None, of: Part) -> PeerRun:
-    totals = of.part("metrics.request_totals")
-    answered, failed = (totals.get(name, int, need=True) for name in ("successful", "errored"))
-    requests = _requests(of.parts("requests.successful"), of.parts("requests.errored"))
-    all_there(len(requests), answered + failed)
-    return PeerRun(
-        version=version,
-        model=of.get("config.backend.model", str) or "model",
-        started=iso(of.get("start_time", need=True)),
-        endpoint="chat" if "chat" in (of.get("config.backend.request_format", str) or "") else "completions",
-        load=_load(of.part("config.strategy"), totals.get("total", int) or 0),
-        requests=requests,
-        stamps=False,  # it keeps only the first and the last moment of an answer
-    )
+    for of in report.parts("benchmarks"):
+        answered, failed = (of.get(f"metrics.request_totals.{name}", int, need=True) for name in ("successful", "errored"))
+        sent = [_sent(each, failed=False) for each in of.parts("requests.successful")]
+        sent += [_sent(each, failed=True) for each in of.parts("requests.errored")]
+        all_there(len(sent), answered + failed)
+        yield PeerRun(
+            version=report.get("metadata.guidellm_version", str),
+            model=of.get("config.backend.model", str) or "model",
+            started=of.get("start_time", need=True),
+            endpoint="chat" if "chat" in (of.get("config.backend.request_format", str) or "") else "completions",
+            load=_load(of, of.get("metrics.request_totals.total", int) or 0),
+            sent=sent,
+            stamps=False,  # it keeps only the first and the last moment of an answer
+        )
 
 
 def _load(of: Part, requests: int) -> Load:
-    kind, rate, most = of.get("type_", str), of.get("rate"), of.get("max_concurrency", int)
-    if ramp := of.get("rampup_duration"):
+    def get(key: str, kind: Any = int | float) -> Any:
+        return of.get(f"config.strategy.{key}", kind)
+
+    kind, rate, most = get("type_", str), get("rate"), get("max_concurrency", int)
+    if ramp := get("rampup_duration"):
         raise no_load("rampup_duration", ramp)
-    streams = {"synchronous": 1, "concurrent": of.get("streams", int), "throughput": most or requests}.get(kind or "")
+    streams = {"synchronous": 1, "concurrent": get("streams", int), "throughput": most or requests}.get(kind)
     if streams is not None:
         return held(streams, requests)
     if most is not None:
@@ -49,30 +44,23 @@ def _load(of: Part, requests: int) -> Load:
     raise no_load("type_", kind)
 
 
-def _requests(successful: list[Part], errored: list[Part]) -> list[RequestRecord]:
-    """Those that were answered and those that failed, in the order of sending; without those that were cut off."""
-    wrong = set(map(id, errored))
-    both = sorted((each for each in (*successful, *errored) if each.get(_SENT) is not None), key=lambda each: each.get(_SENT))
-    found = []
-    for index, each in enumerate(both):
-        moments = [None if (at := each.get(name)) is None else at - both[0].get(_SENT) for name in _STAMPS]
-        begin, end, resolved, first, last, targeted = moments
-        error = each.get("info.error", str)
-        found.append(
-            request(
-                index,
-                begin or 0.0,
-                resolved if end is None else end,
-                ends=(first, last),
-                chunks=each.get("info.timings.token_iterations", int) or None,
-                prompt_tokens=each.get("prompt_tokens", int),
-                completion_tokens=each.get("output_tokens", int),
-                cached_tokens=each.get("cached_tokens", int),
-                scheduled_s=targeted,
-                **(failure(error or "") if id(each) in wrong else {"error": error}),
-            )
-        )
-    return found
+def _sent(of: Part, *, failed: bool) -> Sent:
+    def at(name: str) -> float | None:
+        moment: float | None = of.get(f"info.timings.{name}")
+        return moment
+
+    return Sent(
+        start=of.get("info.timings.request_start", need=True),
+        end=at("request_end") or at("resolve_end"),
+        due=at("targeted_start"),
+        first=at("first_token_iteration"),
+        last=at("last_token_iteration"),
+        pieces=of.get("info.timings.token_iterations", int),
+        prompt=of.get("prompt_tokens", int),
+        output=of.get("output_tokens", int),
+        cached=of.get("cached_tokens", int),
+        failed=(of.get("info.error", str) or "") if failed else None,
+    )
 
 
 GUIDELLM = Format(
@@ -80,6 +68,6 @@ GUIDELLM = Format(
     title="GuideLLM",
     file="the JSON of `guidellm run --output kind=json,path=FILE`",
     versions="0.8.1",
-    is_result=lambda content: isinstance(content, dict) and {"metadata", "benchmarks"} <= content.keys(),
+    keys=frozenset({"metadata", "benchmarks"}),
     read=_read,
 )

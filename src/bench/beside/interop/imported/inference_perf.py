@@ -7,44 +7,36 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request
-from bench.runs.request import RequestRecord
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, Sent, all_there, held, no_load
 from bench.yaml_file import read_yaml
 
 # Behind a prefix.
 _PER_REQUEST, _STAGE, _CONFIG = "per_request_lifecycle_metrics.json", "stage_{}_lifecycle_metrics.json", "config.yaml"
 
 
-def _read(path: Path, content: Any) -> list[PeerRun]:
-    parts = (Part(each, f"[{i}]") for i, each in enumerate(content))
-    requests = sorted(parts, key=lambda each: float(each.get("start_time", need=True)))
-    settings = Part(read_yaml(_beside(path, _CONFIG)), _CONFIG)
-    runs: list[PeerRun] = []
+def _read(path: Path, content: Any) -> Iterator[PeerRun]:
+    def beside(name: str) -> Path:
+        return path.with_name(path.name.removesuffix(_PER_REQUEST) + name)
+
+    sent = sorted((_sent(Part(each, f"[{i}]")) for i, each in enumerate(content)), key=lambda each: each.start)
+    settings = Part(read_yaml(beside(_CONFIG)), _CONFIG)
     at = 0
-    while (file := _beside(path, _STAGE.format(len(runs)))).exists():  # stages follow one another
+    for file in itertools.takewhile(Path.exists, (beside(_STAGE.format(i)) for i in itertools.count())):
         stage = Part(json.loads(file.read_text(encoding="utf-8")), file.name)
         count = stage.get("load_summary.count", int, need=True)
-        of_stage = requests[at : at + count]
-        at += count
-        runs.append(
-            PeerRun(
-                model=settings.get("server.model_name", str) or "model",
-                endpoint="chat" if settings.get("api.type", str) == "chat" else "completions",
-                stream=bool(settings.part("api").content.get("streaming", True)),
-                load=_load(settings, stage, count),
-                requests=_requests(of_stage),
-            )
+        yield PeerRun(
+            model=settings.get("server.model_name", str) or "model",
+            endpoint="chat" if settings.get("api.type", str) == "chat" else "completions",
+            stream=bool((settings.get("api", Mapping) or {}).get("streaming", True)),
+            load=_load(settings, stage, count),
+            sent=sent[at : at + count],  # stages follow one another
         )
-    all_there(len(requests), at)
-    return runs
-
-
-def _beside(path: Path, name: str) -> Path:
-    return path.with_name(path.name.removesuffix(_PER_REQUEST) + name)
+        at += count
+    all_there(len(sent), at)
 
 
 def _load(settings: Part, stage: Part, count: int) -> Load:
@@ -57,39 +49,26 @@ def _load(settings: Part, stage: Part, count: int) -> Load:
     return kind, "request_rate", rate
 
 
-def _requests(requests: Sequence[Part]) -> list[RequestRecord]:
-    found = []
-    for i, each in enumerate(requests):
-        first = requests[0].get("start_time", need=True)
-        sent, end = (each.get(key, need=True) - first for key in ("start_time", "end_time"))
-        prompt = each.get("info.request_metrics.text.input_tokens", int, need=True)
-        if each.part("error").content:
-            kind = each.get("error.error_type", str) or ""
-            code = kind.removeprefix("HTTP Error ")
-            said = each.get("error.error_msg", str) or kind
-            found.append(request(i, sent, end, **failure(said, int(code) if code.isdigit() else None)))
-            continue
-        answer = each.part("info.response_metrics")
-        # The tool repeats the moment of an event for each token of it, by its own tokenizer.
-        times = [moment - first for moment, _ in itertools.groupby(answer.values("output_token_times"))]
-        found.append(
-            request(
-                i,
-                sent,
-                end,
-                times=times,
-                ends=(None, times[-1] if times else end),
-                prompt_tokens=answer.get("server_usage.prompt_tokens", int) or prompt,
-                completion_tokens=answer.get("server_usage.completion_tokens", int) or answer.get("output_tokens", int),
-                cached_tokens=answer.get("server_usage.prompt_tokens_details.cached_tokens", int),
-            )
-        )
-    return found
-
-
-def _is_requests(content: Any) -> bool:
-    first = content[0] if isinstance(content, list) and content else None
-    return isinstance(first, dict) and {"start_time", "end_time", "info"} <= first.keys()
+def _sent(of: Part) -> Sent:
+    start, end = (of.get(key, need=True) for key in ("start_time", "end_time"))
+    if of.get("error", Mapping):
+        kind = of.get("error.error_type", str) or ""
+        code = kind.removeprefix("HTTP Error ")
+        said = of.get("error.error_msg", str) or kind
+        return Sent(start=start, end=end, failed=said, status=int(code) if code.isdigit() else None)
+    answer = Part(of.get("info.response_metrics", Mapping) or {}, of.where)
+    # The tool repeats the moment of an event for each token of it, by its own tokenizer.
+    times = [moment for moment, _ in itertools.groupby(answer.values("output_token_times"))]
+    return Sent(
+        start=start,
+        end=end,
+        times=times,
+        last=times[-1] if times else end,
+        prompt=answer.get("server_usage.prompt_tokens", int)
+        or of.get("info.request_metrics.text.input_tokens", int, need=True),
+        output=answer.get("server_usage.completion_tokens", int) or answer.get("output_tokens", int),
+        cached=answer.get("server_usage.prompt_tokens_details.cached_tokens", int),
+    )
 
 
 INFERENCE_PERF = Format(
@@ -97,6 +76,6 @@ INFERENCE_PERF = Format(
     title="inference-perf",
     file=f"{_PER_REQUEST}, beside {_STAGE.format(0)}, {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
-    is_result=_is_requests,
+    keys=frozenset({"start_time", "end_time", "info"}),
     read=_read,
 )

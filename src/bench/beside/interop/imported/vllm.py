@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, all_there, failure, held, no_load, request
-from bench.runs.request import RequestRecord
+from bench.beside.interop.imported.kind import Format, Load, Part, PeerRun, Sent, all_there, held, no_load
 
 _ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}
 # Within `_AT_ONCE_S`, and `_EACH_S` for each request, leaves what the client sends at once; else it follows a timed trace, whose file
@@ -16,7 +15,7 @@ _ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "ch
 _AT_ONCE_S, _EACH_S = 0.1, 0.01
 
 
-def _read(_: Path, content: Any) -> list[PeerRun]:
+def _read(_: Path, content: Any) -> Iterator[PeerRun]:
     of = Part(content)
     backend = of.get("backend", str)
     if backend not in _ENDPOINTS:
@@ -26,14 +25,12 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
     if not columns[0] or len(set(map(len, columns))) != 1:
         raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are missing, or differ in length")
     all_there(len(columns[0]), of.get("completed", need=True) + of.get("failed", need=True))
-    return [
-        PeerRun(
-            model=of.get("model_id", str, need=True),
-            endpoint=_ENDPOINTS[backend],
-            load=_load(of, sorted(columns[0])),
-            requests=_requests(*columns),
-        )
-    ]
+    yield PeerRun(
+        model=of.get("model_id", str, need=True),
+        endpoint=_ENDPOINTS[backend],
+        load=_load(of, sorted(columns[0])),
+        sent=[_sent(*each) for each in zip(*columns, strict=True)],
+    )
 
 
 def _load(of: Part, starts: Sequence[float]) -> Load:
@@ -51,17 +48,11 @@ def _load(of: Part, starts: Sequence[float]) -> Load:
     return held(most, len(starts))
 
 
-def _requests(
-    starts: list[float], ttfts: list[float], prompts: list[int], outputs: list[int], gaps: list[list[float]], errors: list[str]
-) -> list[RequestRecord]:
-    first, found = min(starts), []
-    for i, (start, ttft, each, error) in enumerate(zip(starts, ttfts, gaps, errors, strict=True)):
-        if error or not ttft:  # of a traceback what was raised
-            found.append(request(i, start - first, **failure(error.strip().splitlines()[-1] if error.strip() else "")))
-            continue
-        times = list(itertools.accumulate(each, initial=start - first + ttft))
-        found.append(request(i, start - first, times[-1], times=times, prompt_tokens=prompts[i], completion_tokens=outputs[i]))
-    return found
+def _sent(start: float, ttft: float, prompt: int, output: int, gaps: list[float], error: str) -> Sent:
+    if error or not ttft:
+        return Sent(start=start, failed="".join(error.strip().splitlines()[-1:]))  # of a traceback what was raised
+    times = list(itertools.accumulate(gaps, initial=start + ttft))
+    return Sent(start=start, end=times[-1], times=times, prompt=prompt, output=output)
 
 
 VLLM = Format(
@@ -69,6 +60,6 @@ VLLM = Format(
     title="vLLM bench",
     file="the JSON of `vllm bench serve --save-result --save-detailed`",
     versions="0.32",
-    is_result=lambda content: isinstance(content, dict) and {"model_id", "request_throughput", "num_prompts"} <= content.keys(),
+    keys=frozenset({"model_id", "request_throughput", "num_prompts"}),
     read=_read,
 )
