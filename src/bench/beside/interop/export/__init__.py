@@ -16,8 +16,8 @@ from bench.report.render import render
 from bench.results import Results
 from bench.runs.deployment import DeploymentFacts
 from bench.runs.environment import REDACTED, redacted, redacted_command
-from bench.runs.files import read
-from bench.runs.launch import EngineRecord, Launch, flags_of
+from bench.runs.files import read, read_known
+from bench.runs.launch import Launch, flags_of
 from bench.runs.paths import Paths
 from bench.servers.engines import managed
 from bench.servers.kind import Managed, arguments
@@ -40,11 +40,13 @@ def read_exported(deployment: str) -> dict[str, Any]:
         BenchError: there is no such deployment, it was not started here, or no single command line starts it.
     """
     launch = _launch(deployment)
-    kind, gpus = managed(launch.kind), launch.gpus or 0
+    kind = managed(launch.kind)
     production, inside = kind.production, "/model.gguf" if kind.gguf else "/model"
     image, argv = _uncontained(redacted_command(launch.argv or ()))
     head, words = _parts(deployment, argv)
-    facts = _facts(launch)
+    facts = read_known(DeploymentFacts, Paths.facts(deployment))
+    if facts and launch.digest not in (None, facts.digest):
+        facts = None
     version = (facts.engine_version if facts else None) or launch.engine_version
     model, revision, source, note = _model(launch)
     flags, left = _flags(kind, launch, flags_of(words))
@@ -59,31 +61,34 @@ def read_exported(deployment: str) -> dict[str, Any]:
     names = [PurePosixPath(word).name for word in head]
     plain = names == list(production.command) or names[1:] == [PurePosixPath(word).name for word in kind.server]
     command = list(production.command) if plain else head
-    published, why, built = _image(kind, launch, version, image)
+    published = image or (version and kind.image(version, launch.device))
     if not plain:
         why = (
             f"{deployment} was started by a command of its own, `{' '.join(command)}`, which an image need not have. Use --form "
             f"command; or measure it with `command: [{', '.join(production.command)}]`, and what it adds under `flags`."
         )
-    elif why:
-        why = f"{deployment} has no image, as {why}. Use --form command."
+    else:
+        unknown = (
+            f"no image of {kind.title} {version} is published"
+            if version
+            else f"the version of {kind.title} is not known before a session has measured it"
+        )
+        why = "" if published else f"{deployment} has no image, as {unknown}. Use --form command."
     address = {"host": "0.0.0.0", "port": str(production.port)}  # noqa: S104 - of the container, which publishes its port alone
     name = re.sub(r"[^a-z0-9]+", "-", deployment.lower()).strip("-")[:40].strip("-")
     return {
         "deployment": deployment,
         "health": kind.health,
+        "production": production,
         "wanted": "GGUF file" if kind.gguf else "folder of the model",
         "model": model,
-        "gpus": gpus,
+        "gpus": launch.gpus or 0,
         "command": command,
         "image": published,
         "no_image": why,
-        "built": built,
+        "built": "" if image else f"The image {published} has the same version as what was measured, and is another build.",
         "environment": {name: value for name, value in environment.items() if value != REDACTED},
         "secrets": list(dict.fromkeys(secrets)),
-        "port": production.port,
-        "entrypoint": production.entrypoint,
-        "shared_memory": production.shared_memory,
         "named": " ".join(kind.model("\0", command)).replace("\0", '"$MODEL"'),
         "flags": [arguments({name: value}) for name, value in flags.items()],
         "words": [*kind.model(model or inside, production.command), *arguments({**address, **flags})],
@@ -91,11 +96,17 @@ def read_exported(deployment: str) -> dict[str, Any]:
         "cache": _CACHE,
         "name": name if name[:1].isalpha() else f"model-{name}".rstrip("-"),  # a Service's name begins with a letter
         "held": [
-            *_held(launch, kind, facts, version, source),
-            *([f"image: {image}"] if image else []),
+            f"engine: {kind.title} {version or '(version not known)'}, on {'a CPU' if launch.device == 'cpu' else 'GPUs'}",
+            f"model: {source}",
+            f"cores of a worker: {launch.configured.get('cores', 'not known')} (0: not pinned, one thread)"
+            if launch.device == "cpu"
+            else f"GPUs of an instance: {'not known' if launch.gpus is None else launch.gpus}",
+            f"machine: {facts.hardware.in_short}" if facts else "",
+            f"digest of the deployment: {launch.digest or 'not recorded'}",
+            f"image: {image}" if image else "",
             *_measured(deployment, facts),
         ],
-        "notes": [each for each in (note, *left) if each],
+        "notes": [note, *left],
     }
 
 
@@ -139,13 +150,6 @@ def _parts(deployment: str, argv: Sequence[str]) -> tuple[list[str], list[str]]:
     raise BenchError(f"{file}: its `argv` names no model. Remove it, and the next workflow resolves the deployment again.")
 
 
-def _facts(launch: Launch) -> DeploymentFacts | None:
-    """What was running; None without facts of this definition."""
-    file = Paths.facts(launch.deployment)
-    facts = read(DeploymentFacts, file) if file.exists() else None
-    return facts if facts and launch.digest in (None, facts.digest) else None
-
-
 def _model(launch: Launch) -> tuple[str | None, str | None, str, str]:
     """The model's id on the hub and its commit, both None without; what it is in words; and a note where production has to name it."""
     file = Path(Paths.CHECKPOINT.format(model=launch.model))
@@ -181,37 +185,6 @@ def _flags(kind: Managed, launch: Launch, flags: Mapping[str, str | bool]) -> tu
             if isinstance(value, str) and _PATH.search(value):
                 left.append(f"{shown} names a path of the machine that was measured: put the file there, or change it.")
     return kept, left
-
-
-def _image(kind: Managed, launch: Launch, version: str | None, image: str | None) -> tuple[str | None, str, str]:
-    """The image, why there is none, and how it differs from what was measured. Args: image: in which it was measured."""
-    if image:
-        return image, "", ""
-    if version is None:
-        return None, f"the version of {kind.title} is not known before a session has measured it", ""
-    published = kind.image(version, launch.device)
-    if published is None:
-        return None, f"no image of {kind.title} {version} is published", ""
-    file = Path(Paths.ENGINE.format(engine=launch.engine))
-    source = read(EngineRecord, file).source if launch.engine and file.exists() else None
-    what = {"lock": "an environment of locked packages", "command": "a command of the machine"}.get(source or "", "no image")
-    return published, "", f"Measured was {what}, not the image {published}: the same version, and another build."
-
-
-def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version: str | None, source: str) -> Iterator[str]:
-    yield f"engine: {kind.title} {version or '(version not known)'}, on {'a CPU' if launch.device == 'cpu' else 'GPUs'}"
-    yield f"model: {source}"
-    if launch.device == "cpu":
-        yield f"cores of a worker: {launch.configured.get('cores', 'not known')} (0: not pinned, one thread)"
-    else:
-        parallel = ((name, getattr(launch, f"{name}_parallel")) for name in ("tensor", "pipeline", "data"))
-        kinds = ", ".join(f"{name} parallel {size}" for name, size in parallel if size and size > 1)
-        yield f"GPUs of an instance: {launch.gpus if launch.gpus is not None else 'not known'}" + (
-            f" ({kinds})" if kinds else ""
-        )
-    if facts:
-        yield f"machine: {facts.hardware.in_short}"
-    yield f"digest of the deployment: {launch.digest or 'not recorded'}"
 
 
 def _measured(deployment: str, facts: DeploymentFacts | None) -> Iterator[str]:

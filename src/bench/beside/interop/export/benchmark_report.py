@@ -24,19 +24,8 @@ _DESCRIPTION = (
 )
 _GPU = re.compile(r"\d+ × (.+)")  # as `Hardware.in_short` has it
 # What a deployment is, for the hash of its configuration; and a load.
-_CONFIGURED = [
-    *(
-        "model",
-        "engine",
-        "engine_version",
-        "hardware",
-        "dtype",
-        "kv_cache_dtype",
-        "max_model_len",
-        "max_num_seqs",
-        "environment",
-    )
-]
+_SERVER = ["model", "engine", "engine_version", "hardware"]
+_CONFIGURED = [*_SERVER, "dtype", "kv_cache_dtype", "max_model_len", "max_num_seqs", "environment"]
 _LOAD = ["workload", "arrival", "axis", "level", "repeat", "seed", "endpoint", "stream"]
 _NEEDS = {"units": "mean", "component_label": "aggregate"}  # keys, and those without which they say nothing
 _EMPTY = ("native", "metadata")  # which the schema asks for
@@ -64,22 +53,18 @@ def benchmark_report(figures: Mapping[str, Any]) -> dict[str, Any]:
     gpus = {found[1] for part in str(row["hardware"]).split(", ") if (found := _GPU.fullmatch(part))}
     rate, prompt, made = row["throughput_requests_per_s"], row["counted_prompt_tokens"], row["throughput_tokens_per_s"]
     read = None if rate is None or prompt is None else rate * prompt
-    text = render(
-        "bench.beside.interop.export",
-        "benchmark-report.j2",
-        row=row,
-        uid=row["digest"] or digest([row["deployment"], row["run"]]),
-        cfg_id=digest({name: row[name] for name in _CONFIGURED}),
-        config={name: row[name] for name in _LOAD},
-        gpu=gpus.pop() if row["gpus"] and len(gpus) == 1 else None,
-        duration=None if row["duration_s"] is None else f"PT{row['duration_s']:.6f}S",
-        description=_DESCRIPTION,
-        version=__version__,
-        prompt=prompt,
-        read=read,
-        made=made,
-        both=None if read is None or made is None else read + made,
-    )
+    numbers = {
+        "row": row,
+        "uid": row["digest"] or digest([row["deployment"], row["run"]]),
+        "cfg_id": digest({name: row[name] for name in _CONFIGURED}),
+        "config": {name: row[name] for name in _LOAD},
+        "gpu": gpus.pop() if row["gpus"] and len(gpus) == 1 else None,
+        "duration": None if row["duration_s"] is None else f"PT{row['duration_s']:.6f}S",
+        "description": _DESCRIPTION,
+        "version": __version__,
+        **{"prompt": prompt, "read": read, "made": made, "both": None if read is None or made is None else read + made},
+    }
+    text = render("bench.beside.interop.export", "benchmark-report.j2", **numbers)
     report: dict[str, Any] = _known(yaml.safe_load(text))
     return report
 
