@@ -15,9 +15,8 @@ from requests import Response
 
 from bench.beside.production.drifted import DIFFERS, SAME, UNKNOWN, advice, compared_version, find_drift
 from bench.beside.production.drifted.served import Window, served
-from bench.beside.production.drifted.studied import Line, Ratio, ratio, read_studied
+from bench.beside.production.drifted.studied import Line, Ratio, ratio
 from bench.errors import BenchError
-from bench.servers.engines import ENGINES
 from bench.servers.metrics import find_catalogue
 from bench.statistics.textbook import student_t
 from tests.support import guard
@@ -26,8 +25,6 @@ from tests.support.planted import steady_row
 from tests.support.production import CASES, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 from tests.support.prometheus import BEGIN, open_metrics, prometheus, samples
 from tests.support.study import bare_summary
-
-VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
 
 
 def judged(name, seed):
@@ -137,16 +134,10 @@ def test_lengths_need_no_gauges():
         assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
 
 
-def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
-    monkeypatch.setattr("tests.support.production.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
-    places = read_studied(study(np.random.default_rng(1), WAS)).lines["e2e"].loads
-    assert len(places) == 10 and places[-1] == pytest.approx(31)
-
-
 def test_a_curve_between_levels_is_straight_and_errors_of_levels_partly_cancel():
-    line = Line(np.array([1.0, 2, 3]), np.array([1.0, 4, 9]), np.zeros(3), 11)
+    line = Line(np.array([1.0, 2, 3]), np.array([1.0, 4, 9]), np.zeros(3))
     assert line.at(np.array([0.5, 1.5, 2.5, 4.0])).tolist() == [1, 2.5, 6.5, 9]
-    two = Line(np.array([1.0, 2]), np.array([1.0, 4]), np.array([0.03, 0.04]), 11)
+    two = Line(np.array([1.0, 2]), np.array([1.0, 4]), np.array([0.03, 0.04]))
     assert two.error(np.array([1.0, 2]), np.ones(2)) == pytest.approx(0.025)
 
 
@@ -234,21 +225,15 @@ def test_servers_may_follow_each_other():
 
 def test_another_server_is_named():
     before = sorted(NAMES.values())
-    for names, kind, was, verdict, said in (
-        ((), VLLM_KIND, VLLM_KIND, UNKNOWN, "no name among its metrics"),
-        (
-            ("vllm:gpu_cache_usage_perc",),
-            VLLM_KIND,
-            VLLM_KIND,
-            DIFFERS,
-            "gpu_cache_usage_perc, which vLLM 0.32.0 does not have",
-        ),
-        (("vllm:new_total", "up", "python_info"), VLLM_KIND, VLLM_KIND, UNKNOWN, ""),
-        (("vllm:gpu_cache_usage_perc:rate5m",), VLLM_KIND, VLLM_KIND, UNKNOWN, ""),
-        ((), SGLANG, VLLM_KIND, DIFFERS, "another engine"),
+    for seen, verdict, said in (
+        (before, UNKNOWN, "no name among its metrics"),
+        ([*before, "vllm:gpu_cache_usage_perc"], DIFFERS, "gpu_cache_usage_perc, which vLLM 0.32.0 does not have"),
+        ([*before, "vllm:new_total", "up", "python_info"], UNKNOWN, ""),
+        ([*before, "vllm:gpu_cache_usage_perc:rate5m"], UNKNOWN, ""),
+        (["sglang:num_running_reqs", "sglang:num_queue_reqs"], DIFFERS, "another engine"),
     ):
-        found = compared_version("0.32.0", (was, kind), (before, [*before, *names]))
-        assert found.verdict == verdict and said in found.why, names
+        found = compared_version("0.32.0", before, seen)
+        assert found.verdict == verdict and said in found.why, seen
 
 
 # Through a real Prometheus that holds planted series
@@ -355,7 +340,7 @@ def test_what_prometheus_is_asked_for_and_how_its_answers_are_read(monkeypatch):
     for text, said in (
         ('{"status": "error", "errorType": "bad", "error": "no"}', "/api/v1/query: .*bad"),
         ("[]", "/api/v1/query: "),
-        ("<", "status 200, and no JSON"),
+        ("<", "/api/v1/query: status 200, '<'"),
     ):
         answers[f"b{chosen}"] = text
         with pytest.raises(BenchError, match=f"{said}.*Give the address that has /api/v1"):

@@ -39,15 +39,12 @@ def guard(
     texts, left = written(measured)
     output_dir.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        if name not in texts:
-            (output_dir / name).unlink(missing_ok=True)  # of an earlier study, whose limits these are not
-            continue
-        (output_dir / name).write_text(texts[name], encoding="utf-8")
-        print(f"{output_dir / name}")
+        (output_dir / name).unlink(missing_ok=True)  # of an earlier study, whose limits these are not
+        if name in texts:
+            (output_dir / name).write_text(texts[name], encoding="utf-8")
+            print(output_dir / name)
     if left:
-        print("\nLeft out:")
-    for line in left:
-        print(f"- {line}")
+        print("\nLeft out:", *left, sep="\n- ")
 
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -85,9 +82,13 @@ def drifted(
     from bench.beside.production.curve import read_curve
     from bench.beside.production.drifted import DIFFERS, UNKNOWN, advice, conclusion, find_drift, rows
     from bench.beside.production.drifted.served import Window
+    from bench.workloads.trace_times import date_s
 
     curve = read_curve(results, workload)
-    until = time.time() if end is None else _moment(end)
+    moment = date_s(end)
+    if end and moment is None:
+        raise BenchError(f"--to {end}: give a date with a time of day, such as 2026-11-27T10:00Z.")
+    until = time.time() if moment is None else float(moment)
     since = until - _length(last)
     window = Window(prometheus, _labels(label or [], curve.point["deployment"]), since, until)
     found = find_drift(curve, window)
@@ -106,11 +107,9 @@ def drifted(
 
 def _labels(given: list[str], deployment: str) -> dict[str, str]:
     """Labels that production's series have: those given, else the job's name, `deployment`."""
-    parts = [text.partition("=") for text in given]
-    for text, (name, equals, _) in zip(given, parts, strict=True):
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise BenchError(f"--label {text}: give NAME=VALUE, such as job=vllm.")
-    return {name: value for name, _, value in parts} or {"job": deployment}
+    if wrong := next((text for text in given if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", text)), None):
+        raise BenchError(f"--label {wrong}: give NAME=VALUE, such as job=vllm.")
+    return dict(text.split("=", 1) for text in given) or {"job": deployment}
 
 
 def _length(text: str) -> float:
@@ -119,12 +118,3 @@ def _length(text: str) -> float:
     if not found or not float(found[1]):
         raise BenchError(f"--last {text}: give a number above 0 with s, m, h, d or w, such as 6h.")
     return float(found[1]) * _UNITS_S[found[2]]
-
-
-def _moment(text: str) -> float:
-    """Seconds since 1970; without a time zone, of UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise BenchError(f"--to {text}: give a date with a time of day, such as 2026-11-27T10:00Z.") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

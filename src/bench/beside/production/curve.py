@@ -54,8 +54,7 @@ def read_curve(folder: Path, workload: str | None = None) -> Curve:
     if results.deployment is not None:
         points = points.filter(deployment=results.deployment)
     point = _point(folder, points, workload)
-    same = {name: point[name] for name in ("deployment", "workload", "axis")}
-    runs = results.runs.filter(**same).sort("level")
+    runs = results.runs.filter(**{name: point[name] for name in ("deployment", "workload", "axis")}).sort("level")
     if any(len(workers or ()) > 1 for workers in runs["workers"].to_list()):
         raise BenchError(
             f"{folder}: {point['deployment']} is a fleet, but production is held against one server. Give one replica's study."
@@ -64,12 +63,10 @@ def read_curve(folder: Path, workload: str | None = None) -> Curve:
 
 
 def _point(folder: Path, capacity: pl.DataFrame, workload: str | None) -> dict[str, Any]:
-    if workload is not None:
-        known = capacity["workload"].unique(maintain_order=True).to_list()
-        if workload not in known:
-            raise BenchError(f"--workload {workload}: not in {folder}, which has: {', '.join(known) or 'none'}.")
-        capacity = capacity.filter(workload=workload)
-    lasting = capacity.filter(basis="steady")
+    known = capacity["workload"].unique(maintain_order=True).to_list()
+    if workload is not None and workload not in known:
+        raise BenchError(f"--workload {workload}: not in {folder}, which has: {', '.join(known) or 'none'}.")
+    lasting = capacity.filter(pl.col("basis") == "steady", pl.col("workload").is_in([workload] if workload else known))
     if lasting.is_empty():
         raise BenchError(f"{folder}: no capacity under a continuous load. {BURSTS}")
     rows = lasting.filter(pl.col("kind").is_in(["found", "above"])).to_dicts()

@@ -7,57 +7,55 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from bench.beside.production.curve import Curve
 from bench.beside.production.drifted.served import Window, read_names, served
 from bench.beside.production.drifted.studied import (
     BLOCKS,
+    E2E,
     FEWEST_BLOCKS,
-    LINES,
-    LOADS,
-    SPEEDS,
-    Ratio,
+    HELD,
+    HITS,
+    ITL,
+    LATENCIES,
+    LENGTHS,
+    LOAD,
+    MIXED,
+    TTFT,
+    Quantity,
     Studied,
     in_blocks,
     ratio,
+    ratio_of,
     read_studied,
-    sums,
 )
 from bench.errors import BenchError, first_names, shown_share
-from bench.servers.kind import Kind
+from bench.runs.sentences import time_text
 from bench.servers.metrics import find_catalogue, of_other_versions
 from bench.statistics.limit import SPEEDS_DIFFER
 from bench.statistics.textbook import CONFIDENCE, student_t
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
-# least difference of a mean length that matters (relative), and how far outside the measured loads production may be; convention:
-# C_max moves by about as much, and a closed loop's mean lies below what it holds
-_MATTERS = 0.10
-_HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters (0–1); convention: a twentieth of all prefill
-# least difference of a latency that matters (relative); convention: the precision of a limit that `bench find` asks for, and five
-# standard deviations between starts
-_SPEEDS_MATTER = 0.20
+WIDE = "the interval is too wide to say"
+# least difference that matters, by unit: of lengths and loads, of hit rates (not relative), of latencies; convention: C_max moves by
+# about as much as lengths; a twentieth of all prefill; the precision of a limit that `bench find` asks for, and five standard
+# deviations between starts
+_MATTERS = {"tokens": 0.10, "": 0.10, "0–1": 0.05, "s": 0.20}
+_OUTSIDE = (
+    0.10  # by how much production may be outside the measured loads; convention: a closed loop's mean lies below what it holds
+)
 _BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
-LOAD, HITS, VERSION = "requests in flight, a server", "prefix-cache hit rate", "engine and version"
-LENGTHS = ("prompt length", "output length")
-MIXED, HELD = "prompt ÷ output tokens", "time in flight for an output token"  # of engines that count no requests
-TITLES = {**{name: f"{name.upper()}, mean" for name in SPEEDS}, "held": HELD}
+VERSION = "engine and version"
+_SPEEDS = {latency.name for latency in LATENCIES} - {HELD.name}
 _ADVICE = {
     VERSION: "Measure the server as production runs it: its version is not that of the study.",
-    HITS: "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations).",
-    MIXED: "Measure a workload of production's lengths, by its access log: `bench traffic`.",
-    HELD: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
-    LOAD: "Measure higher loads: production has more than the study had.",
+    HITS.name: "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations).",
+    MIXED.name: "Measure a workload of production's lengths, by its access log: `bench traffic`.",
+    HELD.name: "See by the access log (`bench traffic`) whether prompts and answers grew alike; if not, look at the machine.",
+    LOAD.name: "Measure higher loads: production has more than the study had.",
 }
 
 
@@ -83,19 +81,13 @@ class Compared:
     verdict: str = UNKNOWN
     why: str | None = None
 
-    @property
-    def too_wide(self) -> bool:
-        """Whether only its interval leaves it undecided."""
-        return self.verdict == UNKNOWN and self.change is not None
-
 
 @dataclass(frozen=True)
 class Drift:
     """Production beside a study.
 
     Attributes:
-        deployment, workload: of the study. instances: servers of production. compared: the quantities. verdict: `same`, `differs` or
-            `not known`.
+        deployment, workload: of the study. instances: servers of production. compared: the quantities.
     """
 
     deployment: str
@@ -105,15 +97,18 @@ class Drift:
 
     @property
     def verdict(self) -> str:
-        """`same` where load, both lengths and E2E are the same, nothing differs, and no interval is too wide.
-
-        TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
+        """`same` where load, both lengths and E2E are the same, nothing differs, and no interval is too wide; else `differs` or `not
+        known`. TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
         """
-        if any(each.verdict == DIFFERS for each in self.compared):
+        if self.named(DIFFERS):
             return DIFFERS
-        same = {each.name for each in self.compared if each.verdict == SAME}
-        undecided = {each.name for each in self.compared if each.too_wide} - {TITLES["ttft"], TITLES["itl"]}
-        return SAME if same >= {LOAD, *LENGTHS, TITLES["e2e"]} and not undecided else UNKNOWN
+        needed = {each.name for each in (LOAD, *LENGTHS, E2E)}
+        undecided = {*self.named(UNKNOWN, WIDE)} - {TTFT.name, ITL.name}
+        return SAME if {*self.named(SAME)} >= needed and not undecided else UNKNOWN
+
+    def named(self, verdict: str, why: str | None = None) -> list[str]:
+        """The quantities with this verdict, of all reasons or of one."""
+        return [each.name for each in self.compared if each.verdict == verdict and why in (None, each.why)]
 
 
 def find_drift(curve: Curve, window: Window) -> Drift:
@@ -136,163 +131,159 @@ def find_drift(curve: Curve, window: Window) -> Drift:
             f"{where} no server has two scrapes in this time. Give a longer time (--last), or labels of a server that was up."
         )
     studied = read_studied(curve)
-    kind = find_catalogue(studied.names, curve.version).kind
     return Drift(
         deployment=curve.point["deployment"],
         workload=curve.point["workload"],
         instances=between["instance"].n_unique(),
         compared=[
-            *compared(studied, between, window.end - window.begin),
-            compared_version(curve.version, (kind, catalogue.kind), (studied.names, names)),
+            *compared(studied, in_blocks(between, 0.0, window.end - window.begin)),
+            compared_version(curve.version, studied.names, names),
         ],
     )
 
 
-def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Compared]:
+def compared(studied: Studied, blocks: pl.DataFrame) -> list[Compared]:
     """Traffic and speed of production beside those of the study.
 
     The verdict `differs` needs a significant difference that also matters. All tests together raise a false alarm in 5 of 100 times at
     most (Bonferroni). `same` needs an interval of 95 % within what matters.
 
     Args:
-        between: what servers did, as `served` returns it. seconds: length of the time.
+        blocks: what servers did, as `in_blocks` returns it.
     """
-    blocks = in_blocks(between, 0.0, seconds)
-    confidence = 1 - (1 - CONFIDENCE) / (3 + len(SPEEDS))  # of both lengths, hits and speeds together
-    traffic = [_load(studied, blocks)]
-    lengths = [(LENGTHS[0], "prompt", "requests", studied.prompt), (LENGTHS[1], "output", "requests", studied.output)]
-    if blocks["requests"].null_count() == len(blocks):  # as with llama.cpp; the ratio hides lengths that grow alike
-        both = studied.prompt / studied.output if studied.prompt and studied.output else None
-        lengths.append((MIXED, "prompt", "output", both))
-    for name, above, below, study in lengths:
-        each, found = _found(name, "" if name == MIXED else "tokens", study, *sums(blocks, above, below))
-        if found and study and found.value:
-            change = math.log(found.value / study)
-            each = _judged(each, change, found.relative, found.freedom, math.log1p(_MATTERS), confidence)
-        traffic.append(each)
-    hits, found = _found(HITS, "0–1", studied.hits, *sums(blocks, "hits", "queries"))
-    if found and studied.hits is not None:
-        error = math.hypot(found.error, studied.hits_error)
-        hits = _judged(hits, found.value - studied.hits, error, found.freedom, _HITS_MATTER, confidence, relative=False)
-    traffic.append(hits)
+    counts_none = blocks["requests"].null_count() == len(blocks)  # as with llama.cpp
+    quantities = [*LENGTHS, *([MIXED] if counts_none else []), HITS]
+    traffic = [_ratio(each, studied.means[each.name], blocks) for each in quantities]
+    changed = next((each.name for each in traffic if each.verdict == DIFFERS), None)
     # An engine that shows E2E shows by it what the time in flight would.
-    speeds = [name for name in LINES if name != "held" or blocks["e2e_count"].null_count() == len(blocks)]
-    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in speeds)]
+    e2e = blocks["e2e_count"].null_count() < len(blocks)
+    speeds = [_speed(each, studied, blocks, changed) for each in LATENCIES if each is not HELD or not e2e]
+    return [_load(studied, blocks), *traffic, *speeds]
 
 
 def _load(studied: Studied, blocks: pl.DataFrame) -> Compared:
     """A fact of this time, which needs no test."""
     had = (pl.col("held").fill_null(0) + pl.col("output").fill_null(0)).sum().over("instance") > 0
     busy = blocks.filter(had) if blocks.select(had.any()).item() else blocks  # a spare server makes the others' load no less
-    load, _ = _found(LOAD, "requests", studied.loads, *sums(busy, "held", "seconds"))
+    load = _ratio(LOAD, studied.loads, busy)
     seen = load.production
-    if not studied.loads or not isinstance(seen, float) or load.why:
+    if not studied.loads or not isinstance(seen, float):
         return load
     low, high = studied.loads
-    if seen > high * (1 + _MATTERS):
+    if seen > high * (1 + _OUTSIDE):
         return replace(load, verdict=DIFFERS, why="more than was measured")
-    if seen < low:
-        return replace(load, why="less than was measured")
-    return replace(load, verdict=SAME)
+    return replace(load, why="less than was measured") if seen < low else replace(load, verdict=SAME)
 
 
-def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float, traffic: list[Compared]) -> Compared:
+def _speed(latency: Quantity, studied: Studied, blocks: pl.DataFrame, changed: str | None) -> Compared:
     """A latency beside what the study measured at the loads that production had, scrape by scrape.
 
     Args:
-        traffic: what was found of production's.
+        changed: a quantity of production's traffic that differs.
     """
-    title, line, (above, below) = TITLES[name], studied.lines.get(name), LINES[name]
-    known = blocks.drop_nulls([above, below, "held", LOADS[name]])
-    unseen = Compared(title, "s", None, None, why="the study or production does not show it beside the requests in flight")
-    if line is None or not len(known):
+    name, above, below, unit, load = latency
+    line, held = studied.lines.get(name), studied.lines.get(HELD.name)
+    unseen = Compared(name, unit, None, None, why="the study or production does not show it beside the requests in flight")
+    if line is None or held is None:
         return unseen
-    loads = known[LOADS[name]].to_numpy()
-    # What the measured server would do between two scrapes, so that a moment weighs as much as it has tokens.
-    held = studied.lines.get("held")
-    made: Floats = known["held"].to_numpy().astype(float)
-    made = made if held is None else made / held.at(known["in_flight"].to_numpy())
-    total = made.sum()
-    known = known.with_columns(made=pl.Series(made), there=pl.Series(line.at(loads) * made))
+    # A moment weighs as much as the measured server would make tokens in it.
+    known = blocks.drop_nulls([above, below, "held", load])
+    known = known.with_columns(made=pl.Series(known["held"].to_numpy() / held.at(known["in_flight"].to_numpy())))
+    known = known.with_columns(there=pl.Series(line.at(known[load].to_numpy())) * pl.col("made"))
     whole = known.group_by("block").agg(pl.col(above, below, "made", "there").sum())
     whole = whole.filter((pl.col("made") > 0) & (pl.col(below) > 0)).sort("block")
-    seen, counts = whole[above].to_numpy(), whole[below].to_numpy()
-    expected = counts * whole["there"].to_numpy() / whole["made"].to_numpy()
-    found = ratio(seen, expected)
+    counts = whole[below].to_numpy()
+    expected = counts * (whole["there"] / whole["made"]).to_numpy()
+    found = ratio(whole[above].to_numpy(), expected)
     if found is None or not found.value:
         return unseen
-    bare = Compared(title, "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
-    outside = (loads * (1 + _MATTERS) < line.loads[0]) | (loads > line.loads[-1] * (1 + _MATTERS))
-    if (beyond := float(made[outside].sum() / total)) > _BEYOND:
-        ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
-        return replace(bare, study=None, why=f"{shown_share(beyond)} of it at loads other than the {ran} that were measured")
-    if changed := [each.name for each in traffic if each.name != LOAD and each.verdict == DIFFERS]:
-        return replace(bare, why=f"the study measured it with another {changed[0]}")
-    waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
-    if name == "ttft" and waited > _BEYOND:
+    bare = Compared(name, unit, float(expected.sum() / counts.sum()), float(whole[above].sum() / counts.sum()))
+    shares = known.with_columns(share=pl.col("made") / known["made"].sum())
+
+    def share_of(rows: pl.Expr) -> float:
+        return float(shares.filter(rows)["share"].sum())
+
+    least, most = line.loads[0], line.loads[-1]
+    there = pl.col(load).is_between(least / (1 + _OUTSIDE), most * (1 + _OUTSIDE))
+    if (outside := share_of(~there)) > _BEYOND:
+        ran = f"{least:.3g} to {most:.3g} requests {'running' if latency is ITL else 'in flight'}"
+        return replace(bare, study=None, why=f"{shown_share(outside)} of it at loads other than the {ran} that were measured")
+    if changed:
+        return replace(bare, why=f"the study measured it with another {changed}")
+    waited = share_of(pl.col("in_flight") > pl.col("running"))
+    if latency is TTFT and waited > _BEYOND:
         why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
         return replace(bare, study=None, why=why)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
-    shares = known.group_by("instance").agg(pl.col("made").sum() / total)["made"]
-    starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((shares**2).sum()))
-    parts = [(found.relative, float(found.freedom)), (line.error(loads, made), float(line.freedom)), (starts, math.inf)]
-    error = math.hypot(*(part for part, _ in parts))
-    freedom = error**4 / sum(part**4 / each for part, each in parts) if error else math.inf  # Satterthwaite, 1946
-    return _judged(bare, math.log(found.value), error, freedom, math.log1p(_SPEEDS_MATTER), confidence)
+    of_each = shares.group_by("instance").agg(pl.col("share").sum())["share"]
+    starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((of_each**2).sum()))
+    return _judged(
+        bare,
+        math.log(found.value),
+        [
+            (found.relative, found.freedom),
+            (line.error(known[load].to_numpy(), known["made"].to_numpy()), math.inf),
+            (starts, math.inf),
+        ],
+    )
 
 
-def _judged(
-    bare: Compared, change: float, error: float, freedom: float, matters: float, confidence: float, *, relative: bool = True
-) -> Compared:
+def _ratio(quantity: Quantity, study: float | tuple[float, float] | None, blocks: pl.DataFrame) -> Compared:
+    """A ratio of what production counted, judged where the study has one number; or why it is not known."""
+    name, above, below, unit, _ = quantity
+    counted, found = blocks.drop_nulls([above, below]), ratio_of(blocks, above, below)
+    bare = Compared(name, unit, study, found.value if found else None)
+    if counted.is_empty():
+        return replace(bare, why="production does not show it")
+    if found is None:
+        some = counted.filter(pl.col(below) > 0)["block"].n_unique()
+        return replace(bare, why=f"requests in {some} of {BLOCKS} parts of the time; it takes {FEWEST_BLOCKS}")
+    if study is None:
+        return replace(bare, why="the study does not show it")
+    if isinstance(study, tuple):
+        return bare
+    if unit == "0–1":
+        return _judged(bare, found.value - study, [(found.error, found.freedom)])
+    return _judged(bare, math.log(found.value / study), [(found.relative, found.freedom)]) if study and found.value else bare
+
+
+def _judged(bare: Compared, change: float, errors: Sequence[tuple[float, float]]) -> Compared:
     """Args:
-    change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of freedom.
-    matters: the least that matters. confidence: at which it is significant.
+    change: the difference, of logarithms but for shares. errors: standard errors that it has, with their degrees of freedom.
     """
-    degrees = max(1, int(min(freedom, 10_000.0)))  # from so many on Student's t is a normal distribution
-    reach, strict = (student_t(degrees, each) * error for each in (CONFIDENCE, confidence))
+    relative = bare.unit != "0–1"
+    error = math.hypot(*(part for part, _ in errors)) or 1e-9
+    # Satterthwaite, 1946; from 10,000 degrees of freedom on Student's t is a normal distribution.
+    freedom = 1 / max(1e-4, sum((part / error) ** 4 / each for part, each in errors))
+    of_all = 1 - (1 - CONFIDENCE) / (3 + len(_SPEEDS))  # of both lengths, hits and speeds together
+    reach, strict = (student_t(int(freedom), each) * error for each in (CONFIDENCE, of_all))
+    matters = math.log1p(_MATTERS[bare.unit]) if relative else _MATTERS[bare.unit]
     low, high = change - reach, change + reach
     differs = abs(change) > max(strict, matters)
     verdict = DIFFERS if differs else SAME if -matters < low and high < matters else UNKNOWN
+    why = WIDE if verdict == UNKNOWN else None
     # The logarithm of a ratio is shown up to 20: e to that is beyond any.
     change, low, high = (math.expm1(min(value, 20.0)) if relative else value for value in (change, low, high))
-    return replace(bare, change=change, low=low, high=high, verdict=verdict)
-
-
-def _found(
-    name: str, unit: str, study: float | tuple[float, float] | None, above: Floats, below: Floats
-) -> tuple[Compared, Ratio | None]:
-    """A quantity of production, with why it is not known."""
-    found, requests = ratio(above, below), int((below > 0).sum())
-    why = (
-        "production does not show it" if not len(above)
-        else f"requests in {requests} of {BLOCKS} parts of the time; it takes {FEWEST_BLOCKS}" if found is None
-        else "the study does not show it" if study is None
-        else None
-    )  # fmt: skip
-    return Compared(name, unit, study, found.value if found else None, why=why), found
+    return replace(bare, change=change, low=low, high=high, verdict=verdict, why=why)
 
 
 _PARTS = ("", "_sum", "_count", "_bucket", "_created", "_total")  # what a type appends to a metric's name
 
 
-def compared_version(
-    version: str | None, kinds: tuple[Kind | None, Kind], names: tuple[Collection[str], Collection[str]]
-) -> Compared:
+def compared_version(version: str | None, studied: Collection[str], names: Collection[str]) -> Compared:
     """The engine and its version, by names of metrics alone: no engine shows its version among them, and only a name that the study's
     version does not have is another version, as others depend on settings and on what was asked.
 
     Args:
-        version: of the study. kinds, names: of the study and of production.
+        version: of the study. studied, names: what the study's server and production expose.
     """
-    then, now = kinds
+    then, now = (find_catalogue(each, version).kind for each in (studied, names))
     engine = " ".join(filter(None, [then.title if then else None, version])) or None
-    bare = Compared(VERSION, "", engine, now.title)
-    if then is not None and then is not now:
+    bare = Compared(VERSION, "", engine, now.title if now else None)
+    if then and now and then is not now:
         return replace(bare, verdict=DIFFERS, why="another engine")
-    before, seen = (
-        {name for name in of_other_versions(now, version) if any(name + x in each for x in _PARTS)} for each in names
-    )
-    if found := sorted(seen - before):
+    others = {name + part: name for name in (of_other_versions(now, version) if now else ()) for part in _PARTS}
+    if found := sorted({others[name] for name in {*names} - {*studied} if name in others}):
         why = f"it exposes {first_names(found, 3)}, which {engine} does not have: another version"
         return replace(bare, verdict=DIFFERS, why=why)
     return replace(bare, why="no name among its metrics shows another version")
@@ -301,50 +292,44 @@ def compared_version(
 def rows(found: Drift) -> list[list[str]]:
     """A table: each quantity of both, the difference with its interval, and the verdict."""
     head = ["", "study", "production", "difference", "verdict"]
-    return [head, *([x.name, _value(x, x.study), _value(x, x.production), _change(x), x.verdict] for x in found.compared)]
+    return [
+        head,
+        *([x.name, _value(x.study, x.unit), _value(x.production, x.unit), _change(x), x.verdict] for x in found.compared),
+    ]
 
 
 def conclusion(found: Drift) -> Iterator[str]:
     """The answer in a line, and what limits it."""
-    differing = "; ".join(each.name for each in found.compared if each.verdict == DIFFERS)
     yield {
-        DIFFERS: f"Production differs from what was measured: {differing}.",
+        DIFFERS: f"Production differs from what was measured: {'; '.join(found.named(DIFFERS))}.",
         SAME: "Production is what was measured, as far as both show it.",
         UNKNOWN: "Not known whether production is still what was measured.",
     }[found.verdict]
-    if wide := [each.name for each in found.compared if each.too_wide]:
-        yield f"The interval is too wide to say: {'; '.join(wide)}."
-    reasons: dict[str, list[str]] = {}
-    for each in found.compared:
-        if each.why:
-            reasons.setdefault(f"{each.verdict}: {each.why}", []).append(each.name)
-    yield from (f"{'; '.join(named)}: {why}." for why, named in reasons.items())
+    for verdict, why in dict.fromkeys((each.verdict, each.why) for each in found.compared if each.why):
+        yield f"{'; '.join(found.named(verdict, why))}: {verdict}: {why}."
 
 
 def advice(found: Drift) -> Iterator[str]:
     """What to measure again, or what would decide."""
-    differing = {each.name: each for each in found.compared if each.verdict == DIFFERS}
-    if lengths := ", ".join(f"{name} {differing[name].production:.0f}" for name in LENGTHS if name in differing):
-        yield f"Measure a workload of production's lengths ({lengths}): limits and latencies of the study are of other ones."
+    differing = found.named(DIFFERS)
+    lengths = [f"{x.name} {x.production:.0f}" for x in found.compared if x.unit == "tokens" and x.verdict == DIFFERS]
+    if lengths:
+        yield f"Measure a workload of production's lengths ({', '.join(lengths)}): limits and latencies of the study are of other ones."
     yield from (said for name, said in _ADVICE.items() if name in differing)
-    if differing and differing.keys() <= {TITLES[name] for name in SPEEDS}:
+    if differing and {*differing} <= _SPEEDS:
         yield "Traffic does not explain the speed: look at the machine, then measure the study again."
     if found.verdict == SAME:
         yield "There is no need to measure again."
-    if found.verdict == UNKNOWN and any(each.too_wide for each in found.compared):
+    if found.verdict == UNKNOWN and found.named(UNKNOWN, WIDE):
         yield "A longer time (--last), or one with more requests, narrows the intervals; so do more starts of the study (`sessions`)."
 
 
-def _value(each: Compared, value: float | tuple[float, float] | str | None) -> str:
+def _value(value: float | tuple[float, float] | str | None, unit: str) -> str:
     if value is None or isinstance(value, str):
         return value or "not known"
     if isinstance(value, tuple):
         return f"{value[0]:.3g} to {value[1]:.3g}"
-    if each.unit == "0–1":
-        return shown_share(value, 1)
-    if each.unit == "s":
-        return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
-    return f"{value:.4g} {each.unit}".rstrip()
+    return {"0–1": shown_share(value, 1), "s": time_text(value)}.get(unit, f"{value:.4g} {unit}".rstrip())
 
 
 def _change(each: Compared) -> str:

@@ -21,7 +21,7 @@ from bench.servers.metrics import Catalogue
 
 #: Columns of samples: `at_s` is seconds since whatever moment.
 SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}
-_GAUGES = {"running": "running", "waiting": "waiting"}
+_GAUGES = ("running", "waiting")
 _TOKENS = {
     "prompt": "server_prompt_tokens",
     "output": "server_generation_tokens",
@@ -29,15 +29,15 @@ _TOKENS = {
     "queries": "prefix_queries",
 }
 _SUMS = {f"{of}_{part}": f"server_{of}_{part}" for of in ("ttft", "itl", "e2e") for part in ("sum", "count")}
-# What is counted between two scrapes; null where the server does not expose it. Tokens, requests and seconds.
-_COUNTED = ("requests", *_TOKENS, *_SUMS)
+_READ = {**{gauge: gauge for gauge in _GAUGES}, **_TOKENS, **_SUMS}
 _GAP = 2.5  # times the usual time between scrapes from which on what lies between two is not used; convention: two are missing
+_TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
 
 
 def read_names(catalogue: Catalogue) -> dict[str, str]:
     """The samples that `served` reads, by our names."""
     names = catalogue.sample_names()
-    return {ours: names[metric] for ours, metric in {**_GAUGES, **_TOKENS, **_SUMS}.items() if metric in names}
+    return {ours: names[metric] for ours, metric in _READ.items() if metric in names}
 
 
 def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
@@ -51,20 +51,20 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
 
     Returns:
         One row an instance and pair of scrapes: `instance`, `at_s` (of the later one), `seconds`, `in_flight` (requests running and
-        waiting at the later scrape), `running`, `requests`, and of tokens and latencies what was counted.
+        waiting at the later scrape), `running`, `requests`, and of tokens and latencies what was counted; null where the server does
+        not expose it.
     """
     names, scrape = read_names(catalogue), ["instance", "at_s"]
     ours = pl.col("name").replace_strict({theirs: ours for ours, theirs in names.items()}, default=None)
     known = samples.with_columns(ours=ours).filter(pl.col("ours").is_not_null() & pl.col("value").is_not_nan())
     known = marked(known, catalogue.kind).filter("apart").sort("at_s")
-    rise, gauge = pl.col("value").diff().over("instance", "name", "labels"), pl.col("ours").is_in(list(_GAUGES))
+    rise, gauge = pl.col("value").diff().over("instance", "name", "labels"), pl.col("ours").is_in(_GAUGES)
     known = known.with_columns(fell=(rise < 0) & ~gauge, shown=pl.when(gauge).then("value").otherwise(rise))
     scrapes = known.group_by(scrape).agg(fell=pl.col("fell").any()).sort(scrape)
     seconds = pl.col("at_s").diff().over("instance")
     scrapes = scrapes.with_columns(seconds=seconds, whole=seconds <= _GAP * seconds.median().over("instance"))
     sums = known.group_by(*scrape, "ours").agg(pl.col("shown").sum()).pivot("ours", index=scrape, values="shown")
-    none_yet = {mine for mine, metric in _TOKENS.items() if metric in catalogue.zero}
-    absent = {name: 0.0 if name in none_yet else None for name in (*_GAUGES, *_COUNTED) if name not in sums.columns}
+    absent = {name: 0.0 if _TOKENS.get(name) in catalogue.zero else None for name in _READ if name not in sums.columns}
     table = scrapes.join(sums, on=scrape, how="left").with_columns(
         pl.lit(value, dtype=pl.Float64).alias(name) for name, value in absent.items()
     )
@@ -76,10 +76,7 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     if catalogue.kind is MANAGED["llama.cpp"]:  # it counts prompt tokens in two parts: from the prefix cache, and the others
         both = pl.col("hits") + pl.col("prompt")
         table = table.with_columns(prompt=both, queries=both)
-    return table.filter("whole", ~pl.col("fell")).sort(scrape).select(*scrape, "seconds", *_COUNTED, "running", "in_flight")
-
-
-_TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
+    return table.filter("whole", ~pl.col("fell")).sort(scrape)
 
 
 def _written(labels: Mapping[str, str]) -> str:
@@ -135,14 +132,10 @@ class Window:
         try:
             answer = http.get(f"{self.url.rstrip('/')}/api/v1/query?{asked}", timeout_s=_TIMEOUT_S)
             found: list[dict[str, Any]] = answer.json()["data"]["result"]
-        except (http.Oversized, requests.Timeout) as error:
-            why = f"{http.problem(error)}. Give a shorter time, or one server by --label"
-        except requests.JSONDecodeError:
-            why = f"status {answer.status_code}, and no JSON. Give the address that has /api/v1, such as http://prometheus:9090"
-        except requests.RequestException as error:
-            why = f"{http.problem(error)}. Give the address of a Prometheus"
-        except (LookupError, TypeError):
-            why = f"/api/v1/query: {shown(answer.text)}. Give the address that has /api/v1, such as http://prometheus:9090"
+        except (requests.JSONDecodeError, LookupError, TypeError):
+            why = f"/api/v1/query: status {answer.status_code}, {shown(answer.text)}. Give the address that has /api/v1"
+        except (requests.RequestException, http.Oversized) as error:
+            why = f"{http.problem(error)}. Give the address of a Prometheus, a shorter time (--last), or one server (--label)"
         else:
             return found
         raise BenchError(f"--prometheus {self.url}: {why}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,13 +23,33 @@ if TYPE_CHECKING:
 
 BLOCKS = 12  # blocks that a time is cut into; convention: Student's t is 2.2 for so many
 FEWEST_BLOCKS = 4  # fewest blocks with a request that show how far they differ; derived: Student's t is 3.2 for four
-#: Latencies that are compared at a load: their sums, and what these are divided by.
-SPEEDS = {name: (f"{name}_sum", f"{name}_count") for name in ("ttft", "itl", "e2e")}
-#: With the time that requests are in flight for each output token.
-LINES = {**SPEEDS, "held": ("held", "output")}
-#: The load that decides on each: requests that wait make no step longer.
-LOADS = {name: "running" if name == "itl" else "in_flight" for name in LINES}
-_APART = 1.1  # ratio of two levels' loads by which they are two places of a line; convention: beyond the slots more levels run as many
+
+
+class Quantity(NamedTuple):
+    """What is compared: a ratio of two columns of `in_blocks`.
+
+    Attributes:
+        name: for readers. above, below: the columns. unit: empty for a ratio of tokens, `0–1` for a share.
+        load: of a latency, the column with the load that decides on it: requests that wait make no step longer.
+    """
+
+    name: str
+    above: str
+    below: str
+    unit: str
+    load: str = ""
+
+
+LOAD = Quantity("requests in flight, a server", "held", "seconds", "requests")
+LENGTHS = (Quantity("prompt length", "prompt", "requests", "tokens"), Quantity("output length", "output", "requests", "tokens"))
+HITS = Quantity("prefix-cache hit rate", "hits", "queries", "0–1")
+TTFT = Quantity("TTFT, mean", "ttft_sum", "ttft_count", "s", "in_flight")
+ITL = Quantity("ITL, mean", "itl_sum", "itl_count", "s", "running")
+E2E = Quantity("E2E, mean", "e2e_sum", "e2e_count", "s", "in_flight")
+# Of engines that count no requests; the first hides lengths that grow alike.
+MIXED = Quantity("prompt ÷ output tokens", "prompt", "output", "")
+HELD = Quantity("time in flight for an output token", "held", "output", "s", "in_flight")
+LATENCIES = (TTFT, ITL, E2E, HELD)
 
 
 @dataclass(frozen=True)
@@ -75,10 +95,10 @@ def in_blocks(between: pl.DataFrame, begin: float, seconds: float) -> pl.DataFra
     )
 
 
-def sums(blocks: pl.DataFrame, above: str, below: str) -> tuple[Floats, Floats]:
-    """Both sums by block, where both are known."""
+def ratio_of(blocks: pl.DataFrame, above: str, below: str) -> Ratio | None:
+    """The ratio of two columns, where both are known."""
     whole = blocks.drop_nulls([above, below]).group_by("block").agg(pl.col(above, below).sum()).sort("block")
-    return whole[above].to_numpy().astype(float), whole[below].to_numpy().astype(float)
+    return ratio(whole[above].to_numpy(), whole[below].to_numpy())
 
 
 @dataclass(frozen=True)
@@ -87,13 +107,12 @@ class Line:
 
     Attributes:
         loads: requests in flight, or of ITL running, ascending. values: the latency there (s).
-        errors: standard error of the logarithm of each, without what starts differ by. freedom: its degrees of freedom.
+        errors: standard error of the logarithm of each, without what starts differ by.
     """
 
     loads: Floats
     values: Floats
     errors: Floats
-    freedom: int
 
     def at(self, loads: Floats) -> Floats:
         """On straight lines between the levels; beyond them, the value of the outermost (s)."""
@@ -111,16 +130,11 @@ class Studied:
     """What a study knows that production can be compared with; None where it is not known.
 
     Attributes:
-        prompt, output: mean length (tokens). hits: mean prefix-cache hit rate of its runs (0–1); hits_error: standard error of that.
-        loads: lowest and highest mean number of requests in flight. lines: by latency, and of `held`, the time in flight of an output
-            token.
-        sessions: starts of the server behind it. names: of metrics that it exposed.
+        means: of lengths, their ratio and prefix-cache hits, by the quantity's name. loads: lowest and highest mean number of requests
+            in flight. lines: latencies, by name. sessions: starts of the server behind it. names: of metrics that it exposed.
     """
 
-    prompt: float | None
-    output: float | None
-    hits: float | None
-    hits_error: float
+    means: Mapping[str, float | None]
     loads: tuple[float, float] | None
     lines: Mapping[str, Line]
     sessions: int
@@ -128,10 +142,10 @@ class Studied:
 
 
 def read_studied(curve: Curve) -> Studied:
-    """What the valid runs with a steady window showed, by the server's own counts there."""
+    """What the valid runs with a steady window showed: lengths by the client, all else by the server's own counts there."""
     runs = curve.runs.filter(pl.col("valid") & pl.col("counts_valid")).drop_nulls(["steady_from_s", "steady_until_s"])
-    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), "hits": ("hits", "queries"), **LINES}
-    schema = {name: pl.Float64 for each in ratios for name in (each, f"{each}_error")}
+    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), HITS.name: HITS[1:3]}
+    ratios |= {latency.name: latency[1:3] for latency in LATENCIES}
     rows, names = [], set[str]()
     for run in runs.iter_rows(named=True):
         if (telemetry := curve.telemetry(run)) is None:
@@ -141,45 +155,29 @@ def read_studied(curve: Curve) -> Studied:
         samples = telemetry.with_columns(instance=pl.lit(""), at_s="elapsed_s").select(*SAMPLES)
         begin, end = run["steady_from_s"], run["steady_until_s"]
         between = served(samples.filter(pl.col("at_s").is_between(begin, end)), find_catalogue(exposed, curve.version))
-        blocks, row = in_blocks(between, begin, end - begin), {"level": run["level"]}
-        for name, columns in ratios.items():
-            if each := ratio(*sums(blocks, *columns)):
-                row |= {name: each.value, f"{name}_error": each.relative}
-        rows.append(row)
-    table = pl.DataFrame(rows, schema={"level": pl.Float64, **schema})
-    loads, hits = table["in_flight"].drop_nulls(), table["hits"].drop_nulls()
+        blocks = in_blocks(between, begin, end - begin)
+        found = {name: each for name, columns in ratios.items() if (each := ratio_of(blocks, *columns))}
+        values = {name: each.value for name, each in found.items()}
+        rows.append({"level": run["level"], **values, **{f"{name}_error": each.relative for name, each in found.items()}})
+    table = pl.DataFrame(rows, schema=dict.fromkeys(("level", *ratios, *(f"{name}_error" for name in ratios)), pl.Float64))
+    prompt, output, hits = runs["prompt_tokens"].mean(), runs["output_tokens"].mean(), table[HITS.name].mean()
+    mixed = prompt / output if prompt and output else None  # type: ignore[operator]
+    names_of = (*(length.name for length in LENGTHS), MIXED.name, HITS.name)
+    loads = table["in_flight"].drop_nulls()
     return Studied(
-        prompt=runs["prompt_tokens"].mean(),  # type: ignore[arg-type]
-        output=runs["output_tokens"].mean(),  # type: ignore[arg-type]
-        hits=hits.mean(),  # type: ignore[arg-type]
-        hits_error=float(hits.std() or 0.0) / max(1, len(hits)) ** 0.5,  # type: ignore[arg-type]
+        means=dict(zip(names_of, (prompt, output, mixed, hits), strict=True)),  # type: ignore[arg-type]
         loads=(loads.min(), loads.max()) if len(loads) else None,  # type: ignore[arg-type]
-        lines={name: line for name in LINES if (line := _line(table, name)) is not None},
+        lines={latency.name: line for latency in LATENCIES if (line := _line(table, latency)) is not None},
         sessions=max(1, runs["session"].n_unique()),
         names=frozenset(names),
     )
 
 
-def _line(table: pl.DataFrame, name: str) -> Line | None:
-    """A latency by load. A level's error is that of its runs' blocks, or by how far its runs differ where that is more.
-
-    Levels at which as many requests run are one.
-    """
-    known = table.select("level", load=LOADS[name], value=name, error=f"{name}_error").drop_nulls()
+def _line(table: pl.DataFrame, latency: Quantity) -> Line | None:
+    """A latency by load, of a level's runs together."""
+    known = table.select("level", load=latency.load, value=latency.name, error=f"{latency.name}_error").drop_nulls()
     known = known.filter((pl.col("value") > 0) & (pl.col("load") > 0))
-    if known.is_empty():
-        return None
-    log = pl.col("value").log()
-    places = known.with_columns(place=(pl.col("load").mean().over("level").log() / math.log(_APART)).round())
-    levels = places.group_by("place").agg(
-        load=pl.col("load").mean(),
-        log=log.mean(),
-        squares=((log - log.mean()) ** 2).sum(),
-        error=(pl.col("error") ** 2).mean().sqrt(),
-        runs=pl.len(),
-    )
-    levels = levels.sort("load")
-    freedom = int((levels["runs"] - 1).sum())
-    apart = (float(levels["squares"].sum()) / freedom) ** 0.5 if freedom else 0.0
-    errors = np.maximum(levels["error"].to_numpy(), max(LEAST_NOISE, apart)) / np.sqrt(levels["runs"].to_numpy())
-    return Line(levels["load"].to_numpy(), np.exp(levels["log"].to_numpy()), errors, max(freedom, BLOCKS - 1))
+    error = (pl.max_horizontal("error", pl.lit(LEAST_NOISE)).pow(2).mean() / pl.len()).sqrt()
+    levels = known.group_by("level").agg(pl.col("load").mean(), pl.col("value").log().mean().exp(), error=error)
+    levels = levels.sort("load", "level")  # beyond the slots more levels run as many
+    return Line(*(levels[column].to_numpy() for column in ("load", "value", "error"))) if len(levels) else None
