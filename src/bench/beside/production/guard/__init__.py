@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from bench.axes import CONCURRENCY, RATE
 from bench.beside.production.guard.measured import Measured
-from bench.beside.production.guard.measured import read_measured as read_measured
-from bench.beside.production.guard.rules import LOADS, WAITS, Rules
+from bench.beside.production.guard.rules import HITS, LOADS, PREEMPTIONS, RUNS, TOKENS, USAGE, WAITS, alerts, job, records
 from bench.errors import shown_share
 from bench.report.render import render
 from bench.runs.latencies import LATENCIES
@@ -19,67 +17,64 @@ from bench.runs.latencies import LATENCIES
 #: The files, each a template.
 FILES = ("rules.yaml", "dashboard.json", "haproxy.cfg", "keda.yaml")
 _FILLED = 0.8  # load of an instance ÷ lower end of C_max's interval; convention: the most that `bench fleet` wants at a peak
-_Panel = tuple[str, str, Sequence[tuple[str, str]], Sequence[tuple[float, str]]]
+_Lines = Sequence[tuple[float | None, str]]
+_Panel = tuple[str, str, Sequence[tuple[str, str]], _Lines]
 
 
 def written(measured: Measured) -> tuple[dict[str, str], list[str]]:
     """The text of each file of which something is known, and a line on each thing that is left out."""
-    rules = Rules(measured)
-    found: dict[str, dict[str, Any] | str] = {
-        "rules.yaml": {"records": rules.records, "alerts": rules.alerts, "notes": _rules_notes(measured)},
-        "dashboard.json": {"panels": [panel for panel in _panels(rules) if any(name in rules.there for name, _ in panel[2])]},
-        "haproxy.cfg": _haproxy(measured),
-        "keda.yaml": _keda(rules),
-    }
-    if not rules.records:
-        del found["rules.yaml"], found["dashboard.json"]
+    recorded = list(records(measured)) if measured.kind else []
+    there = {rule["record"] for rule in recorded}
+    alerting = list(alerts(measured, there)) if recorded else []
+    left = [each for each in alerting if isinstance(each, str)]
+    found = {"haproxy.cfg": _haproxy(measured), "keda.yaml": _keda(measured, there)}
+    if recorded:
+        notes = [
+            f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
+            f'Every rule reads the job "{measured.deployment}": give that name to the scrape job of its servers (`job_name`), or put '
+            "yours in its place in all files of this folder. Limits are those of one server (`instance`).",
+        ]
+        rules = [each for each in alerting if not isinstance(each, str)]
+        found["rules.yaml"] = {"records": recorded, "alerts": rules, "notes": notes}
+        found["dashboard.json"] = {"panels": list(_panels(measured, there))}
+    else:
+        left = [f"No rules and no dashboard: no sustained run of {measured.deployment} has telemetry of a known engine."]
     texts = {
         name: render("bench.beside.production.guard", f"{name}.j2", measured=measured, **numbers)
-        for name, numbers in found.items()
-        if not isinstance(numbers, str)
+        for name in FILES
+        if not isinstance(numbers := found.get(name, ""), str)
     }
-    return texts, rules.left + [f"No {name}: {why}." for name, why in found.items() if isinstance(why, str)]
+    return texts, left + [f"No {name}: {why}." for name, why in found.items() if isinstance(why, str)]
 
 
-def _rules_notes(measured: Measured) -> list[str]:
-    return [
-        f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
-        f'Every rule reads the job "{measured.deployment}": give that name to the scrape job of its servers (`job_name`), or put '
-        "yours in its place in all files of this folder. Limits are those of one server (`instance`).",
-    ]
-
-
-def _panels(rules: Rules) -> Iterator[_Panel]:
+def _panels(measured: Measured, there: Collection[str]) -> Iterator[_Panel]:
     """Title, unit, queries with their legends, and lines of each panel, from the values with the colour that begins there."""
-    measured, point, sustained = rules.measured, rules.measured.point, rules.measured.sustained
-    low, c_max, axis = measured.low, point["c_max"], measured.axis
+    low, c_max = measured.low, measured.point["c_max"]
     near = [(low, "orange")] if low is not None and low < c_max else []
-    limits = [*near, (max(c_max, low or 0.0), "red")] if measured.found else []
-    by = {each: limits if axis == each else [] for each in (CONCURRENCY, RATE)}
-    queue, tokens, usage, hits = (
-        [] if value is None else [(value, colour)]
-        for value, colour in (
-            (sustained.waiting, "orange"),
-            (point["tokens_per_s"], "blue"),
-            (sustained.kv_usage, "orange"),
-            (sustained.hit_rate, "orange"),
-        )
-    )
-    yield "Requests in flight, by server", "short", [(LOADS[CONCURRENCY], "{{instance}}")], by[CONCURRENCY]
-    if axis == RATE:
-        yield "Requests that come, by server", "reqps", [(LOADS[RATE], "{{instance}}")], by[RATE]
-    waits = [("saturate:requests_running", "{{instance}} run"), (WAITS, "{{instance}} wait")]
-    yield "Requests that run and wait", "short", waits, queue
-    yield "KV-cache usage", "percentunit", [("saturate:kv_usage", "{{instance}}")], usage
-    for metric, latency in LATENCIES.items():
-        if not latency.replayed and metric not in measured.histograms:
-            continue  # no server has it
+    limits: _Lines = [*near, (max(c_max, low or 0.0), "red")] if measured.found else []
+    by = {axis: limits if measured.axis == axis else [] for axis in LOADS}
+    panels: list[_Panel] = [
+        ("Requests in flight, by server", "short", [(LOADS[CONCURRENCY], "{{instance}}")], by[CONCURRENCY]),
+        ("Requests that come, by server", "reqps", [(LOADS[RATE], "{{instance}}")], by[RATE]),
+        (
+            *("Requests that run and wait", "short", [(RUNS, "{{instance}} run"), (WAITS, "{{instance}} wait")]),
+            [(measured.waiting, "orange")],
+        ),
+        ("KV-cache usage", "percentunit", [(USAGE, "{{instance}}")], [(measured.kv_usage, "orange")]),
+    ]
+    for metric in measured.histograms:
         slos = [slo for slo in measured.slos if slo.metric == metric]
-        title = f"{latency.title}, quantiles" + (f" ({', '.join(map(str, slos))})" if slos else "")
-        yield title, "s", [(f"saturate:{metric}_seconds:quantile5m", "P{{quantile}}")], [(slo.limit_s, "red") for slo in slos]
-    yield "Output tokens/s, by server", "short", [("saturate:output_tokens:rate5m", "{{instance}}")], tokens
-    yield "Preemptions/s, by server", "short", [("saturate:preemptions:rate5m", "{{instance}}")], []
-    yield "Prefix-cache hit rate", "percentunit", [("saturate:prefix_hit_ratio:rate30m", "{{job}}")], hits
+        title = f"{LATENCIES[metric].title}, quantiles" + (f" ({', '.join(map(str, slos))})" if slos else "")
+        query = (f"saturate:{metric}_seconds:quantile5m", "P{{quantile}}")
+        panels.append((title, "s", [query], [(slo.limit_s, "red") for slo in slos]))
+    panels += [
+        ("Output tokens/s, by server", "short", [(TOKENS, "{{instance}}")], [(measured.point["tokens_per_s"], "blue")]),
+        ("Preemptions/s, by server", "short", [(PREEMPTIONS, "{{instance}}")], []),
+        ("Prefix-cache hit rate", "percentunit", [(HITS, "{{job}}")], [(measured.hit_rate, "orange")]),
+    ]
+    for title, unit, queries, lines in panels:
+        if any(name in there for name, _ in queries):
+            yield title, unit, queries, [line for line in lines if line[0] is not None]
 
 
 def _haproxy(measured: Measured) -> dict[str, Any] | str:
@@ -104,20 +99,19 @@ def _haproxy(measured: Measured) -> dict[str, Any] | str:
     }
 
 
-def _keda(rules: Rules) -> dict[str, Any] | str:
+def _keda(measured: Measured, there: Collection[str]) -> dict[str, Any] | str:
     """Numbers of a ScaledObject of KEDA, by the load that the study's limit is counted in, or why there are none."""
-    measured = rules.measured
     low, unit, series = measured.low, measured.point["unit"], LOADS.get(measured.axis or "")
     if not measured.found or low is None:
         return measured.no_low if measured.found else "no limit was found"
-    if series not in rules.there:
+    if series not in there:
         return f"{measured.engine or 'the server'} does not show {unit}"
     admitted = measured.limits.admission if measured.limits and measured.axis == CONCURRENCY else None
     # Behind a proxy that admits fewer, an instance never shows more.
     sustained = min(low, measured.point["c_max"], math.inf if admitted is None else admitted)
     return {
         "name": re.sub(r"[^a-z0-9]+", "-", measured.deployment.lower()).strip("-")[:50].strip("-") or "model",
-        "query": f"sum({series}{{job={json.dumps(measured.deployment)}}})",
+        "query": f"sum({series}{{{job(measured)}}})",
         "threshold": f"{_FILLED * sustained:.3g}",
         "notes": [
             f"A ScaledObject of KEDA. {measured.limit_text}.",
