@@ -175,6 +175,8 @@ def test_a_planted_server_is_measured_and_its_report_is_a_study_s(tmp_path):
         one.stderr
     )
     assert bench("guard", "here/results:planted-server", cwd=tmp_path).returncode == 0
+    verified = json.loads(bench("verify", "results", "--json", cwd=tmp_path / "here").stdout)
+    assert verified["intact"] and [check["checked"] for check in verified["checks"]] == [3, 4, 3, 10, 0]
     write_record(calibrated(read_summary(results / "summary.parquet")), results / "calibration.json")
     told = ("--threshold", "other_share=1", "--figure", "predicted-loads", "--format", "svg")
     figures = bench("figures", "here/results", "--output-dir", "drawn", *told, cwd=tmp_path)

@@ -214,6 +214,9 @@ def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
     shutil.rmtree("results/figures")
     (why,) = unchecked(verified(capsys, "results")[1])
     assert "the study is not drawn to its end" in why
+    assert main(["verify", "results"]) == 0
+    none = "nothing was checked of summaries, figures' data and what was drawn"
+    assert capsys.readouterr().out.endswith(f"results: nothing differs in what was checked; {none}\n")
 
 
 def keep_an_earlier_setting():

@@ -43,14 +43,10 @@ class Check:
             old, new = _content(stored), _content(again)
         except (*UNREADABLE, pl.exceptions.PolarsError) as error:
             return self.compare(f"{stored}: not readable: {str(error).partition(chr(10))[0][:200]}")
-        differing = next((key for key in old if key in new and not same_numbers(old[key], new[key])), None)
         if others := sorted(old.keys() ^ new.keys()):
             self.unchecked.append(f"{stored}: {shown(', '.join(others), 400)}, which only one of the two has")
-        self.compare(
-            f"{stored}: {differing} is {shown(old[differing])}, and the raw records give {shown(new[differing])}"
-            if differing
-            else None
-        )
+        key = next((key for key in old if key in new and not same_numbers(old[key], new[key])), None)
+        return self.compare(key and f"{stored}: {key} is {shown(old[key])}, and the raw records give {shown(new[key])}")
 
 
 def _content(path: Path) -> Mapping[str, Any]:
@@ -85,19 +81,16 @@ def check_runs(folder: Path) -> tuple[Check, dict[str, str]]:
             continue
         load = {key: value for key, value in record.definition.items() if key != "run"}  # whose name ends with the digest
         whole = {"protocol": record.protocol, "deployment": record.deployment_digest, "run": load}
-        wrong = {
-            f"{path}: its definition does not match its digest": digest(whole) != record.digest,
-            f"{path}: it belongs to another run": (record.definition.get("deployment"), record.definition.get("run"))
-            != (run.parent.name, run.name),
-            f"{path}: its environment does not match its digest": record.environment_digest
-            not in (None, digest(counted(record.environment))),
-            **{f"{run / name}: missing": not (run / name).is_file() for name in record.files},
-        }
-        differing = [text for text, differs in wrong.items() if differs] + [
-            f"{run / name}: not what was measured (SHA-256)"
-            for name, sha in record.files.items()
-            if (run / name).is_file() and checksum(run / name) != sha
-        ]
+        own = (record.definition.get("deployment"), record.definition.get("run")) == (run.parent.name, run.name)
+        differing = [f"{path}: its definition does not match its digest"] * (digest(whole) != record.digest)
+        differing += [f"{path}: it belongs to another run"] * (not own)
+        if record.environment_digest not in (None, digest(counted(record.environment))):
+            differing.append(f"{path}: its environment does not match its digest")
+        for name, sha in record.files.items():
+            if not (run / name).is_file():
+                differing.append(f"{run / name}: missing")
+            elif checksum(run / name) != sha:
+                differing.append(f"{run / name}: not what was measured (SHA-256)")
         check.checked += 1
         check.differs += differing
         if not differing:

@@ -13,7 +13,7 @@ import typer
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, option
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError
+from bench.errors import BenchError, listed
 from bench.terminal import live
 
 if TYPE_CHECKING:
@@ -122,18 +122,14 @@ def verify(
 
 
 def _print(path: Path, checks: list[Check], differs: list[str]) -> None:
-    rows = [
-        [check.what, str(check.checked), str(len(check.differs)), str(len(check.unchecked))]
-        for check in checks[:-1]  # the last is what nobody could check
-    ]
+    *kinds, _ = checks  # the last is what nobody could check
+    rows = [[check.what, str(check.checked), str(len(check.differs)), str(len(check.unchecked))] for check in kinds]
     print_table([["", "checked", "differ", "not checked"], *rows])
     if differs:
-        print("\nDiffers:")
-        for text in differs[:_MOST_LINES]:
-            print(f"  {text}")
+        print("\nDiffers:", *differs[:_MOST_LINES], sep="\n  ")
         if len(differs) > _MOST_LINES:
             print(f"  and {len(differs) - _MOST_LINES} more; --json has them all")
-    print("\nNot checked:")
-    for text in (text for check in checks for text in check.unchecked):
-        print(f"  {text}")
-    print(f"\n{path}: " + (f"{len(differs)} differences" if differs else "nothing differs in what was checked"))
+    print("\nNot checked:", *(text for check in checks for text in check.unchecked), sep="\n  ")
+    none = listed([check.what for check in kinds if not check.checked])
+    said = f"{len(differs)} differences" if differs else "nothing differs in what was checked"
+    print(f"\n{path}: {said}" + (f"; nothing was checked of {none}" if none else ""))

@@ -13,7 +13,7 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -150,18 +150,16 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     specs = [*plan.started.values(), *plan.deployments.values()]
     files |= {str(spec.model.here): spec.checkpoint for spec in specs if spec.checkpoint}
+    content = expand(at_scale({**content, "scale": plan.config.scale})).content
+    packed = {key: value for key, value in content.items() if key != "scale"}
     blocks = {
         run.family: {"trace_block": run.workload.trace_block} for run in plan.every if run.workload.trace_block is not None
     }
-    packed = {
-        key: value for key, value in expand(at_scale({**content, "scale": plan.config.scale})).content.items() if key != "scale"
+    packed["workloads"] = {name: {**entry, **blocks.get(name, {})} for name, entry in packed.get("workloads", {}).items()}
+    packed["deployments"] = {
+        name: {**entry, **({"environment": redacted(entry["environment"])} if entry.get("environment") else {})}
+        for name, entry in packed.get("deployments", {}).items()
     }
-    changes: dict[str, Callable[[str, Mapping[str, Any]], Mapping[str, Any]]] = {
-        "workloads": lambda name, _: blocks.get(name, {}),
-        "deployments": lambda _, entry: {key: redacted(entry[key]) for key in ("environment",) if entry.get(key)},
-    }
-    for section, change in changes.items():
-        packed[section] = {name: {**entry, **change(name, entry)} for name, entry in packed.get(section, {}).items()}
     return {**packed, **({"files": files} if files else {}), "select": select, "packed": True}
 
 

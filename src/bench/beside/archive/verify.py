@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bench.runs.files import UNREADABLE, checked_names, checksum, read_object
 from bench.runs.paths import Paths
 from bench.study.plan import Plan
 from bench.study.read import load_file
+from bench.study.specs import RunSpec
 
 _PACK = (
     "who packed it: a pack is not signed. Whoever changes a file in it can write a new list of checksums; compare the pack's own "
@@ -67,16 +68,17 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     summaries, data, drawn = Check("summaries"), Check("figures' data"), Check("what was drawn")
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
-            file, scale = (study, None) if study else _study(folder)
-            if not file.is_file():
-                raise BenchError(f"the study's file {file} is not here; name it with --configfile")
-            plan = Plan.of(load_file(file, select="*", **({"scale": scale} if scale else {})), results=folder)
-            runs, listed = _drawn(folder, file, plan)
+            file, plan = _study(folder, study)
+            runs, listed = _drawn(folder)
+            here = {run.key: run.digest for run in plan.runs if run.key in runs}
+            if other := sorted({key for key, _ in here.items() ^ runs.items()}):
+                were = f"{len(other)} of the {len(runs)} runs differently from when they were drawn, such as {other[0]}"
+                raise BenchError(f"{file} defines {were}")
             if lost := sorted(key for key in runs if intact.get(key) != runs[key]):
                 what = count_text(len(lost), "run", of=len(runs))
                 raise BenchError(f"{what} not as measured when they were drawn, such as {lost[0]}")
             _check_drawn(drawn, folder, listed)
-            _make_again(folder, plan, runs, Path(name), say, summaries)
+            _make_again(folder, plan, [run for run in plan.runs if run.key in runs], Path(name), say, summaries)
             _draw_again(folder, plan, [each for each in listed if each.endswith(".json")], Path(name), say, data)
         except BenchError as error:
             summaries.unchecked.append(f"what is made of the records: {error}")
@@ -88,57 +90,57 @@ def _at(folder: Path, path: str | Path) -> Path:
     return folder / Path(path).relative_to(Paths.RESULTS)
 
 
-def _study(folder: Path) -> tuple[Path, str | None]:
-    place = _at(folder, Paths.STUDY)
+def _study(folder: Path, file: Path | None) -> tuple[Path, Plan]:
+    """The study's file, and its plan of all runs."""
+    place, scale = _at(folder, Paths.STUDY), None
     try:
-        note = read_object(place)
-        return Path(str(note["file"])), note.get("scale")
+        if file is None:
+            note = read_object(place)
+            file, scale = Path(str(note["file"])), note.get("scale")
     except (*UNREADABLE, KeyError):
         raise BenchError(f"{place} does not name the study's file; name it with --configfile") from None
+    if not file.is_file():
+        raise BenchError(f"the study's file {file} is not here; name it with --configfile")
+    return file, Plan.of(load_file(file, select="*", **({"scale": scale} if scale else {})), results=folder)
 
 
-def _drawn(folder: Path, file: Path, plan: Plan) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """By key the digest of each run that was drawn last, and by name the SHA-256 of each figure and of the page.
-
-    Raises:
-        BenchError: that is not known, or the study defines the runs otherwise.
-    """
+def _drawn(folder: Path) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """By key the digest of each run that was drawn last, and by name the SHA-256 of each figure and of the page."""
     place = _at(folder, Paths.MANIFEST)
     try:
         manifest = read_object(place)
-        listed, runs = {**checked_names(manifest["figures"]), **checked_names(manifest["page"])}, dict(manifest["runs"])
+        return dict(manifest["runs"]), {**checked_names(manifest["figures"]), **checked_names(manifest["page"])}
     except FileNotFoundError:
         raise BenchError(f"{place} is not here: the study is not drawn to its end") from None
     except (*UNREADABLE, KeyError, TypeError) as error:
         raise BenchError(f"{place} is not readable ({error!r})") from None
-    here = {run.key: run.digest for run in plan.runs if run.key in runs}
-    if other := sorted({key for key, _ in here.items() ^ runs.items()}):
-        raise BenchError(
-            f"{file} defines {len(other)} of the {len(runs)} runs differently from when they were drawn, such as {other[0]}"
-        )
-    return runs, listed
 
 
-def _make_again(folder: Path, plan: Plan, drawn: Mapping[str, str], to: Path, say: Callable[[str], None], check: Check) -> None:
+def _check_drawn(check: Check, folder: Path, listed: Mapping[str, str]) -> None:
+    """Each figure's files and the page against the checksums of what was drawn. Args: listed: by name, the SHA-256."""
+    manifest, page = _at(folder, Paths.MANIFEST), _at(folder, Paths.REPORT)
+    for name, known in listed.items():
+        stored = page if name == page.name else manifest.with_name(name)
+        if not stored.is_file():
+            check.compare(f"{stored}: missing")
+        else:
+            check.compare(None if checksum(stored) == known else f"{stored}: not what was drawn (SHA-256 in {manifest})")
+
+
+def _make_again(folder: Path, plan: Plan, runs: Sequence[RunSpec], to: Path, say: Callable[[str], None], check: Check) -> None:
     """Parse the raw records of the runs that were drawn, and make the study's summary of them, in another folder."""
-    runs = [run for run in plan.runs if run.key in drawn]
     made = []
     for number, run in enumerate(runs, 1):
         say(f"parsing {run.key} ({number} of {len(runs)})")
         stored, place = folder / "runs" / run.key, to / "runs" / run.key
-        tables = {
-            "requests": "requests.parquet",
-            "telemetry": "telemetry.parquet",
-            "wide": "metrics.csv",
-            "summary": "summary.json",
-        }
+        requests, telemetry, wide = (place / name for name in ("requests.parquet", "telemetry.parquet", "metrics.csv"))
         try:
-            parse_run(stored, **{table: place / name for table, name in tables.items()})
+            parse_run(stored, requests=requests, telemetry=telemetry, wide=wide, summary=place / "summary.json")
         except BenchError as error:
             check.compare(f"{stored}: {error}")
-            continue
-        check.compare_numbers(stored / "summary.json", place / "summary.json")
-        made.append(place / "summary.json")
+        else:
+            check.compare_numbers(stored / "summary.json", place / "summary.json")
+            made.append(place / "summary.json")
     if len(made) < len(runs):
         raise BenchError(
             f"{len(runs) - len(made)} of {len(runs)} runs cannot be parsed, so the study's summary is not made again"
@@ -163,20 +165,8 @@ def _draw_again(folder: Path, plan: Plan, names: Iterable[str], to: Path, say: C
     models = _at(folder, Paths.CALIBRATION)
     tables = to / "summary.parquet", to / "timeseries.parquet"
     results = Tables.read(*tables, plan.config.decision, plan.device, models if models.is_file() else None)
-    for name in names:
-        stored = _at(folder, Paths.MANIFEST).with_name(name)
+    for stored in (_at(folder, Paths.MANIFEST).with_name(name) for name in names):
         if stored.is_file():  # else it is missing from what was drawn
             say(f"drawing {stored.stem}")
             again = json.loads(json.dumps(chart(stored.stem, results).to_dict(validate=False)))
             check.compare(None if same_numbers(read_object(stored), again) else f"{stored}: not what the raw records give")
-
-
-def _check_drawn(check: Check, folder: Path, listed: Mapping[str, str]) -> None:
-    """Each figure's files and the page against the checksums of what was drawn. Args: listed: by name, the SHA-256."""
-    manifest, page = _at(folder, Paths.MANIFEST), _at(folder, Paths.REPORT)
-    for name, known in listed.items():
-        stored = page if name == page.name else manifest.with_name(name)
-        if not stored.is_file():
-            check.compare(f"{stored}: missing")
-        else:
-            check.compare(None if checksum(stored) == known else f"{stored}: not what was drawn (SHA-256 in {manifest})")

@@ -124,6 +124,7 @@ def _drawn(plan: Plan) -> list[str]:
     from bench.findings.tables import Tables
     from bench.parse.table import aggregate
     from bench.parse.windows import of_windows
+    from bench.report.page import write_manifest
     from bench.runs.paths import Paths
     from bench.runs.summary import read_summary
     from bench.shipped import commit_of
@@ -142,15 +143,18 @@ def _drawn(plan: Plan) -> list[str]:
     found = Analysis(of_windows(read_summary(summary))[0], plan.config.decision)
     write_analysis(found, analysis, (*TABLES, *FINDINGS))
     results = Tables.read(summary, timeseries, plan.config.decision, analysis=analysis)
-    files = [draw_figure(name, results, Path(Paths.FIGURE_SVG.format(figure=name)).with_suffix("")) for name in _FIGURES]
+    stems = [Path(Paths.FIGURE_SVG.format(figure=name)).with_suffix("") for name in _FIGURES]
+    files = [path for stem in stems for path in draw_figure(stem.name, results, stem)]
     write_report(
         Path(Paths.REPORT),
         summary=Path(Paths.REPORT_MARKDOWN),
         title=plan.config.study.title,
         results=results,
-        specs=[path for drawn in files for path in drawn if path.suffix == ".json"],
+        specs=[path for path in files if path.suffix == ".json"],
         facts=[Paths.facts(_NAME)],
         commit=commit_of(),
         thresholds=plan.config.thresholds,
     )
-    return closing_lines(results, figures=len(files))
+    closing = closing_lines(results, figures=len(stems))
+    write_manifest(Path(Paths.MANIFEST), figures=files, page=Path(Paths.REPORT), runs=results.runs, closing=closing)
+    return closing
