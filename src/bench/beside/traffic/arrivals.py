@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bench.beside.traffic.log import Floats, Log, Whole
+from bench.beside.traffic.log import Log, Whole
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
+_PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
 
 
 @dataclass(frozen=True)
@@ -29,46 +29,15 @@ class Window:
 
 def windows(log: Log) -> list[Window]:
     """A window of each length that fits twice in the log's span, and is not shorter than its clock's tick."""
-    return [_window(log.arrival_s, size) for size in _WINDOWS if log.resolution_s <= size <= log.span_s / 2]
-
-
-def _window(moments: Floats, size: float) -> Window:
-    peak = float((np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))).max()) / size
-    whole = int(moments[-1] // size)  # windows; what is left at the end is not counted
-    counts = np.bincount((moments // size).astype(np.int64), minlength=whole)[:whole]
-    return Window(size, peak, float(counts.var(ddof=1) / counts.mean()) if whole >= _FEWEST_WINDOWS else None)
-
-
-_PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
-
-
-@dataclass(frozen=True)
-class Described:
-    """A log's traffic.
-
-    Attributes:
-        requests: how many. span_s: from the first to the last. rate: requests/s, None where all came at once. prompts, outputs:
-            percentiles of lengths.
-    """
-
-    requests: int
-    span_s: float
-    rate: float | None
-    windows: Sequence[Window]
-    prompts: dict[str, float]
-    outputs: dict[str, float]
-
-
-def describe(log: Log) -> Described:
-    """All that a log says."""
-    return Described(
-        requests=log.count,
-        span_s=log.span_s,
-        rate=log.rate,
-        windows=windows(log),
-        prompts=percentiles(log.prompt_tokens),
-        outputs=percentiles(log.output_tokens),
-    )
+    found, moments = [], log.arrival_s
+    for size in _WINDOWS:
+        if log.resolution_s <= size <= log.span_s / 2:
+            fullest = np.searchsorted(moments, moments + size, side="left") - np.arange(len(moments))
+            whole = int(log.span_s // size)  # windows; what is left at the end is not counted
+            counts = np.bincount((moments // size).astype(np.int64), minlength=whole)[:whole]
+            dispersion = float(counts.var(ddof=1) / counts.mean()) if whole >= _FEWEST_WINDOWS else None
+            found.append(Window(size, float(fullest.max()) / size, dispersion))
+    return found
 
 
 def percentiles(lengths: Whole) -> dict[str, float]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,6 @@ from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text, shown_share, three_digits
 
 if TYPE_CHECKING:
-    from bench.beside.traffic.arrivals import Described
     from bench.beside.traffic.log import Log
 
 _READ, _WRITE = "How the log is read", "What is written"
@@ -58,7 +57,7 @@ class Traffic:
 
     def run(self) -> None:
         """Print what the log says, and write what is asked for."""
-        from bench.beside.traffic.arrivals import describe
+        from bench.beside.traffic.arrivals import percentiles, windows
         from bench.beside.traffic.like import write_load
         from bench.beside.traffic.log import read_log
         from bench.shipped import ROOT
@@ -69,30 +68,27 @@ class Traffic:
             raise BenchError("--scale and --configfile need --output DIR. Add it.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
         log = read_log(self.log, given=_given(self.columns), begin=self.begin, end=self.end)
-        found = describe(log)
-        written = []
-        if self.output is not None:
-            template = self.configfile is None
-            written = write_load(log, found, self.output, base, self.scale, template=template)
+        found: dict[str, Any] = {
+            **{"requests": log.count, "span_s": log.span_s, "rate": log.rate},
+            "windows": [asdict(each) for each in windows(log)],
+            **{"prompts": percentiles(log.prompt_tokens), "outputs": percentiles(log.output_tokens)},
+        }
+        written = write_load(log, self.output, base, self.scale, template=not self.configfile) if self.output else []
         if self.json:
             left_out = [asdict(each) for each in log.left_out]
             about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "note": log.note}
-            print_json({**about, **asdict(found), "written": [str(file) for file in written]})
+            print_json({**about, **found, "written": [str(file) for file in written]})
             return
-        _print(log, found)
-        if self.output is None:
-            return
-        print("", *(f"wrote {file}" for file in written), sep="\n")
-        from bench.cli.study import installed
-
-        study, replay = (shlex.quote(str(self.output / f"{name}.yaml")) for name in ("study", "replay"))
-        scale = "" if self.scale == 1 else f" --set time_scale={self.scale:g}"
-        slos = (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"]
-        limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
-        print(
-            f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all\n"
-            f"  {installed('bench')} fleet results{limits} --workload {replay}{scale}    # instances for it, from measured runs"
+        print(*_read_lines(log), "", sep="\n")
+        print_table([*_arrival_rows(found)], "<<")
+        print()
+        print_table(
+            [["tokens", *(name.upper() if name[0] == "p" else name for name in found["prompts"])], *_length_rows(found)]
         )
+        if log.note:
+            print(f"Note: {log.note}")
+        if written:
+            print("", *(f"wrote {file}" for file in written), *_next(written, base, self.scale), sep="\n")
 
 
 def _given(text: str | None) -> Mapping[str, str]:
@@ -106,15 +102,6 @@ def _given(text: str | None) -> Mapping[str, str]:
             raise BenchError(f"--columns {part}: not ROLE=NAME. Roles are {', '.join(ROLES)}.")
         found[role.strip()] = name.strip()
     return found
-
-
-def _print(log: Log, found: Described) -> None:
-    print(*_read_lines(log), "", sep="\n")
-    print_table(_arrival_rows(found), "<<")
-    print()
-    print_table(_length_rows(found))
-    if log.note:
-        print(f"Note: {log.note}")
 
 
 _UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
@@ -137,19 +124,31 @@ def _read_lines(log: Log) -> Iterator[str]:
         yield f"What follows covers the other {shown_share(1 - gone / log.rows)}: more requests came than it says."
 
 
-def _arrival_rows(found: Described) -> list[list[str]]:
+def _arrival_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
     """How requests arrive, one row each."""
-    rate = "not known: all came in one instant" if found.rate is None else f"{three_digits(found.rate)} requests/s"
-    rows = [["requests", f"{found.requests:,}"], ["span", _seconds(found.span_s)], ["mean rate", rate]]
-    rows += [[f"peak rate in {_seconds(each.seconds)}", f"{three_digits(each.peak)} requests/s"] for each in found.windows]
-    for each in found.windows:
-        if each.dispersion is not None:
-            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}"])
-    return rows
+    rate = found["rate"]
+    yield ["requests", f"{found['requests']:,}"]
+    yield ["span", _seconds(found["span_s"])]
+    yield ["mean rate", "not known: all came in one instant" if rate is None else f"{three_digits(rate)} requests/s"]
+    for each in found["windows"]:
+        yield [f"peak rate in {_seconds(each['seconds'])}", f"{three_digits(each['peak'])} requests/s"]
+    for each in found["windows"]:
+        if each["dispersion"] is not None:
+            yield [f"dispersion in {_seconds(each['seconds'])} (1: Poisson)", f"{each['dispersion']:.3g}"]
 
 
-def _length_rows(found: Described) -> list[list[str]]:
-    """Percentiles of both lengths, with a head."""
-    names, both = list(found.prompts), (("prompts", found.prompts), ("answers", found.outputs))
-    rows = [[what, *(three_digits(of[name]) for name in names)] for what, of in both]
-    return [["tokens", *(name.upper() if name[0] == "p" else name for name in names)], *rows]
+def _length_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
+    for what, lengths in (("prompts", found["prompts"]), ("answers", found["outputs"])):
+        yield [what, *map(three_digits, lengths.values())]
+
+
+def _next(written: list[Path], base: Mapping[str, Any], scale: float) -> Iterator[str]:
+    """The commands that measure and size by what was written."""
+    from bench.cli.study import installed
+
+    _, replay, _, study = (shlex.quote(str(file)) for file in written)
+    scaled = "" if scale == 1 else f" --set time_scale={scale:g}"
+    slos = (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"]
+    limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
+    yield f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all"
+    yield f"  {installed('bench')} fleet results{limits} --workload {replay}{scaled}    # instances for it, from measured runs"

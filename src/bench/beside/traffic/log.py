@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,8 @@ NEEDED = ("arrival", "prompt", "output")
 _NO_COUNT = re.compile(r"cost|price|rate|ratio|time|latency|status|_at$|_ms$|_s$|cache|reason|thought", re.IGNORECASE)
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which columns are looked for; convention
-_OURS = (
-    1e9,
-    4e9,
-)  # moments of requests, in seconds since 1970, from 2001 to 2096: others beside them stand for none; convention
+# moments of requests, in seconds since 1970, from 2001 to 2096: others beside them stand for none; convention
+_OURS = (1e9, 4e9)
 _LONGEST = 2**31  # tokens that no model's context has; convention
 _CODE = re.compile(r"(?:http\S*[ :])?([2-9]\d\d)\b")  # an HTTP status, alone or ahead of its words
 _FAILED = re.compile(
@@ -115,7 +113,7 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
     if missing := [role for role in NEEDED if role not in columns]:
         raise _guess(path, flat[:_ROWS], names, missing)
     columns["arrival"], unit = _with_unit(columns["arrival"], names)
-    cells: dict[str, dict[str, list[Any]]] = {}
+    cells: dict[str, dict[str, list[Any]]] = {"status": {}}
     for role, text in columns.items():
         parts = [text] if text in names else text.split("+")
         if strange := [name for name in parts if name not in names]:
@@ -124,26 +122,21 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
     came, asked, spoken = (next(iter(cells[role].values())) for role in NEEDED)
     moments = _moments(path, columns["arrival"], came, unit)
     prompt, output = (_counts(cells[role]) for role in NEEDED[1:])
-    statuses = cells.get("status", {})
-    failed = np.zeros(len(rows), dtype=bool)
-    for name, values in statuses.items():
-        failed |= np.array([_failed(value, name) for value in values])
-    note = None
-    if not statuses and (signs := [name for name in names if re.search(ROLES["status"], name, re.IGNORECASE)]):
-        note = f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status={'+'.join(signs)}."
-    faults = [
-        (failed, "a failure", [", ".join(str(x) for x in each) for each in zip(*statuses.values(), strict=True)]),
+    said = [*zip(*cells["status"].values(), strict=True)] or [()] * len(rows)
+    failed = np.array([any(map(_failed, each, cells["status"])) for each in said])
+    faults = (
+        (failed, "a failure", [", ".join(map(str, each)) for each in said]),
         (np.isnan(moments), "no moment of arrival", came),
         (np.isnan(prompt), "no count of prompt tokens", asked),
         (np.isnan(output), "no count of answer tokens", spoken),
         (prompt < 1, "a prompt of 0 tokens", asked),
         (output < 1, "an answer of 0 tokens", spoken),
-    ]
-    wrong = np.any([fault for fault, *_ in faults], axis=0)
-    first = float(moments[~wrong].min()) if not wrong.all() else 0.0
-    low, high = _since("--from", begin, -math.inf, first), _since("--to", end, math.inf, first)
-    rest = inside = ~((moments - first < low) | (moments - first >= high))  # with those whose moment is not known
-    left_out = []
+    )
+    sound = ~np.any([fault for fault, *_ in faults], axis=0)
+    first = float(moments[sound].min()) if sound.any() else 0.0
+    low, high = _since("--from", begin, first), _since("--to", end, first)
+    outside = (moments - first < low) | (moments - first >= high)  # not those whose moment is not known
+    rest, left_out = ~outside, list[LeftOut]()
     for fault, why, values in faults:
         if len(lost := np.flatnonzero(rest & fault)):
             left_out.append(LeftOut(why, len(lost), rows[lost[0]].place, shown(str(values[lost[0]]), 40)))
@@ -155,18 +148,23 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
         )
     order = np.flatnonzero(rest)[np.argsort(moments[rest], kind="stable")]
     arrival = moments[order] - moments[order[0]]
+    signs = [name for name in names if re.search(ROLES["status"], name, re.IGNORECASE)]
     user = next((name for name in USERS if name in names), None)
     return Log(
-        path,
-        int(inside.sum()),
-        columns,
-        arrival,
-        prompt[order].astype(np.int64),
-        output[order].astype(np.int64),
-        next((tick for tick in _RESOLUTIONS if (np.abs(arrival - tick * np.round(arrival / tick)) <= _SAME_S).all()), _SAME_S),
-        left_out,
-        note,
-        _numbered([flat[place].get(user) for place in order]) if user else None,
+        path=path,
+        rows=int((~outside).sum()),
+        columns=columns,
+        arrival_s=arrival,
+        prompt_tokens=prompt[order].astype(np.int64),
+        output_tokens=output[order].astype(np.int64),
+        resolution_s=next(
+            (tick for tick in _RESOLUTIONS if np.allclose(arrival, tick * np.round(arrival / tick), 0, _SAME_S)), _SAME_S
+        ),
+        left_out=left_out,
+        note=f"All rows were counted as answered. Does {' or '.join(signs)} say which failed? --columns status={'+'.join(signs)}."
+        if signs and "status" not in columns
+        else None,
+        users=_numbered([flat[place].get(user) for place in order]) if user else None,
     )
 
 
@@ -217,7 +215,8 @@ def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], m
 def _with_unit(column: str, names: Sequence[str]) -> tuple[str, TraceUnit | None]:
     """The column of arrivals and the unit that stands behind it."""
     name, colon, unit = column.rpartition(":")
-    return (name, unit) if colon and unit in get_args(TraceUnit) and column not in names else (column, None)  # type: ignore[return-value]
+    has_unit = colon and unit in get_args(TraceUnit) and column not in names
+    return (name, cast("TraceUnit", unit)) if has_unit else (column, None)
 
 
 def _moments(path: str, column: str, values: Sequence[Any], unit: TraceUnit | None) -> Floats:
@@ -248,15 +247,12 @@ def _ours(moments: Floats) -> Floats:
     return np.where(ours, moments, math.nan) if 2 * ours.sum() > (~np.isnan(moments)).sum() else moments
 
 
-def _since(option: str, text: str | None, default: float, first: float) -> float:
-    """Seconds since the first arrival."""
-    if text is None:
-        return default
-    if (seconds := number_of(text)) is not None:
-        return float(seconds)
-    if (moment := date_s(text)) is None:
+def _since(option: str, text: str | None, first: float) -> float:
+    """Seconds since the first arrival; NaN where none is asked for."""
+    seconds, moment = (None, None) if text is None else (number_of(text), date_s(text))
+    if text is not None and seconds is None and moment is None:
         raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
-    return float(moment) - first
+    return float(seconds) if seconds is not None else float(moment) - first if moment is not None else math.nan
 
 
 def _counts(columns: Mapping[str, Sequence[Any]]) -> Floats:

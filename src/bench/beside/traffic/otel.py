@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError
@@ -42,13 +43,18 @@ class _Span(NamedTuple):
     end_s: Decimal
     failed: bool
     attributes: Mapping[str, Any]
+    path: tuple[str, ...] = ()  # of a call: its session, its trace, and the ids of the spans around it, the outermost first
 
+    @property
+    def tokens(self) -> tuple[Decimal | None, Decimal | None]:
+        """Of prompt and answer; 0 as of an answer that was broken off, which is no request that can be sent."""
+        return number_of(_first(self.attributes, _PROMPT)), number_of(_first(self.attributes, _OUTPUT))
 
-class _Call(NamedTuple):
-    """A call of a model. path: its session, its trace, and the ids of the spans around it, the outermost first."""
-
-    span: _Span
-    path: tuple[str, ...]
+    @property
+    def generates(self) -> bool:
+        """Whether it is a call that generates text. Spans of other kinds may sum up the tokens of such calls."""
+        kind = _first(self.attributes, _KIND)
+        return kind in _GENERATES or (kind is None and _first(self.attributes, _PROMPT) is not None)
 
 
 class Spans:
@@ -72,18 +78,18 @@ class Spans:
         Raises:
             BenchError: a span cannot be read, or does not say how many tokens a call had.
         """
-        sessions: dict[str, list[_Call]] = defaultdict(list)
-        for call in sorted(_calls(path, lines), key=lambda call: (call.span.start_s, call.span.end_s)):
+        sessions: dict[str, list[_Span]] = defaultdict(list)
+        for call in sorted(_calls(path, lines), key=lambda call: (call.start_s, call.end_s)):
             sessions[call.path[0]].append(call)
         histories = _Histories()
         return [
-            _row(path, call.span, _before(call, calls[:place]), histories)
+            _row(path, call, _before(call, calls[:place]), histories)
             for calls in sessions.values()
             for place, call in enumerate(calls)
         ]
 
 
-def _calls(path: str, lines: Sequence[Row]) -> list[_Call]:
+def _calls(path: str, lines: Sequence[Row]) -> list[_Span]:
     """All calls that generated text. Of those inside one another, as a framework's and its client's, the innermost is the request."""
     spans: dict[tuple[str, str], _Span] = {}
     for line in lines:
@@ -92,60 +98,43 @@ def _calls(path: str, lines: Sequence[Row]) -> list[_Call]:
             spans.setdefault((span.trace, span.id), span)
     # Not every instrument names the conversation on each of a trace's calls.
     sessions = {
-        each.trace: str(name) for each in spans.values() if (name := _first(each.attributes, _CONVERSATION)) is not None
+        span.trace: str(name) for span in spans.values() if (name := _first(span.attributes, _CONVERSATION)) is not None
     }
-    around = {key: _around(span, spans) for key, span in spans.items() if _generates(span)}
-    outer = {(trace, name) for (trace, _), names in around.items() for name in names}
-    return [
-        _Call(spans[key], (sessions.get(key[0], key[0]), key[0], *names))
-        for key, names in around.items()
-        if key not in outer and not spans[key].failed and 0 not in _tokens(spans[key])
-    ]
+    calls = []
+    for span in spans.values():
+        if span.generates:
+            around, above = list[str](), spans.get((span.trace, span.parent))
+            while above is not None and above.id not in around:
+                around.insert(0, above.id)
+                above = spans.get((above.trace, above.parent))
+            calls.append(span._replace(path=(sessions.get(span.trace, span.trace), span.trace, *around)))
+    outer = {(call.trace, name) for call in calls for name in call.path[2:]}
+    return [call for call in calls if (call.trace, call.id) not in outer and not call.failed and 0 not in call.tokens]
 
 
-def _tokens(span: _Span) -> tuple[Decimal | None, Decimal | None]:
-    """Of prompt and answer; 0 as of an answer that was broken off, which is no request that can be sent."""
-    return number_of(_first(span.attributes, _PROMPT)), number_of(_first(span.attributes, _OUTPUT))
-
-
-def _generates(span: _Span) -> bool:
-    """Whether it is a call that generates text. Spans of other kinds may sum up the tokens of such calls."""
-    kind = _first(span.attributes, _KIND)
-    return kind in _GENERATES or (kind is None and _first(span.attributes, _PROMPT) is not None)
-
-
-def _around(span: _Span, spans: Mapping[tuple[str, str], _Span]) -> list[str]:
-    """Ids of the spans around one, the outermost first, as far as the file has them."""
-    names: list[str] = []
-    while (above := spans.get((span.trace, span.parent))) is not None and above.id not in names:
-        names.insert(0, above.id)
-        span = above
-    return names
-
-
-def _before(call: _Call, earlier: Sequence[_Call]) -> _Span | None:
+def _before(call: _Span, earlier: Sequence[_Span]) -> _Span | None:
     """The call that one follows. Args: earlier: those of its session that began before it."""
-    ended = [each for each in earlier if each.span.end_s <= call.span.start_s]
+    ended = [each for each in earlier if each.end_s <= call.start_s]
     for depth in range(len(call.path), 0, -1):
-        if beside := [each.span for each in ended if each.path[:depth] == call.path[:depth]]:
-            return max(beside, key=lambda span: span.end_s)
+        if beside := [each for each in ended if each.path[:depth] == call.path[:depth]]:
+            return max(beside, key=lambda each: each.end_s)
     return None
 
 
-def _row(path: str, span: _Span, before: _Span | None, histories: _Histories) -> Row:
-    prompt, output = _tokens(span)
+def _row(path: str, call: _Span, before: _Span | None, histories: _Histories) -> Row:
+    prompt, output = call.tokens
     if prompt is None or output is None:
         raise BenchError(
-            f"{path}: {span.place}: the span of a call has no {(_PROMPT if prompt is None else _OUTPUT)[0]}. For streamed answers a "
+            f"{path}: {call.place}: the span of a call has no {(_PROMPT if prompt is None else _OUTPUT)[0]}. For streamed answers a "
             "server sends the count only if asked to (stream_options: include_usage). Remove the span, or record again."
         )
-    when: dict[str, Any] = {"arrival_s": span.start_s}
+    when: dict[str, Any] = {"arrival_s": call.start_s}
     if before:
-        when = {"parent": before.place, "after_s": span.start_s - before.end_s}
-    values = {"id": span.place, **when, "prompt_tokens": prompt, "output_tokens": output}
-    if messages := _messages(span.attributes):
-        values |= {"hash_ids": histories.ids(span.place, messages, int(prompt)), "block_tokens": _BLOCK}
-    return Row(span.place, values)
+        when = {"parent": before.place, "after_s": call.start_s - before.end_s}
+    values = {"id": call.place, **when, "prompt_tokens": prompt, "output_tokens": output}
+    if messages := _messages(call.attributes):
+        values |= {"hash_ids": histories.ids(call.place, messages, int(prompt)), "block_tokens": _BLOCK}
+    return Row(call.place, values)
 
 
 # What prompts share
@@ -181,23 +170,17 @@ class _Histories:
     """
 
     def __init__(self) -> None:
-        # By the place of the messages before one and its text: that message's place, and the ids of all blocks up to its end.
-        self._places: dict[tuple[int, str], tuple[int, list[str]]] = {}
+        self._ends: dict[int, list[str]] = {}  # by the hash of the messages up to a place, the ids of all blocks up to there
 
     def ids(self, name: str, texts: Sequence[str], tokens: int) -> list[str]:
         """The ids of a prompt's whole blocks. Args: name: of the prompt, like no other. texts: its messages. tokens: of the prompt."""
-        place, known, shared = 0, 0, list[str]()
-        while known < len(texts) and (place, texts[known]) in self._places:
-            place, shared = self._places[place, texts[known]]
-            known += 1
-        blocks = shared[: tokens // _BLOCK]
+        ends = list(accumulate(texts, lambda before, text: hash((before, text)), initial=0))[1:]
+        known = sum(1 for _ in takewhile(self._ends.__contains__, ends))
+        blocks = self._ends[ends[known - 1]][: tokens // _BLOCK] if known else []
         blocks += [f"{name}/{number}" for number in range(len(blocks), tokens // _BLOCK)]
-        characters, before = sum(map(len, texts)), sum(map(len, texts[:known]))
-        for text in texts[known:]:
-            before += len(text)
-            new = len(self._places) + 1
-            self._places[place, text] = new, blocks[: tokens * before // characters // _BLOCK]
-            place = new
+        characters = list(accumulate(map(len, texts)))
+        for end, so_far in zip(ends[known:], characters[known:], strict=True):
+            self._ends[end] = blocks[: tokens * so_far // characters[-1] // _BLOCK]
         return blocks
 
 
