@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +49,11 @@ _OPEN = (
 )
 
 
-class Grading:
-    """How the workflow grades a study's answers: it finds this by `bench.plugins`. `sets`: of `graded_set`."""
-
-    sets = staticmethod(graded_sets)
-
-    @staticmethod
-    def grade(runs: Iterable[Mapping[str, Any]], sets: Iterable[str], say: Callable[[str], None]) -> list[dict[str, Any]]:
-        """As `grade`. Args: sets: of `sets`."""
-        return grade(runs, {key: task for file in sets for key, task in read_set(Path(file)).items()}, say)
-
-
-def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Callable[[str], None]) -> list[dict[str, Any]]:
+def grade(runs: Iterable[Mapping[str, Any]], sets: Iterable[str], say: Callable[[str], None]) -> list[dict[str, Any]]:
     """One row a run and task that it has an answer to; of conversations none, whose later answers are to other questions.
 
     Args:
-        runs: rows of the summary table. tasks: of `read_set`. say: takes a warning where the sandbox is open to the network.
+        runs: rows of the summary table. sets: of `graded_sets`. say: takes a warning where the sandbox is open to the network.
 
     Returns:
         Rows of the table `grades` (docs/reference/analysis.md).
@@ -72,6 +61,7 @@ def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Cal
     Raises:
         BenchError: the sandbox cannot tell right programs from wrong ones here, or a task's tests take more than data.
     """
+    tasks = {key: task for file in sets for key, task in read_set(Path(file)).items()}
     asked = [
         ((run["deployment"], run["run"], run["digest"]), tasks[answer["prompt_digest"]], answer["answer"])
         for run in runs
@@ -79,28 +69,25 @@ def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Cal
         for answer in run["kept_answers"] or ()
         if answer["answer"] is not None and answer["prompt_digest"] in tasks
     ]
-    passed = _passed([(program_of(task, answer), task) for _, task, answer in asked], say) if asked else []
-    right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
-    for (run, task, _), solved in zip(asked, passed, strict=True):
-        right[run, task.name].append(solved)
-    return [
-        {
-            **{"deployment": deployment, "run": name, "digest": digest, "task": task},
-            **{"answers": len(each), "right": sum(each)},
-        }
-        for ((deployment, name, digest), task), each in right.items()
-    ]
-
-
-def _passed(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> list[bool]:
-    """Whether each program passes its tests."""
+    if not asked:
+        return []
     with sandbox() as place:
         if not place.isolated:
             say(_OPEN)
-        verdicts = place.verdicts(programs)
-    if lost := [task.name for (_, task), verdict in zip(programs, verdicts, strict=True) if verdict == "no data"]:
-        raise BenchError(
-            f"the tests of {lost[0]} call it with values that are not data, such as a function, which the sandbox cannot pass on. "
-            "Remove such tasks from the set."
-        )
-    return [verdict == "passed" for verdict in verdicts]
+        verdicts = place.verdicts([(program_of(task, answer), task) for _, task, answer in asked])
+    right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
+    for (run, task, _), verdict in zip(asked, verdicts, strict=True):
+        if verdict == "no data":
+            raise BenchError(
+                f"the tests of {task.name} call it with values that are not data, such as a function, which the sandbox cannot pass "
+                "on. Remove such tasks from the set."
+            )
+        right[run, task.name].append(verdict == "passed")
+    names = ("deployment", "run", "digest", "task", "answers", "right")
+    return [dict(zip(names, (*run, task, len(each), sum(each)), strict=True)) for (run, task), each in right.items()]
+
+
+class Grading:
+    """How the workflow grades a study's answers: it finds this by `bench.plugins`."""
+
+    sets, grade = staticmethod(graded_sets), staticmethod(grade)

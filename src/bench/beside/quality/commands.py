@@ -35,7 +35,6 @@ def grade(
     import polars as pl
 
     from bench.beside.quality.answers import grade
-    from bench.beside.quality.graded_set import read_set
     from bench.findings.accuracy import HEADS, MEANING, accuracy_cells, graded
     from bench.parse.windows import of_windows
     from bench.results import Results
@@ -44,7 +43,7 @@ def grade(
 
     (runs,) = of_windows(Results.open(source).own)
     live("running the tests")
-    rows = grade(runs.iter_rows(named=True), read_set(tasks), live)
+    rows = grade(runs.iter_rows(named=True), [str(tasks)], live)
     if not rows:
         raise BenchError(
             f"{source}: no answer to a prompt of {tasks} was kept. Give the file whose prompts were sent, and measure with "

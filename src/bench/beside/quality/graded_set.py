@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.table_file import Row, read_rows
+from bench.table_file import read_rows
 from bench.workloads.prompts import PromptFile
 from bench.workloads.workload import Workload
 
@@ -44,21 +44,17 @@ def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> li
     }
     found = []
     for file in sorted(kept):
-        if Path(file).is_file() and _is_set(file):
-            try:
-                read_set(Path(file))
-            except BenchError as error:
-                say(f"Note: answers are not graded: {error}")
-                continue
-            found.append(file)
+        try:
+            if Path(file).is_file() and _has_tests(file) and read_set(Path(file)):
+                found.append(file)
+        except BenchError as error:
+            say(f"Note: answers are not graded: {error}")
     return found
 
 
-def _is_set(file: str) -> bool:
+def _has_tests(file: str) -> bool:
     """Whether there are tests to grade its answers by; a text has no columns."""
-    if file.endswith((".txt", ".txt.gz")):
-        return False
-    rows = read_rows(file, what="file of prompts")
+    rows = [] if file.endswith((".txt", ".txt.gz")) else read_rows(file, what="file of prompts")
     return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
 
 
@@ -69,19 +65,14 @@ def read_set(path: Path) -> dict[str, Task]:
         BenchError: it cannot be read, lacks a column, or asks the same twice.
     """
     sent = PromptFile(source="file", file=str(path)).read()
-    found = [_task(path, row) for row in read_rows(str(path), what="graded set")]
     tasks: dict[str, Task] = {}
-    for (_, _, (place, digest)), task in zip(sent, found, strict=True):
+    for (_, _, (place, digest)), row in zip(sent, read_rows(str(path), what="graded set"), strict=True):
+        values: list[Any] = [row.values.get(name) for name in _COLUMNS]
+        if missing := [name for name, text in zip(_COLUMNS, values, strict=True) if not isinstance(text, str) or not text]:
+            raise BenchError(
+                f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in HumanEval."
+            )
         if digest in tasks:
             raise BenchError(f"{path}: {place} repeats an earlier prompt, so their answers cannot be told apart. Remove one.")
-        tasks[digest] = task
+        tasks[digest] = Task(*values)
     return tasks
-
-
-def _task(path: Path, row: Row) -> Task:
-    values: list[Any] = [row.values.get(name) for name in _COLUMNS]
-    if missing := [name for name, value in zip(_COLUMNS, values, strict=True) if not isinstance(value, str) or not value]:
-        raise BenchError(
-            f"{path}: {row.place} has no text under {', '.join(missing)}. Each row needs {', '.join(_COLUMNS)}, as in HumanEval."
-        )
-    return Task(*values)
