@@ -104,14 +104,8 @@ def _given(text: str | None) -> Mapping[str, str]:
     return found
 
 
-_UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 _ROLES = {"arrival": "arrivals", "prompt": "prompt tokens", "output": "answer tokens"}
 _MANY = 0.1  # share of rows left out that deserves a word
-
-
-def _seconds(value: float) -> str:
-    unit, size = next((each for each in _UNITS if value >= 2 * each[1]), ("s", 1))
-    return f"{value / size:.3g} {unit}"
 
 
 def _read_lines(log: Log) -> Iterator[str]:
@@ -126,15 +120,17 @@ def _read_lines(log: Log) -> Iterator[str]:
 
 def _arrival_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
     """How requests arrive, one row each."""
+    from bench.measure.progress import duration_text
+
     rate = found["rate"]
     yield ["requests", f"{found['requests']:,}"]
-    yield ["span", _seconds(found["span_s"])]
+    yield ["span", duration_text(found["span_s"])]
     yield ["mean rate", "not known: all came in one instant" if rate is None else f"{three_digits(rate)} requests/s"]
     for each in found["windows"]:
-        yield [f"peak rate in {_seconds(each['seconds'])}", f"{three_digits(each['peak'])} requests/s"]
+        yield [f"peak rate in {duration_text(each['seconds'])}", f"{three_digits(each['peak'])} requests/s"]
     for each in found["windows"]:
         if each["dispersion"] is not None:
-            yield [f"dispersion in {_seconds(each['seconds'])} (1: Poisson)", f"{each['dispersion']:.3g}"]
+            yield [f"dispersion in {duration_text(each['seconds'])} (1: Poisson)", f"{each['dispersion']:.3g}"]
 
 
 def _length_rows(found: Mapping[str, Any]) -> Iterator[list[str]]:

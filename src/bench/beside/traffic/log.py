@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.errors import BenchError, listed, shown
-from bench.table_file import Row, read_rows
+from bench.table_file import read_rows
 from bench.workloads.trace import USERS, format_of, refuse_sums
 from bench.workloads.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 
@@ -109,7 +109,9 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
     refuse_sums(path, rows)
     flat = [dict(_flat(row.values)) for row in rows]
     names = list(dict.fromkeys(name for values in flat[:_ROWS] for name in values))
-    columns = {role: name for role, name in (_published(rows) | dict(given or {})).items() if name}
+    form = format_of(rows[0].values.keys())
+    published = {"arrival": form.arrival, "prompt": form.prompt, "output": form.output} if form else {}
+    columns = {role: name for role, name in (published | dict(given or {})).items() if name}
     if missing := [role for role in NEEDED if role not in columns]:
         raise _guess(path, flat[:_ROWS], names, missing)
     columns["arrival"], unit = _with_unit(columns["arrival"], names)
@@ -120,7 +122,11 @@ def read_log(path: str, *, given: Mapping[str, str] | None = None, begin: str | 
             raise BenchError(f"{path}: --columns {role}={strange[0]}: no such column. Found: {', '.join(names)}.")
         cells[role] = {name: [values.get(name) for values in flat] for name in parts}
     came, asked, spoken = (next(iter(cells[role].values())) for role in NEEDED)
-    moments = _moments(path, columns["arrival"], came, unit)
+    numbers = _numbers(came)
+    # Numbers with a fraction are another publisher's, whose names are the same.
+    if form and not unit and columns["arrival"] == form.arrival and not (form.whole and (numbers != np.round(numbers)).any()):
+        unit = form.unit
+    moments = _moments(path, columns["arrival"], came, numbers, unit)
     prompt, output = (_counts(cells[role]) for role in NEEDED[1:])
     said = [*zip(*cells["status"].values(), strict=True)] or [()] * len(rows)
     failed = np.array([any(map(_failed, each, cells["status"])) for each in said])
@@ -183,17 +189,6 @@ def _flat(values: Mapping[str, Any], ahead: str = "", depth: int = _DEPTH) -> It
             yield f"{ahead}{key}", value
 
 
-def _published(rows: Sequence[Row]) -> dict[str, str]:
-    """The columns of a published trace; none of another log."""
-    form = format_of(rows[0].values.keys())
-    if form is None:
-        return {}
-    numbers = _numbers([row.values.get(form.arrival) for row in rows])
-    # Numbers with a fraction are another publisher's, whose names are the same.
-    known = form.unit and not (form.whole and (numbers != np.round(numbers)).any())
-    return {"arrival": f"{form.arrival}:{form.unit}" if known else form.arrival, "prompt": form.prompt, "output": form.output}
-
-
 def _guess(path: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], missing: Sequence[str]) -> BenchError:
     """The error of a log whose columns nobody named, with the line to write."""
     counts = [
@@ -219,13 +214,11 @@ def _with_unit(column: str, names: Sequence[str]) -> tuple[str, TraceUnit | None
     return (name, cast("TraceUnit", unit)) if has_unit else (column, None)
 
 
-def _moments(path: str, column: str, values: Sequence[Any], unit: TraceUnit | None) -> Floats:
-    """Seconds of each arrival, of dates since 1970; NaN where there is none."""
+def _moments(path: str, column: str, values: Sequence[Any], numbers: Floats, unit: TraceUnit | None) -> Floats:
+    """Seconds of each arrival, of dates since 1970; NaN where there is none. Args: numbers: among the values."""
     first = next((value for value in values if value not in (None, "")), None)
     if number_of(first) is not None:
-        numbers = _numbers(values)
-        known = numbers[~np.isnan(numbers)]
-        unit = unit or next(iter(since_1970(float(known.min()))), None)
+        unit = unit or next(iter(since_1970(float(np.nanmin(numbers)))), None)
         if unit is None:
             raise BenchError(
                 f"{path}: the unit of {column} is not known: say it, as --columns arrival={column}:s, or {column}:ms."
