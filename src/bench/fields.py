@@ -6,10 +6,17 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, WithJsonSchema
-
-_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-_MOST_BYTES = 2**50
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+)
 
 # The most that one client sends, so that a slip of the hand is refused before anything is planned.
 # requests of a run; each takes about 5 µs and 450 bytes to plan, before the first is sent; convention
@@ -49,32 +56,11 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def parse_size(value: Any) -> int:
-    """Bytes from an integer or a text such as `64MiB`.
-
-    Raises:
-        ValueError: it is neither, or more than a pebibyte.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        size = float(min(value, 2 * _MOST_BYTES))
-    else:
-        match = re.fullmatch(
-            r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value)[:400].strip() if isinstance(value, str | float) else "", re.ASCII
-        )
-        if match is None:
-            raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
-        size = float(match[1]) * _UNITS[match[2] or ""]
-        if not match[2] and not size.is_integer():
-            raise ValueError("a size without a unit is a whole number of bytes; with one, it is written as 64MiB or 1.5GiB")
-    if size > _MOST_BYTES:
-        raise ValueError(f"no memory has more than {_MOST_BYTES // 2**30:,} GiB; check the number and its unit")
-    return value if isinstance(value, int) else round(size)
-
-
+#: Bytes, or a text such as `64MiB`, of which a longer one would not fit into a float. No machine has a pebibyte.
 Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    Field(gt=0),
+    ByteSize,
+    BeforeValidator(lambda value: value[:40] if isinstance(value, str) else value),
+    Field(gt=0, le=2**50),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "1.5GiB"]}),
 ]
 

@@ -76,7 +76,11 @@ def test_a_mark_of_utf8_and_an_alias_are_read(tmp_path):
 def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path):
     length = {"distribution": "empirical", "file": "nowhere.txt", "max": 9}
     for name, entry, said in (
-        ("workloads", {"short": content["workloads"]["short"] | {"prompt_tokens": length}}, "nowhere.txt, which a workload reads"),
+        (
+            "workloads",
+            {"short": content["workloads"]["short"] | {"prompt_tokens": length}},
+            "nowhere.txt, which a workload reads",
+        ),
         ("engines", {"e": {"source": "lock", "locks": ["nowhere.lock"]}}, "engines.e.locks[0] is 'nowhere.lock'"),
     ):
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(content | {name: entry}))

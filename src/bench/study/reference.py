@@ -12,10 +12,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 
-from bench.fields import parse_size
 from bench.models.catalogue import Accelerator
 from bench.models.model import Model
 from bench.servers import deployment
@@ -93,7 +92,7 @@ def _default(field: FieldInfo) -> str:
 def _type(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return "size" if parse_size in [getattr(a, "func", None) for a in arguments] else _type(arguments[0])
+        return _type(arguments[0])
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
@@ -109,9 +108,8 @@ def _type(annotation: Any) -> str:
         return "integer or distribution"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"`{annotation.__name__.removeprefix('Request').lower()}`"
-    return {int: "integer", float: "number", str: "text", bool: "boolean", date: "date", Any: "anything"}.get(
-        annotation, str(annotation)
-    )
+    kinds = {int: "integer", float: "number", str: "text", bool: "boolean", date: "date", ByteSize: "size", Any: "anything"}
+    return kinds.get(annotation, str(annotation))
 
 
 def schema() -> str:
