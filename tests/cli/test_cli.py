@@ -261,8 +261,7 @@ def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):
         options = workload.Workload(
             **{"base_url": "u", "model": "m", "output_dir": tmp_path, "prompt_length": 8, "output_length": 4, **given}
         )
-        content, level = options._workload()
-        return options._definition(options.checked(content), level, "seed")["workload"]
+        return options._definition(*options.asked(), "seed")["workload"]
 
     few, closed = named(num_requests=2), named(num_requests=2, concurrency=1)
     assert named(num_requests=3) == few and few.startswith("burst_p8_o4_")
@@ -286,7 +285,6 @@ def test_options_become_a_workload(tmp_path):
         ),
     ):
         options = workload.Workload(**{"base_url": "u", "model": "m", "output_dir": tmp_path, **given})
-        content, level = options._workload()
-        sent = options.checked(content)
+        sent, level = options.asked()
         turns = (sent.turns.count, sent.think_s) if sent.turns else None
         assert (sent.arrival, sent.burstiness, level, sent.axis, turns) == known, given

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bench.errors import BenchError, shown
+import msgspec
+
+from bench.errors import BenchError
 from bench.runs.deployment import KvFacts
 from bench.runs.files import checked_names, checksum, read, typed
 from bench.runs.request import RequestForm
@@ -38,6 +40,10 @@ class _Defined:
     definition: _Definition
 
 
+#: Seconds, of which there are some; a record with others is refused when it is read.
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReferenceLoad:
     """A short load between runs, always the same: how fast the machine was. Runs that begin within seconds may share one.
@@ -55,7 +61,7 @@ class ReferenceLoad:
     in_flight: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    seconds: tuple[float, ...] = ()
+    seconds: tuple[Positive, ...] = ()
     tokens_per_s: float | None = None
 
 
@@ -215,7 +221,7 @@ class RunRecord(RunHeader):
     clock_start_s: float
     duration_s: float | None = None
     drain_s: float
-    scrape_interval_s: float | None
+    scrape_interval_s: Positive | None
     scrape_endpoint: str | None
     client: Client
     prefix: Prefix
@@ -229,13 +235,6 @@ class RunRecord(RunHeader):
         """Refuse what no session writes. Raises: ValueError: it names it."""
         super().__post_init__()
         checked_names(self.files)
-        times = {
-            "scrape_interval_s": (self.scrape_interval_s,),
-            "reference.seconds": self.reference.seconds if self.reference else (),
-        }
-        for name, values in times.items():
-            if not all(value is None or value > 0 for value in values):
-                raise ValueError(f"{name} is {shown(list(values))}")
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from bench.cli.entry import command
 from bench.cli.options import Json, OutputDir, ThresholdValues, option, thresholds_of
-from bench.cli.output import print_json, tracked
+from bench.cli.output import note, print_json, tracked
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def figures(
     for name in tracked(names, "Drawing"):
         written += draw_figure(name, results, output_dir / name, leave_out=partial(_left_out, name), paper=paper, kinds=kinds)
     for old in sorted(set(paper.labels) - paper.met) if paper else ():
-        print(f"--labels {old}: no figure that was drawn has this word.", file=sys.stderr)
+        note(f"--labels {old}: no figure that was drawn has this word.")
     if json:
         print_json([str(path) for path in written])
         return
@@ -117,46 +116,40 @@ def _paper(
     width: str | None, panel: int | None, title: str | None, labels: Sequence[str] | None, colors: Sequence[str] | None
 ) -> Paper | None:
     """How the figures are wanted; None: as in a report. A BenchError tells what is no width, and what no pair."""
+    from bench.report.figure import alt
     from bench.report.paper import Paper
 
     millimetres = re.fullmatch(r"(\d+(?:\.\d+)?) ?mm", width.strip()) if width is not None else None
     if width is not None and (millimetres is None or not _LEAST_MM <= float(millimetres[1]) <= _MOST_MM):
         raise BenchError(f"--width {width}: give millimetres from {_LEAST_MM} to {_MOST_MM}, such as 85mm.")
-    for name, colour in _pairs("--colors", colors).items():
-        if not (re.fullmatch(r"#(?:[0-9a-fA-F]{3}){1,2}", colour) or _named(colour)):
+    known = alt.ColorName.resolve_references()["enum"]  # of CSS
+    for name, colour in (coloured := _pairs("--colors", colors)).items():
+        if not (re.fullmatch(r"#(?:[0-9a-fA-F]{3}){1,2}", colour) or colour.lower() in known):
             raise BenchError(
                 f"--colors {name}={colour}: no such colour. Give one by its name in CSS, such as navy, or as #1b6 or #11bb66."
             )
-    found = Paper(
-        float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), _pairs("--colors", colors), panel
-    )
+    found = Paper(float(millimetres[1]) if millimetres else None, title, _pairs("--labels", labels), coloured, panel)
     return None if found == Paper() else found
 
 
-def _named(colour: str) -> bool:
-    """Whether CSS has a colour of that name."""
-    from bench.report.figure import alt
-
-    return colour.lower() in alt.ColorName.resolve_references()["enum"]
-
-
-def _pairs(name: str, texts: Sequence[str] | None) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts or ()]
-    for text, (old, equals, new) in zip(texts or (), pairs, strict=True):
-        if not (old and equals and new) or re.search(r",[^\s,=]+=", new):
-            raise BenchError(f"{name} {text}: give one NAME=VALUE, and {name} again for each further one.")
-    return {old: new for old, _, new in pairs}
+def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for text in texts or ():
+        old, _, new = text.partition("=")
+        if not (old and new) or re.search(r",[^\s,=]+=", new):
+            raise BenchError(f"{option} {text}: give one NAME=VALUE, and {option} again for each further one.")
+        found[old] = new
+    return found
 
 
 def _kinds(text: str) -> list[str]:
     from bench.report.paper import KINDS
 
-    kinds = [each.strip() for each in text.split(",")]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise BenchError(f"--format {kind}: there are {', '.join(KINDS)}.")
-    return list(dict.fromkeys(kinds))
+    kinds = list(dict.fromkeys(each.strip() for each in text.split(",")))
+    if strange := [kind for kind in kinds if kind not in KINDS]:
+        raise BenchError(f"--format {strange[0]}: there are {', '.join(KINDS)}.")
+    return kinds
 
 
 def _left_out(name: str, why: str) -> None:
-    print(f"{name} is not drawn, as it shows nothing: {why}", file=sys.stderr)
+    note(f"{name} is not drawn, as it shows nothing: {why}")

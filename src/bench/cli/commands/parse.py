@@ -28,8 +28,6 @@ def parse(
     from bench.parse.run import parse_run
     from bench.parse.table import verdict_columns
     from bench.parse.validity import failures, hits, reason_text, retries, stopped, verdict
-    from bench.statistics.percentiles import tail_text
-    from bench.workloads.endpoints.kind import WORKS
 
     thresholds = thresholds_of(threshold)
     summary = parse_run(
@@ -44,14 +42,43 @@ def parse(
         print_json({**summary, **verdict_columns(judged)})
         return
     print(f"{folder}: {count_text(summary['ok'], 'request', of=summary['requests'])} ok")
-    bound = summary["ttft_p99_bound_s"]
-    why = f" (an estimate: n = {summary['ttft_n']} is too few for a 99 % bound)" if bound is None else ""
-    for key, unit, label in (
+    valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
+    counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
+    facts = {
+        "prefix cache": hits(summary),
+        "failed": failures(summary) if judged.failed else None,
+        "sent again": retries(summary),
+        "ended early": stopped(summary),
+    }
+    for head, text in (
+        *_numbers(summary),
+        *((head, text) for head, text in facts.items() if text),
+        *_classes(summary),
+        *(("note", text) for text in stream_notes(summary)),
+        ("latency, throughput", valid),
+        ("the server's counts", counts),
+    ):
+        print(f"  {head:<20} {text}")
+    for reason in judged.found:
+        print(f"    {reason.part}: {reason_text(reason)}")
+    others = summary["host_other_share"] if others_alone(reason.code for reason in judged.found) else None
+    if allowed := accept_option(others, thresholds.other_share):
+        print(allowed)
+
+
+def _numbers(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each number that is known, by what it is called."""
+    from bench.statistics.percentiles import tail_text
+    from bench.workloads.endpoints.kind import WORKS
+
+    bound, reasons = summary["ttft_p99_bound_s"], bool(summary["reasoning_tokens"])
+    estimate = f" (an estimate: n = {summary['ttft_n']} is too few for a 99 % bound)" if bound is None else ""
+    for key, unit, head in (
         ("throughput_tokens_per_s", "tokens/s", f"{WORKS[summary['work']].unit.split()[0]} throughput"),
         ("ttft_p50_s", "s", "TTFT P50"),
-        ("ttft_p99_s", f"s{why}", "TTFT P99"),
-        *([("ttfo_p50_s", "s", "TTFO P50"), ("ttfo_p99_s", "s", "TTFO P99")] if summary["reasoning_tokens"] else []),
-        *([("reasoning_tokens", "tokens in the mean", "reasoning")] if summary["reasoning_tokens"] else []),
+        ("ttft_p99_s", f"s{estimate}", "TTFT P99"),
+        *((("ttfo_p50_s", "s", "TTFO P50"), ("ttfo_p99_s", "s", "TTFO P99")) if reasons else ()),
+        *((("reasoning_tokens", "tokens in the mean", "reasoning"),) if reasons else ()),
         ("tpot_p50_s", "s", "TPOT P50"),
         ("e2e_p50_s", "s", "E2E P50"),
         ("kv_usage_peak", "", "peak KV-cache usage"),
@@ -60,44 +87,23 @@ def parse(
     ):
         value = summary.get(key)
         if value is not None:
-            print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
+            yield head, f"{tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}"
+        elif key == "kv_usage_peak" and summary["server_generation_tokens"]:
+            yield head, "not known"
     prompts, answers = (summary[key] for key in ("prompt_tokens", "output_tokens"))
     if summary["prompts"] != "random" and prompts is not None:
-        print(f"  {'prompts':<20} {prompts:.4g} tokens in the mean, as the server counts them")
+        yield "prompts", f"{prompts:.4g} tokens in the mean, as the server counts them"
     if summary["answers"] == "natural":
         length = "" if answers is None else f"{answers:.4g} tokens in the mean; "
-        print(f"  {'answers':<20} {length}{summary['cut_answers']} of {summary['ok']} cut at the limit")
-    if served := hits(summary):
-        print(f"  {'prefix cache':<20} {served}")
-    if judged.failed:
-        print(f"  {'failed':<20} {failures(summary)}")
-    if again := retries(summary):
-        print(f"  {'sent again':<20} {again}")
-    if early := stopped(summary):
-        print(f"  {'ended early':<20} {early}")
-    unseen = summary["kv_usage_peak"] is None and summary["server_generation_tokens"]
-    kv = [("peak KV-cache usage", "not known")] if unseen else []
-    for head, line in (*kv, *_classes(summary), *(("note", note) for note in stream_notes(summary))):
-        print(f"  {head:<20} {line}")
-    valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
-    counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
-    for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
-        print(f"  {what:<20} {state}")
-    alone = others_alone(reason.code for reason in judged.found)
-    allowed = accept_option(summary["host_other_share"] if alone else None, thresholds.other_share)
-    for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
-        print(line)
+        yield "answers", f"{length}{summary['cut_answers']} of {summary['ok']} cut at the limit"
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from bench.runs.latencies import class_column, class_names
     from bench.statistics.percentiles import tail_text
 
+    columns = ("requests", "ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s")
     for name in class_names(summary["classes"]):
-        requests, p50, p99, bound = (
-            summary[class_column(name, column)] for column in ("requests", "ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s")
-        )
-        yield (
-            name,
-            count_text(requests, "request") + ("" if p50 is None else f", TTFT P50 {p50:.4g} s, P99 {tail_text(p99, bound)} s"),
-        )
+        requests, p50, p99, bound = (summary[class_column(name, column)] for column in columns)
+        times = "" if p50 is None else f", TTFT P50 {p50:.4g} s, P99 {tail_text(p99, bound)} s"
+        yield name, count_text(requests, "request") + times

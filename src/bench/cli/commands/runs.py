@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Scale, Select, flag, option
@@ -80,8 +80,8 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
     from bench.shipped import BENCH
     from bench.study.state import forget, run_states
 
-    store, judged = Store(), judged_runs() if _INVALID in patterns else {}
-    rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
+    store, judged = Store(), _judged_runs() if _INVALID in patterns else {}
+    rejected = _rejected(judged)
     if _INVALID in patterns and (unjudged := _unjudged_text(run_states(plan, store, rejected), judged)):
         raise BenchError(unjudged)
     named = [pattern for pattern in patterns if pattern != _INVALID]
@@ -96,24 +96,21 @@ def _discard(plan: Plan, patterns: Sequence[str], *, json: bool) -> None:
         forget(plan, store, run)
     if json:
         print_json([run.key for run in wanted])
-        return
-    for run in wanted:
-        print(f"forgot {run.key}")
-    if not wanted:
-        print("No measured run of this study is invalid: nothing to forget.")
+    else:
+        lines = [f"forgot {run.key}" for run in wanted]
+        print("\n".join(lines) or "No measured run of this study is invalid: nothing to forget.")
 
 
 def _list(plan: Plan, *, json: bool) -> None:
-    from bench.report.measuring import jobs_line
+    from bench.report.measuring import jobs_line, runs_and_searches, starts
     from bench.runs.store import Store
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
     from bench.study.state import run_states, unended_searches
 
-    judged = judged_runs()
-    rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
-    states = run_states(plan, Store(), rejected)
+    store, judged = Store(), _judged_runs()
+    rejected = _rejected(judged)
+    states = run_states(plan, store, rejected)
     if json:
-        unknown: Verdict = {"faults": [], "reasons": [], "host_other_share": None, "failures": None, "stopped": None}
         print_json(
             [
                 {
@@ -121,39 +118,37 @@ def _list(plan: Plan, *, json: bool) -> None:
                     **asdict(plan.place_of(run)),
                     "digest": run.digest,
                     "state": state,
-                    **_in_words(judged.get(run.digest, unknown)),
+                    **judged.get(run.digest, Verdict()).plain,
                 }
                 for run, state in states
             ]
         )
         return
-    verdicts = [judged.get(run.digest) if state in ("measured", "invalid") else None for run, state in states]
-    rows = [
-        [state, run.key, verdict_text(verdict) if verdict else ""]
-        for (run, state), verdict in zip(states, verdicts, strict=True)
-    ]
-    unended = unended_searches(plan, Store())
-    rows += [[state, search.key, text] for search, state, text in _searches(plan, unended, rejected)]
-    print_table(rows, "<<<")
+    verdicts = [judged.get(run.digest, Verdict()) if state in ("measured", "invalid") else Verdict() for run, state in states]
+    unended = unended_searches(plan, store)
+    rows = [[state, run.key, str(verdict)] for (run, state), verdict in zip(states, verdicts, strict=True)]
+    print_table([*rows, *_searches(plan, unended, rejected)], "<<<")
     counts = Counter(state for _, state in states)
     if states or not plan.searches:
         print(
             ": ".join(filter(None, (count_text(len(states), "run"), ", ".join(f"{n} {state}" for state, n in counts.items()))))
         )
-    if left := _left_text(plan, unended):
-        print(left)
-    if jobs := jobs_line(plan, Store().holds, unended):
+    missing = sum(not store.holds(run) for run in plan.listed)
+    if missing or unended:
+        begun = starts(plan, store.holds, unended)
+        of = f", in {count_text(begun, 'start')} of a server" if begun else ""
+        print(f"To measure: {runs_and_searches(missing, len(unended))}{of}.")
+    if jobs := jobs_line(plan, store.holds, unended):
         print(jobs)
     if plan.tuned:
         print(_tuning_text(plan))
-    if unjudged := _unjudged_text(states, judged):
-        print(f"Note: {unjudged}")
+    notes = [_unjudged_text(states, judged)]
     if rejected:
         from bench.findings.trust import accept_others
 
-        if allowed := accept_others(verdict for verdict in verdicts if verdict):
-            print(f"Note: {allowed}")
-    for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
+        notes.append(accept_others({"reasons": each.codes, "host_other_share": each.others} for each in verdicts))
+    notes += [*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)]
+    for line in filter(None, notes):
         print(f"Note: {line}")
 
 
@@ -174,21 +169,7 @@ def _tuning_text(plan: Plan) -> str:
     return state_line(visits, found if ended else None, len(plan.tuned.deployments), minutes)
 
 
-def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
-    """What is left to measure; empty where nothing is. Args: searches: those that have not ended."""
-    from bench.report.measuring import runs_and_searches, starts
-    from bench.runs.store import Store
-
-    holds = Store().holds
-    missing = sum(not holds(run) for run in plan.listed)
-    if not missing and not searches:
-        return ""
-    begun = starts(plan, holds, searches)
-    of = f", in {count_text(begun, 'start')} of a server" if begun else ""
-    return f"To measure: {runs_and_searches(missing, len(searches))}{of}."
-
-
-def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[tuple[SearchSpec, str, str]]:
+def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[list[str]]:
     """Each search with its state and its answer. Args: rejected: digests of invalid runs."""
     from bench.search.words import search_ended, search_limit
     from bench.study.searches import search_record
@@ -196,30 +177,53 @@ def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[st
     found = []
     for search in plan.searches:
         answer = None if search in unended else search_record(search)
-        if answer is None:
-            found.append((search, "missing", ""))
-            continue
-        invalid = bool(answer.runs) and all(run.digest in rejected for run in answer.runs)
-        found.append((search, "invalid" if invalid else "measured", f"{search_limit(answer)}; {search_ended(answer)}"))
+        invalid = answer and answer.runs and all(run.digest in rejected for run in answer.runs)
+        state = "invalid" if invalid else "measured" if answer else "missing"
+        found.append([state, search.key, f"{search_limit(answer)}; {search_ended(answer)}" if answer else ""])
     return found
 
 
-# What the last aggregate says of runs
+@dataclass(frozen=True)
+class Verdict:
+    """What the last aggregate says of a run.
 
-
-class Verdict(TypedDict):
-    """What the summary table says of a run: parts at fault, the reasons, others' work, failed requests, and an early end (None if
-    none).
+    Attributes:
+        faults: parts at fault. codes: of the reasons. others: share of the cores that others took. failures: failed requests, in words;
+            stopped: an early end. None: none.
     """
 
-    faults: list[str]
-    reasons: list[str]
-    host_other_share: float | None
-    failures: str | None
-    stopped: str | None
+    faults: Sequence[str] = ()
+    codes: Sequence[str] = ()
+    others: float | None = None
+    failures: str | None = None
+    stopped: str | None = None
+
+    @property
+    def reasons(self) -> list[str]:
+        """In words."""
+        if not self.codes:
+            return []
+        from bench.parse.validity import reason_texts
+
+        return reason_texts(self.codes)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """For another program."""
+        return {
+            "faults": list(self.faults),
+            "reasons": self.reasons,
+            "host_other_share": self.others,
+            "failures": self.failures,
+            "stopped": self.stopped,
+        }
+
+    def __str__(self) -> str:
+        faults = f"{', '.join(self.faults)}: {'; '.join(self.reasons)}" if self.faults else None
+        return "  ".join(filter(None, (faults, self.failures, self.stopped)))
 
 
-def judged_runs() -> dict[str, Verdict]:
+def _judged_runs() -> dict[str, Verdict]:
     """The verdict on each run, by digest, from the last aggregate; none where there was none."""
     if not Path(Paths.SUMMARY).exists():
         return {}
@@ -237,40 +241,24 @@ def judged_runs() -> dict[str, Verdict]:
             "again."
         ) from None
     return {
-        row["digest"]: {
-            "faults": row["faults"],
-            "reasons": row["reasons"],
-            "host_other_share": row["host_other_share"],
-            "failures": failures(row),
-            "stopped": stopped(row),
-        }
+        row["digest"]: Verdict(row["faults"], row["reasons"], row["host_other_share"], failures(row), stopped(row))
         for row in rows
     }
 
 
-def _in_words(verdict: Verdict) -> Verdict:
-    """The verdict with its reasons in words."""
-    if not verdict["reasons"]:
-        return verdict
-    from bench.parse.validity import reason_texts
-
-    return {**verdict, "reasons": reason_texts(verdict["reasons"])}
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
-    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(_in_words(verdict)['reasons'])}"] if verdict["faults"] else []
-    return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))
+def _rejected(judged: Mapping[str, Verdict]) -> set[str]:
+    """Digests of invalid runs."""
+    return {digest for digest, verdict in judged.items() if verdict.faults}
 
 
 def _unjudged_text(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:
     """That measured runs have no verdict here, and what gives them one; empty where all have."""
     count = sum(state in ("measured", "invalid") and run.digest not in judged for run, state in states)
+    if not count:
+        return ""
     return (
         f"{count} of the measured runs {'has' if count == 1 else 'have'} no verdict: {Paths.SUMMARY} is missing, or belongs to "
         "another study. Run the command that measured this study: it judges them, and measures none again."
-        if count
-        else ""
     )
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from bench.axes import AXES
 from bench.cli.entry import command
 from bench.cli.options import LOAD, Json, OutputDir, at_least_one, flag, option, positive, refuse_missing_gpus
 from bench.cli.output import note, print_json, progress
 from bench.cli.sending import SCRAPE_INTERVAL_S, Above0, Further, Sending
-from bench.errors import BenchError, count_text, shown
+from bench.errors import BenchError, count_text
 from bench.workloads.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ class Workload(Sending):
         target = self.target()
         self._refuse_unscraped()
         seed = self.further.seed or secrets.token_hex(8)
-        content, level = self._workload()
-        workload = self.checked(content).with_block()
+        workload, level = self.asked()
+        workload = workload.with_block()
         if workload.num_requests == "auto":
             raise BenchError("--num-requests or --duration is missing: how much to send.")
         if why := workload.excess(level):
@@ -164,11 +165,8 @@ class Workload(Sending):
         if recording.failed:
             sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
-    def _workload(self) -> tuple[dict[str, Any], float]:
-        """The workload that the options and `--workload` describe, as a configuration would say it, and its level."""
-        from bench.workloads.gaps import GAPS
-
-        given = {"concurrency": self.concurrency, "request_rate": self.request_rate, "time_scale": self.further.time_scale}
+    def asked(self) -> tuple[Sent, float]:
+        """The workload that the options and `--workload` describe, and its level."""
         traced = any(pair.startswith("trace=") for pair in self.set or [])
         content = self.content(
             "trace" if traced else "poisson" if self.request_rate is not None and not self.workload else None,
@@ -180,25 +178,25 @@ class Workload(Sending):
         count, held = content.get("num_requests"), self.concurrency
         if not self.workload:
             content.setdefault("arrival", "closed" if held and isinstance(count, int) and held < count else "burst")
-        arrival = content.get("arrival")
-        axes = {"burst": "concurrency", "closed": "concurrency", **dict.fromkeys(GAPS, "request_rate"), "trace": "time_scale"}
-        if not isinstance(arrival, str) or arrival not in axes:
-            raise BenchError(f"arrival {shown(arrival)} cannot be sent here. Known: {', '.join(axes)}.")
-        axis = axes[arrival]
-        if strange := next((name for name, value in given.items() if value is not None and name != axis), None):
-            raise BenchError(f"--{strange.replace('_', '-')}: arrival {arrival} has {axis} as its load. Leave it out.")
-        level = given[axis]
-        if arrival == "burst":  # as many as the level, which a file may leave to --concurrency
+        burst = content.get("arrival") == "burst"
+        if burst:  # as many as the level, which a file may leave to --concurrency
             content.pop("num_requests", None)
+        workload = self.checked(content)
+        given = {"concurrency": held, "request_rate": self.request_rate, "time_scale": self.further.time_scale}
+        axis = "concurrency" if AXES[workload.axis].held else workload.axis
+        if strange := next((name for name, value in given.items() if value is not None and name != axis), None):
+            raise BenchError(f"--{strange.replace('_', '-')}: arrival {workload.arrival} has {axis} as its load. Leave it out.")
+        level = given[axis]
+        if burst:
             level = count if isinstance(count, int) else level if self.workload else None
-        if level is None and arrival != "trace":
-            name = "num-requests" if arrival == "burst" else axis.replace("_", "-")
-            raise BenchError(f"--{name} is missing: the load of arrival {arrival}.")
-        if held and ((arrival == "burst" and held != level) or (isinstance(count, int) and held > count)):
+        if level is None and not workload.trace:
+            name = "num-requests" if burst else axis.replace("_", "-")
+            raise BenchError(f"--{name} is missing: the load of arrival {workload.arrival}.")
+        if held and ((burst and held != level) or (isinstance(count, int) and held > count)):
             raise BenchError(
                 f"--concurrency is {held}, and --num-requests {count}: that many are not in flight. Leave one of them out."
             )
-        return content, level or 1.0
+        return workload, level or 1.0
 
     def _refuse_unscraped(self) -> None:
         for name, given in (("--scrape-also", self.scrape_also), ("--metrics", self.metrics)):
